@@ -1,0 +1,39 @@
+# Everything below needs Python 3.11 or newer (PYTHON=… chooses one), pip and make; the rest goes into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test test-slow lint format clean
+
+run: .venv/run.done
+	$(BIN)/svrhmc compare --plot compare.png
+
+test: lint
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-slow: .venv/test.done
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/test.done
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/test.done
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "svrhmc needs Python 3.11 or newer; try: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/run.done: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,plot]'
+	@touch $@
+
+.venv/test.done: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ .venv/run.done

@@ -1,0 +1,27 @@
+"""svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
+
+from svrhmc import distances, dynamics, gradients, targets, theory
+from svrhmc.errors import DivergenceError, TraceFileError
+from svrhmc.samplers import Sampler, hmc, lmc, sg_hmc, sgld, svr_hmc, vr_sgld
+from svrhmc.trace import Summary, Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DivergenceError",
+    "Sampler",
+    "Summary",
+    "Trace",
+    "TraceFileError",
+    "distances",
+    "dynamics",
+    "gradients",
+    "hmc",
+    "lmc",
+    "sg_hmc",
+    "sgld",
+    "svr_hmc",
+    "targets",
+    "theory",
+    "vr_sgld",
+]

@@ -1,0 +1,121 @@
+"""Errors of one shape: what, what is allowed, what was given, why.
+
+>>> raise requirement("step_size", "a positive number", -1.0)
+Traceback (most recent call last):
+ValueError: step_size must be a positive number; got -1.0.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of X never makes a second X
+
+
+class DivergenceError(RuntimeError):
+    """A chain left the finite numbers; carries the `chain`, the `step` and the `step_size` to try."""
+
+    def __init__(self, chain: int, step: int, step_size: float, suggestion: float) -> None:
+        self.chain = chain
+        self.step = step
+        self.step_size = suggestion
+        super().__init__(
+            f"chain {chain} left the finite numbers at step {step} with step_size {step_size:g}: "
+            f"try step_size {suggestion:.3g}, a larger batch_size, or start='mode'."
+        )
+
+
+class TraceFileError(ValueError):
+    """A file is not a whole svrhmc trace."""
+
+
+def requirement(name: str, allowed: str, given: object, why: str = "") -> ValueError:
+    """The one shape of a complaint about an argument."""
+    return ValueError(f"{name} must be {allowed}; got {given}{': ' + why if why else ''}.")
+
+
+def missing(package: str, extra: str, purpose: str) -> ModuleNotFoundError:
+    """An optional package is not installed: says which, what for, and how to get it."""
+    return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'.")
+
+
+def positive(name: str, value: object, why: str = "") -> float:
+    """A finite number above zero, as a float."""
+    number = _number(name, value, "a positive number")
+    if not (math.isfinite(number) and number > 0):
+        raise requirement(name, "a positive number", value, why)
+    return number
+
+
+def nonnegative(name: str, value: object) -> float:
+    """A finite number not below zero, as a float."""
+    number = _number(name, value, "a number not below 0")
+    if not (math.isfinite(number) and number >= 0):
+        raise requirement(name, "a number not below 0", value)
+    return number
+
+
+def whole(name: str, value: object, low: int, high: int | None = None, why: str = "") -> int:
+    """An integer from low to high, both included."""
+    allowed = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise requirement(name, allowed, repr(value), why)
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        raise requirement(name, allowed, number, why)
+    return number
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if isinstance(value, str) and value in allowed:
+        return value
+    raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
+
+
+def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:
+    """A finite floating-point array of the given shape; a word in `shape` stands for any length of at least 1.
+
+    float32 and float64 are kept, integers and booleans become float64, anything else is refused. Never a copy
+    where the type already fits.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind in "biu":
+        array = array.astype(np.float64)
+    if array.dtype not in (np.float32, np.float64):
+        raise requirement(name, "an array of float32, float64 or integers", f"dtype {array.dtype}")
+    expected = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+    fits = array.ndim == len(shape) and all(
+        have >= 1 if isinstance(want, str) else have == want for have, want in zip(array.shape, shape, strict=True)
+    )
+    if not fits:
+        raise requirement(name, f"an array of shape {expected}", f"shape {array.shape}")
+    require_finite(name, array)
+    return array
+
+
+def require_finite(name: str, array: npt.NDArray[Any]) -> None:
+    """Refuse NaN and infinity, naming the first place."""
+    rows = max(1, _BLOCK_ELEMENTS // max(1, array[:1].size))
+    for begin in range(0, len(array), rows):
+        bad = ~np.isfinite(array[begin : begin + rows])
+        if bad.any():
+            inside = np.unravel_index(int(np.argmax(bad)), bad.shape)
+            place = (int(inside[0]) + begin, *map(int, inside[1:]))
+            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
+            raise requirement(name, "finite everywhere", f"{array[place]} at {where}")
+
+
+def _axes(ndim: int) -> tuple[str, ...]:
+    return ("row", "column")[:ndim] if ndim <= 2 else tuple(f"axis {k} index" for k in range(ndim))
+
+
+def _number(name: str, value: object, allowed: str) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise requirement(name, allowed, repr(value))
+    return float(value)

@@ -1,0 +1,245 @@
+"""How ∇f is estimated: one formula with different memories.
+
+    g = ḡ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − mᵢ)
+
+`Minibatch` has no memory (ḡ = mᵢ = 0). `SVRG` remembers a snapshot x̃: mᵢ = ∇fᵢ(x̃), ḡ = ∇f(x̃). Each gives E g = ∇f(x)
+over the batch. A gradient owns its clock, and counts the component gradients that it really evaluates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from svrhmc.arrays import Array
+from svrhmc.errors import requirement, whole
+from svrhmc.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
+from svrhmc.targets.base import FiniteSum
+
+
+class Estimator(ABC):
+    """A gradient at work on some chains of one target; `evaluations` counts component gradients for each chain."""
+
+    evaluations: int = 0
+
+    @abstractmethod
+    def __call__(self, x: Array, step: int) -> Array:
+        """Estimates of ∇f at (chains, dim) states, at this step of the run."""
+
+
+class Gradient(ABC):
+    """A way to estimate ∇f; frozen, so that equal settings are equal objects."""
+
+    @abstractmethod
+    def check(self, n: int) -> None:
+        """Refuse settings that do not fit n components."""
+
+    @abstractmethod
+    def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
+        """The estimator for the chains of a stream."""
+
+    @abstractmethod
+    def evaluations(self, target: FiniteSum, steps: int) -> int:
+        """Component gradients that a chain evaluates in so many steps, from its start."""
+
+    @property
+    @abstractmethod
+    def rows_at_once(self) -> int:
+        """Rows drawn together for one chain, which an engine has to make room for."""
+
+    def steps_within(self, target: FiniteSum, budget: float) -> int:
+        """The most steps that evaluate no more component gradients than the budget."""
+        low, high = 0, 1
+        while self.evaluations(target, high) <= budget:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.evaluations(target, middle) <= budget else (low, middle)
+        return low
+
+
+@dataclass(frozen=True)
+class Full(Gradient):
+    """g = ∇f(x): n component gradients a step.
+
+    >>> from svrhmc.targets import synthetic
+    >>> Full().evaluations(synthetic(50, 2), steps=10)
+    500
+    """
+
+    def check(self, n: int) -> None:
+        """Fits every target."""
+
+    def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
+        """∇f itself."""
+        return _FullEstimator(target)
+
+    def evaluations(self, target: FiniteSum, steps: int) -> int:
+        """n a step."""
+        return steps * target.n
+
+    @property
+    def rows_at_once(self) -> int:
+        """None is drawn."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Minibatch(Gradient):
+    """g = (1/B) Σ_{i ∈ batch} ∇fᵢ(x): B component gradients a step.
+
+    The batch is drawn anew each step, with or without replacement. Its noise has covariance C(x)/B, with C the
+    covariance of the component gradients, times (n − B)/(n − 1) without replacement.
+
+    >>> Minibatch(batch_size=10)
+    Minibatch(batch_size=10, replacement=True)
+    """
+
+    batch_size: int = 1
+    replacement: bool = True
+
+    def __post_init__(self) -> None:
+        whole("batch_size", self.batch_size, 1, MAX_SLOTS)
+
+    def check(self, n: int) -> None:
+        """A batch without replacement has at most n rows."""
+        _check_rows("batch_size", self.batch_size, n, self.replacement)
+
+    def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
+        """A fresh batch each step."""
+        return _MinibatchEstimator(self, target, stream)
+
+    def evaluations(self, target: FiniteSum, steps: int) -> int:
+        """B a step."""
+        return steps * self.batch_size
+
+    @property
+    def rows_at_once(self) -> int:
+        """The batch."""
+        return self.batch_size
+
+
+@dataclass(frozen=True)
+class SVRG(Gradient):
+    """g = ∇f(x̃) + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − ∇fᵢ(x̃)): the paper's semi-stochastic gradient (eq. 7, with batches).
+
+    The snapshot x̃ is the state at steps 0, m, 2m, … with m = `epoch_length` (None: n // batch_size, at least 1),
+    taken before the step is made. A snapshot costs n component gradients; a step costs B where the snapshot's parts
+    are remembered (models with a linear predictor: one number a row), else 2B.
+
+    With `snapshot_size` the snapshot's gradient is itself estimated, from so many rows drawn anew at each
+    snapshot (the paper's "an estimation of the full gradient"). It then costs that many component gradients, nothing is
+    remembered by row, and a step costs 2B. g stays unbiased.
+
+    >>> from svrhmc.targets import synthetic
+    >>> SVRG(batch_size=5).evaluations(synthetic(50, 2), steps=20)      # two snapshots, 2·5 a step
+    300
+    """
+
+    batch_size: int = 1
+    epoch_length: int | None = None
+    replacement: bool = True
+    snapshot_size: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("batch_size", self.batch_size, 1, MAX_SLOTS)
+        if self.epoch_length is not None:
+            whole("epoch_length", self.epoch_length, 1)
+        if self.snapshot_size is not None:
+            whole("snapshot_size", self.snapshot_size, 1, MAX_SLOTS)
+
+    def check(self, n: int) -> None:
+        """A batch or an estimated snapshot without replacement has at most n rows."""
+        _check_rows("batch_size", self.batch_size, n, self.replacement)
+        if self.snapshot_size is not None:
+            _check_rows("snapshot_size", self.snapshot_size, n, self.replacement)
+
+    def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
+        """A snapshot with its clock."""
+        return _SVRGEstimator(self, target, stream)
+
+    def evaluations(self, target: FiniteSum, steps: int) -> int:
+        """A snapshot at the start of each epoch, B or 2B a step."""
+        snapshots = -(-steps // self.period(target.n))
+        per_row = 1 if self.remembers(target) else 2
+        return snapshots * (self.snapshot_size or target.n) + steps * per_row * self.batch_size
+
+    @property
+    def rows_at_once(self) -> int:
+        """The batch, or an estimated snapshot's rows."""
+        return max(self.batch_size, self.snapshot_size or 0)
+
+    def period(self, n: int) -> int:
+        """Steps from one snapshot to the next."""
+        return max(1, n // self.batch_size) if self.epoch_length is None else self.epoch_length
+
+    def remembers(self, target: FiniteSum) -> bool:
+        """Whether a snapshot keeps one number for each row."""
+        return target.scalar_parts and self.snapshot_size is None
+
+
+class _FullEstimator(Estimator):
+    def __init__(self, target: FiniteSum) -> None:
+        self._target = target
+
+    def __call__(self, x: Array, step: int) -> Array:
+        self.evaluations += self._target.n
+        return self._target.gradients(x)
+
+
+class _MinibatchEstimator(Estimator):
+    def __init__(self, config: Minibatch, target: FiniteSum, stream: Stream) -> None:
+        self._config, self._target, self._stream = config, target, stream
+
+    def __call__(self, x: Array, step: int) -> Array:
+        target, size = self._target, self._config.batch_size
+        batch = self._stream.indices(step, size, target.n, self._config.replacement)
+        self.evaluations += size
+        return target.prior_gradient(x) + target.assemble(target.parts(x, batch), batch)
+
+
+class _SVRGEstimator(Estimator):
+    """Keeps x̃, the data part of ḡ and, where parts are numbers, all n of them.
+
+    The prior's gradient is the same in every component, so it is taken at x and drops out of the memory.
+    """
+
+    def __init__(self, config: SVRG, target: FiniteSum, stream: Stream) -> None:
+        self._config, self._target, self._stream = config, target, stream
+        self._period, self._remembers = config.period(target.n), config.remembers(target)
+
+    def __call__(self, x: Array, step: int) -> Array:
+        if step % self._period == 0:
+            self._take_snapshot(x, step)
+        target, size = self._target, self._config.batch_size
+        batch = self._stream.indices(step, size, target.n, self._config.replacement)
+        now = target.parts(x, batch)
+        if self._remembers:
+            then = np.take_along_axis(self._memory, batch, axis=1)
+            self.evaluations += size
+        else:
+            then = target.parts(self._snapshot, batch)
+            self.evaluations += 2 * size
+        return target.prior_gradient(x) + self._anchor + target.assemble(now - then, batch)
+
+    def _take_snapshot(self, x: Array, step: int) -> None:
+        target, size = self._target, self._config.snapshot_size
+        self._snapshot = x.copy()
+        if size is not None:
+            rows = self._stream.indices(step, size, target.n, self._config.replacement, Purpose.SNAPSHOT)
+            self._anchor = target.assemble(target.parts(x, rows), rows)
+        elif self._remembers:
+            self._memory = target.parts(x, None)
+            self._anchor = target.assemble(self._memory, None)
+        else:
+            self._anchor = target.gradients(x) - target.prior_gradient(x)
+        self.evaluations += size or target.n
+
+
+def _check_rows(name: str, size: int, n: int, replacement: bool) -> None:
+    if n > MAX_BOUND:
+        raise requirement("n", f"at most {MAX_BOUND}", n, "row numbers are drawn from 32-bit words")
+    if not replacement and size > n:
+        raise requirement(name, f"at most n = {n} without replacement", size)

@@ -1,0 +1,73 @@
+"""A line of progress for runs that take long enough to wonder about."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+_PATIENCE = 1.5  # seconds before the line first appears
+_PERIOD = 0.2
+
+
+class ProgressLine:
+    """Counts work done; from 1.5 s on shows share, rate and time left on one line of a terminal.
+
+    `show=None` shows it only where `stream` is a terminal.
+    """
+
+    def __init__(self, total: int, show: bool | None = None, stream: TextIO | None = None) -> None:
+        self._total, self._done = total, 0
+        self._stream = sys.stderr if stream is None else stream
+        self._show = self._stream.isatty() if show is None else show
+        self._began = time.monotonic()
+        self._next = self._began + _PATIENCE
+        self._width = 0
+
+    def __call__(self, amount: int) -> None:
+        """Some more work is done."""
+        self._done += amount
+        if self._show and time.monotonic() >= self._next:
+            self._draw()
+            self._next = time.monotonic() + _PERIOD
+
+    def close(self) -> None:
+        """Wipe the line."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+
+    def _draw(self) -> None:
+        spent = time.monotonic() - self._began
+        share = self._done / self._total
+        filled = int(30 * share)
+        left = spent * (1 - share) / share if share else float("inf")
+        text = (
+            f"sampling [{'━' * filled}{' ' * (30 - filled)}] {share:4.0%}  "
+            f"{self._done / spent:,.0f} chain steps/s  {left:,.0f} s left"
+        )
+        self._stream.write("\r" + text.ljust(self._width))
+        self._stream.flush()
+        self._width = max(self._width, len(text))
+
+
+Progress = bool | Callable[[int, int], None] | None
+
+
+def reporter(progress: Progress, total: int) -> tuple[Callable[[int], None], Callable[[], None]]:
+    """What an engine calls with each amount of work done, and what ends it.
+
+    A callable is given (done, total) in chain steps; True, False and None mean a line always, never, on a terminal.
+    """
+    if callable(progress):
+        told, done = progress, 0
+
+        def tell(amount: int) -> None:
+            nonlocal done
+            done += amount
+            told(done, total)
+
+        return tell, lambda: None
+    line = ProgressLine(total, progress)
+    return line, line.close

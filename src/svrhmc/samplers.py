@@ -1,0 +1,200 @@
+"""A sampler is dynamics × gradient; the known algorithms are cells of that grid.
+
+|                 | Full  | Minibatch | SVRG        |
+|-----------------|-------|-----------|-------------|
+| Overdamped      | `lmc` | `sgld`    | `vr_sgld`   |
+| Underdamped     | `hmc` | `sg_hmc`  | **`svr_hmc`** |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.arrays import Array, Indices
+from svrhmc.dynamics import Dynamics, Overdamped, Underdamped
+from svrhmc.engines import ENGINES, Job, Schedule, choose
+from svrhmc.errors import one_of, positive, real_array, requirement, whole
+from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
+from svrhmc.progress import Progress, reporter
+from svrhmc.targets.base import FiniteSum
+from svrhmc.trace import Trace
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Dynamics × gradient.
+
+    >>> from svrhmc import dynamics, gradients
+    >>> Sampler(dynamics.Underdamped(0.01), gradients.SVRG()) == svr_hmc(step_size=0.01)
+    True
+    """
+
+    dynamics: Dynamics
+    gradient: Gradient
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dynamics, Dynamics):
+            raise requirement("dynamics", "one of svrhmc.dynamics, such as Underdamped(0.01)", repr(self.dynamics))
+        if not isinstance(self.gradient, Gradient):
+            raise requirement("gradient", "one of svrhmc.gradients, such as SVRG()", repr(self.gradient))
+
+    def run(
+        self,
+        target: FiniteSum,
+        steps: int | None = None,
+        *,
+        passes: float | None = None,
+        chains: int | Sequence[int] = 4,
+        seed: int = 0,
+        start: str | npt.ArrayLike | None = None,
+        burn_in: int = 0,
+        thin: int = 1,
+        keep: str = "all",
+        engine: str = "auto",
+        progress: Progress = None,
+    ) -> Trace:
+        """Sample from π ∝ exp(−f).
+
+        steps: steps of each chain, burn-in included; or `passes`: as many steps as so many passes over the data
+            pay for, snapshots included.
+        chains: how many, or which: `range(4, 8)` runs chains 4 to 7 exactly as they run among `chains=8`.
+        start: None (the origin, as in the paper), "mode", or an array of shape (dim,) or (chains, dim);
+            velocities start at 0.
+        burn_in, thin: drop the first `burn_in` states, then keep every `thin`-th.
+        keep: "all", or "last" for the final state alone.
+        engine: "auto" or a name.
+        progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
+
+        >>> from svrhmc.targets import synthetic
+        >>> trace = svr_hmc(step_size=0.1).run(synthetic(n=50, dim=2), steps=100, chains=3, thin=10)
+        >>> trace.draws.shape
+        (3, 10, 2)
+        """
+        if not isinstance(target, FiniteSum):
+            raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
+        self.gradient.check(target.n)
+        name = choose(engine)
+        whole("seed", seed, 0, (1 << 64) - 1)
+        numbers = _chain_numbers(chains)
+        if (steps is None) == (passes is None):
+            raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
+        length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1)
+        schedule = _schedule(length, burn_in, thin, keep)
+        if target.closed_form is not None:
+            self.dynamics.check_stable(target, target.convexity, target.smoothness)
+        scheme = self.dynamics.scheme(target)
+        states = _start(start, target, len(numbers))
+        report, finish = reporter(progress, schedule.steps * len(numbers))
+        job = Job(target, scheme, self.gradient, self.dynamics.step_size, seed, numbers, states, schedule, report)
+        began = time.perf_counter()
+        try:
+            outcome = ENGINES[name](job)
+        finally:
+            finish()
+        return Trace(
+            draws=outcome.draws,
+            passes=outcome.evaluations / target.n,
+            gradient_evaluations=self.gradient.evaluations(target, schedule.steps),
+            velocity=outcome.velocity,
+            seconds=time.perf_counter() - began,
+            sampler=self,
+            seed=seed,
+            chains=numbers,
+            engine=name,
+        )
+
+    def steps_for(self, target: FiniteSum, passes: float) -> int:
+        """The most steps that so many passes over the data pay for, snapshots included; at least one."""
+        affordable = self.gradient.steps_within(target, positive("passes", passes) * target.n)
+        if affordable == 0:
+            least = self.gradient.evaluations(target, 1) / target.n
+            raise requirement("passes", f"at least {least:g}", passes, "that is what the first step costs")
+        return affordable
+
+
+def lmc(step_size: float) -> Sampler:
+    """Langevin Monte Carlo: Overdamped × Full (paper eq. 2; Dalalyan 2017).
+
+    >>> print(lmc(0.1))
+    Sampler(dynamics=Overdamped(step_size=0.1), gradient=Full())
+    """
+    return Sampler(Overdamped(step_size), Full())
+
+
+def sgld(step_size: float, batch_size: int = 1, replacement: bool = True) -> Sampler:
+    """Stochastic gradient Langevin dynamics: Overdamped × Minibatch (Welling & Teh 2011)."""
+    return Sampler(Overdamped(step_size), Minibatch(batch_size, replacement))
+
+
+def vr_sgld(
+    step_size: float,
+    batch_size: int = 1,
+    epoch_length: int | None = None,
+    replacement: bool = True,
+    snapshot_size: int | None = None,
+) -> Sampler:
+    """Variance-reduced SGLD: Overdamped × SVRG (Dubey et al. 2016)."""
+    return Sampler(Overdamped(step_size), SVRG(batch_size, epoch_length, replacement, snapshot_size))
+
+
+def hmc(step_size: float, friction: float = 2.0, inverse_mass: float | None = None) -> Sampler:
+    """The paper's HMC: Underdamped × Full, that is underdamped Langevin with no Metropolis step (Cheng et al. 2018)."""
+    return Sampler(Underdamped(step_size, friction, inverse_mass), Full())
+
+
+def sg_hmc(
+    step_size: float,
+    friction: float = 2.0,
+    inverse_mass: float | None = None,
+    batch_size: int = 1,
+    replacement: bool = True,
+) -> Sampler:
+    """The paper's SG-HMC: Underdamped × Minibatch (Cheng et al. 2018)."""
+    return Sampler(Underdamped(step_size, friction, inverse_mass), Minibatch(batch_size, replacement))
+
+
+def svr_hmc(
+    step_size: float,
+    friction: float = 2.0,
+    inverse_mass: float | None = None,
+    batch_size: int = 1,
+    epoch_length: int | None = None,
+    replacement: bool = True,
+    snapshot_size: int | None = None,
+) -> Sampler:
+    """SVR-HMC: Underdamped × SVRG (Zou, Xu & Gu 2018, Algorithm 1, with its indices corrected)."""
+    return Sampler(
+        Underdamped(step_size, friction, inverse_mass),
+        SVRG(batch_size, epoch_length, replacement, snapshot_size),
+    )
+
+
+def _chain_numbers(chains: int | Sequence[int]) -> Indices:
+    if isinstance(chains, int | np.integer):
+        return np.arange(whole("chains", chains, 1, 1 << 31))
+    numbers = [whole("chains", chain, 0, (1 << 32) - 1) for chain in chains]
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise requirement("chains", "a number of chains or a list of distinct chain numbers", list(chains))
+    return np.array(numbers, np.int64)
+
+
+def _schedule(steps: int, burn_in: int, thin: int, keep: str) -> Schedule:
+    one_of("keep", keep, ("all", "last"))
+    whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
+    whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
+    return Schedule(steps, burn_in, thin, keep == "last")
+
+
+def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:
+    if start is None:
+        return np.zeros((chains, target.dim))
+    if isinstance(start, str):
+        one_of("start", start, ("mode",))
+        return np.tile(target.mode(), (chains, 1))
+    shape = (target.dim,) if np.ndim(start) == 1 else (chains, target.dim)
+    return np.array(np.broadcast_to(real_array("start", start, shape), (chains, target.dim)), np.float64)

@@ -1,0 +1,148 @@
+"""Any user's components, from plain NumPy callables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.arrays import Array, Indices
+from svrhmc.errors import nonnegative, positive, requirement, whole
+from svrhmc.targets.base import FiniteSum, Moments
+
+_BLOCK_ELEMENTS = 1 << 20
+
+Gradients = Callable[[Array, Indices], npt.ArrayLike]
+Potential = Callable[[Array], float]
+
+
+def custom(
+    n: int,
+    dim: int,
+    gradients: Gradients,
+    potential: Potential | None = None,
+    smoothness: float | None = None,
+    convexity: float | None = None,
+    component_smoothness: float | None = None,
+) -> Custom:
+    """A target from `gradients(x, indices)`, which returns ∇fᵢ(x) for each index as an array (len(indices), dim).
+
+    Remember the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
+    `potential(x)` is needed by `mode()` only; `smoothness` by samplers whose inverse_mass is left to the target.
+
+    >>> a = np.array([[0.0], [2.0]])
+    >>> target = custom(n=2, dim=1, gradients=lambda x, i: x - a[i], smoothness=1.0)
+    >>> target.gradient([0.0])
+    array([-1.])
+    """
+    return Custom(n, dim, gradients, potential, smoothness, convexity, component_smoothness)
+
+
+class Custom(FiniteSum):
+    """Components known by their gradients alone; made by `custom`."""
+
+    scalar_parts = False
+
+    def __init__(
+        self,
+        n: int,
+        dim: int,
+        gradients: Gradients,
+        potential: Potential | None,
+        smoothness: float | None,
+        convexity: float | None,
+        component_smoothness: float | None,
+    ) -> None:
+        self.n, self.dim = whole("n", n, 1), whole("dim", dim, 1)
+        self._gradients, self._potential = gradients, potential
+        self._smoothness = None if smoothness is None else positive("smoothness", smoothness)
+        self._convexity = None if convexity is None else nonnegative("convexity", convexity)
+        self._component_smoothness = (
+            None if component_smoothness is None else positive("component_smoothness", component_smoothness)
+        )
+        self._component(np.zeros(self.dim), np.arange(min(2, self.n)))
+
+    def __repr__(self) -> str:
+        return f"Custom(n={self.n}, dim={self.dim})"
+
+    @property
+    def smoothness(self) -> float:
+        """As given."""
+        return self._given("smoothness", self._smoothness, "a dynamics with inverse_mass=None needs it")
+
+    @property
+    def component_smoothness(self) -> float:
+        """As given."""
+        return self._given("component_smoothness", self._component_smoothness, "it was asked for")
+
+    @property
+    def convexity(self) -> float:
+        """As given."""
+        return self._given("convexity", self._convexity, "it was asked for")
+
+    @property
+    def closed_form(self) -> Moments | None:
+        """Unknown."""
+        return None
+
+    def mode(self) -> Array:
+        """L-BFGS on `potential`, to a relative gradient of 1e-8."""
+        from scipy.optimize import minimize
+
+        start = np.zeros(self.dim)
+        found = minimize(
+            self.potential,
+            start,
+            jac=self.gradient,
+            method="L-BFGS-B",
+            options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
+        )
+        scale = max(np.abs(self.gradient(start)).max(), 1e-300)
+        left = float(np.abs(self.gradient(found.x)).max() / scale)
+        if left > 1e-6:
+            raise RuntimeError(
+                f"no mode found: the gradient fell only to {left:.1e} of its size at 0 ({found.message})."
+            )
+        return np.asarray(found.x, np.float64)
+
+    def potentials(self, x: Array) -> Array:
+        """The user's `potential`, state by state."""
+        if self._potential is None:
+            raise requirement("potential", "given to custom(…)", "None", "it was asked for")
+        return np.array([float(self._potential(state)) for state in x])
+
+    def gradients(self, x: Array) -> Array:
+        """The mean of all component gradients, in blocks of rows."""
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        blocks = [np.arange(begin, min(begin + size, self.n)) for begin in range(0, self.n, size)]
+        return np.array([sum(self._component(state, rows).sum(axis=0) for rows in blocks) / self.n for state in x])
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Component gradients, state by state."""
+        rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
+        return np.array([self._component(state, chosen) for state, chosen in zip(x, rows, strict=True)])
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """The mean over the batch."""
+        mean: Array = parts.mean(axis=1)
+        return mean
+
+    def prior_gradient(self, x: Array) -> Array:
+        """The user's components hold the prior already."""
+        return np.zeros_like(x)
+
+    def _component(self, x: Array, indices: Indices) -> Array:
+        value = np.asarray(self._gradients(x, indices), np.float64)
+        if value.shape != (len(indices), self.dim):
+            raise requirement(
+                "gradients(x, indices)",
+                f"an array of shape (len(indices), dim) = {(len(indices), self.dim)}",
+                f"shape {value.shape}",
+            )
+        return value
+
+    def _given(self, name: str, value: float | None, why: str) -> float:
+        if value is None:
+            raise requirement(name, "given to custom(…)", "None", why)
+        return value

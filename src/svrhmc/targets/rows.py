@@ -1,0 +1,168 @@
+"""Rows of data behind one accessor, dense or sparse.
+
+Everything a generalised linear model asks of its n × d matrix A is here; nothing else in the library looks at how
+the rows are stored. States come as (chains, d), and no result depends on how many chains are asked for at once: the
+sums run in a fixed order, without BLAS, and in float64 whatever the rows are stored in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.arrays import Array, Indices, contract, tally
+from svrhmc.errors import real_array, require_finite, requirement
+
+_BLOCK_ELEMENTS = 1 << 20
+
+
+class Rows(ABC):
+    """An n × dim matrix A with rows aᵢ."""
+
+    n: int
+    dim: int
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def predict(self, x: Array) -> Array:
+        """All aᵢᵀx: (chains, dim) → (chains, n)."""
+
+    @abstractmethod
+    def predict_at(self, x: Array, indices: Indices) -> Array:
+        """The chosen aᵢᵀx: (chains, dim), (chains, batch) → (chains, batch)."""
+
+    @abstractmethod
+    def combine(self, weights: Array) -> Array:
+        """Σᵢ wᵢaᵢ over all rows: (chains, n) → (chains, dim)."""
+
+    @abstractmethod
+    def combine_at(self, weights: Array, indices: Indices) -> Array:
+        """Σ_b w_b a_{i_b} over the chosen rows: (chains, batch) → (chains, dim)."""
+
+    @abstractmethod
+    def gram(self, weights: Array) -> Array:
+        """Aᵀ diag(w) A, dense: (dim, dim)."""
+
+    @abstractmethod
+    def squared_norms(self) -> Array:
+        """|aᵢ|² of every row."""
+
+
+class DenseRows(Rows):
+    """Rows of a C-ordered array of float32 or float64, kept as they are."""
+
+    def __init__(self, X: npt.NDArray[Any]) -> None:
+        self.X = np.ascontiguousarray(X)
+        self.n, self.dim = X.shape
+        self.dtype = X.dtype
+
+    def predict(self, x: Array) -> Array:
+        """Block by block of rows."""
+        return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
+
+    def predict_at(self, x: Array, indices: Indices) -> Array:
+        """By gathering the rows."""
+        return contract("cbd,cd->cb", self._gather(indices), x)
+
+    def combine(self, weights: Array) -> Array:
+        """Block by block of rows, in their order."""
+        total = np.zeros((len(weights), self.dim))
+        for begin, block in self._blocks():
+            total += contract("cn,nd->cd", weights[:, begin : begin + len(block)], block)
+        return total
+
+    def combine_at(self, weights: Array, indices: Indices) -> Array:
+        """By gathering the rows."""
+        return contract("cb,cbd->cd", weights, self._gather(indices))
+
+    def gram(self, weights: Array) -> Array:
+        """One pass over the rows."""
+        total = np.zeros((self.dim, self.dim))
+        for begin, block in self._blocks():
+            total += (block * weights[begin : begin + len(block), None]).T @ block
+        return total
+
+    def squared_norms(self) -> Array:
+        """One pass over the rows."""
+        return np.concatenate([contract("nd,nd->n", block, block) for _, block in self._blocks()])
+
+    def _gather(self, indices: Indices) -> Array:
+        return self.X[indices].astype(np.float64, copy=False)
+
+    def _blocks(self) -> Iterator[tuple[int, Array]]:
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        for begin in range(0, self.n, size):
+            yield begin, np.asarray(self.X[begin : begin + size], np.float64)
+
+
+class SparseRows(Rows):
+    """Rows of a scipy CSR matrix or array, with float32 or float64 entries."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.dim = X.shape
+        self.dtype = X.dtype
+
+    def predict(self, x: Array) -> Array:
+        """A sparse product."""
+        return np.ascontiguousarray(np.asarray(self.X @ x.T).T, np.float64)
+
+    def predict_at(self, x: Array, indices: Indices) -> Array:
+        """Sums over the entries of the chosen rows."""
+        entries, slot, columns = self._entries(indices)
+        chain = slot // indices.shape[1]
+        return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
+
+    def combine(self, weights: Array) -> Array:
+        """A sparse product with the transpose."""
+        return np.ascontiguousarray(np.asarray(self.X.T @ weights.T).T, np.float64)
+
+    def combine_at(self, weights: Array, indices: Indices) -> Array:
+        """Sums over the entries of the chosen rows."""
+        entries, slot, columns = self._entries(indices)
+        chains, batch = indices.shape
+        place = slot // batch * self.dim + columns
+        return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
+
+    def gram(self, weights: Array) -> Array:
+        """A sparse product, then dense."""
+        weighted = self.X.multiply(weights[:, None]).tocsr()
+        return np.asarray((self.X.T @ weighted).toarray(), np.float64)
+
+    def squared_norms(self) -> Array:
+        """Sums over each row's entries."""
+        rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
+        return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+
+    def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
+        """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
+        rows = indices.ravel()
+        start, count = self.X.indptr[rows].astype(np.int64), np.diff(self.X.indptr)[rows].astype(np.int64)
+        slot = np.repeat(np.arange(len(rows)), count)
+        place = np.arange(len(slot)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(start, count)
+        return self.X.data[place].astype(np.float64), slot, self.X.indices[place].astype(np.int64)
+
+
+def make_rows(X: Any) -> Rows:
+    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
+    if not _is_sparse(X):
+        return DenseRows(real_array("X", X, ("n", "dim")))
+    if X.format != "csr":
+        raise requirement("X", "a dense array or a scipy CSR matrix", f"a {X.format.upper()} matrix", "use X.tocsr()")
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    if X.ndim != 2 or min(X.shape) < 1:
+        raise requirement("X", "an array of shape (n, dim)", f"shape {X.shape}")
+    require_finite("X", X.data)
+    if not X.has_canonical_format:  # an entry given twice stands for the sum
+        X = X.copy()
+        X.sum_duplicates()
+    return SparseRows(X)
+
+
+def _is_sparse(X: object) -> bool:
+    return type(X).__module__.startswith("scipy.sparse")

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+import svrhmc
+from hand import Quadratic
+
+LIMIT = 4.5  # |z| of a fixed seed: one false alarm in 150,000 checks
+
+
+@pytest.fixture
+def problem():
+    """Five strongly different components in two dimensions, spectrum far from closed under inversion."""
+    rng = np.random.default_rng(1)
+    roots = rng.normal(size=(5, 2, 2))
+    S = roots @ roots.transpose(0, 2, 1) + 0.2 * np.eye(2)
+    return Quadratic(S, rng.normal(size=(5, 2)) * 3 + 2)
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(6, 3))
+    X[rng.random(X.shape) < 0.3] = 0
+    return X, np.array([0, 1, 1, 0, 1, 0]), rng.normal(size=6)
+
+
+def every_target(rows):
+    X, labels, y = rows
+    S = np.diag([0.5, 1.0, 4.0])
+    many = np.stack([S * (k + 1) for k in range(6)])
+    return {
+        "logistic": svrhmc.targets.logistic(X, labels),
+        "logistic-csr": svrhmc.targets.logistic(scipy.sparse.csr_matrix(X), labels),
+        "logistic-float32": svrhmc.targets.logistic(X.astype(np.float32), labels, [0.5, 1.0, 2.0]),
+        "linear": svrhmc.targets.linear(X, y, noise_variance=0.5),
+        "linear-csr": svrhmc.targets.linear(scipy.sparse.csr_array(X), y),
+        "gaussian": svrhmc.targets.gaussian(X, S),
+        "gaussian-many": svrhmc.targets.gaussian(X, many),
+        "custom": svrhmc.targets.custom(
+            6,
+            3,
+            lambda x, i: (x - X[i]) @ S,
+            potential=lambda x: 0.5 * np.mean([(x - a) @ S @ (x - a) for a in X]),
+            smoothness=4.0,
+            convexity=0.5,
+            component_smoothness=4.0,
+        ),
+    }
+
+
+@pytest.fixture
+def targets(rows):
+    return every_target(rows)

@@ -1,0 +1,157 @@
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+import svrhmc
+from conftest import every_target
+from svrhmc.gradients import SVRG, Full, Minibatch
+from svrhmc.randomness import Purpose, Stream
+
+TARGETS = [
+    "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
+]  # fmt: skip
+N = 6
+X0, X1 = np.array([[0.3, -1.0, 0.5]]), np.array([[-0.2, 0.4, 1.1]])
+
+
+class Scripted(Stream):
+    """A stream whose batches are given."""
+
+    def script(self, batch, snapshot=None):
+        object.__setattr__(self, "batches", {Purpose.BATCH: batch, Purpose.SNAPSHOT: snapshot})
+        return self
+
+    def indices(self, step, count, bound, replacement, purpose=Purpose.BATCH):
+        return np.array([self.batches[purpose]])
+
+
+def all_batches(size, replacement):
+    return list(product(range(N), repeat=size)) if replacement else list(combinations(range(N), size))
+
+
+def estimates(gradient, target, x, before, batches):
+    for batch in batches:
+        estimator = gradient.estimator(target, Scripted(0, np.array([0])).script(batch))
+        if before is not None:
+            estimator(before, 0)  # takes the snapshot here
+        yield estimator(x, 0 if before is None else 1)[0]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_mean_over_all_batches_is_the_gradient(rows, name, size, replacement):
+    target = every_target(rows)[name]
+    batches = all_batches(size, replacement)
+    minibatch = list(estimates(Minibatch(size, replacement), target, X1, None, batches))
+    reduced = list(estimates(SVRG(size, 2, replacement), target, X1, X0, batches))
+    true = target.gradient(X1[0])
+    assert np.mean(minibatch, axis=0) == pytest.approx(true, rel=1e-12, abs=1e-12)
+    assert np.mean(reduced, axis=0) == pytest.approx(true, rel=1e-12, abs=1e-12)
+    if name != "gaussian" and name != "custom":  # those two share one S: there variance reduction is perfect
+        assert np.std(reduced, axis=0).max() > 1e-3
+    assert np.std(minibatch, axis=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_estimated_snapshot_is_unbiased_too(rows, name):
+    target = every_target(rows)[name]
+    gradient = SVRG(1, 2, replacement=False, snapshot_size=2)
+    values = []
+    for snapshot in all_batches(2, False):
+        for batch in all_batches(1, False):
+            estimator = gradient.estimator(target, Scripted(0, np.array([0])).script(batch, snapshot))
+            estimator(X0, 0)
+            values.append(estimator(X1, 1)[0])
+    assert np.mean(values, axis=0) == pytest.approx(target.gradient(X1[0]), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_svrg_is_exact_at_its_snapshot_and_reduces_to_full(rows, name):
+    target = every_target(rows)[name]
+    stream = Stream(4, np.array([0]))
+    true = target.gradient(X1[0])
+    at_snapshot = SVRG(2, 5).estimator(target, stream)(X1, 0)[0]
+    every_step = SVRG(1, 1).estimator(target, stream)
+    every_step(X0, 0)
+    whole = SVRG(N, 9, replacement=False).estimator(target, stream)
+    whole(X0, 0)
+    everything = Minibatch(N, replacement=False).estimator(target, stream)
+    for got in (at_snapshot, every_step(X1, 1)[0], whole(X1, 1)[0], everything(X1, 1)[0], target.gradients(X1)[0]):
+        assert got == pytest.approx(true, rel=1e-12, abs=1e-12)
+
+
+def test_remembered_slopes_equal_slopes_computed_again(rows):
+    target = every_target(rows)["logistic"]
+    stream = Stream(0, np.arange(3))
+    kept = SVRG(2, 4).estimator(target, stream)
+    x = stream.normals(9, 3)
+    kept(x, 0)
+    y = x + 0.1
+    batch = stream.indices(1, 2, N, True)
+    again = target.parts(y, batch) - target.parts(x, batch)
+    by_hand = target.gradients(x) - target.prior_gradient(x) + target.prior_gradient(y) + target.assemble(again, batch)
+    assert kept(y, 1) == pytest.approx(by_hand, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("logistic", 10 * 1000 + 500 * 10), ("custom", 10 * 1000 + 2 * 500 * 10)],
+)
+def test_counts_of_the_issue(kind, expected):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    if kind == "logistic":
+        target = svrhmc.targets.logistic(X, rng.integers(0, 2, 1000))
+    else:
+        target = svrhmc.targets.custom(1000, 2, lambda x, i: x - X[i], smoothness=1.0)
+    trace = svrhmc.svr_hmc(0.01, batch_size=10, epoch_length=50).run(target, 500, chains=2)
+    assert trace.gradient_evaluations == expected
+    assert trace.passes[-1] * 1000 == pytest.approx(expected, rel=1e-14)
+    assert trace.passes[0] == pytest.approx((1000 + (10 if kind == "logistic" else 20)) / 1000)
+
+
+@pytest.mark.parametrize("name", ["linear", "gaussian"])
+@pytest.mark.parametrize(
+    "gradient",
+    [Full(), Minibatch(2), SVRG(2), SVRG(1, 4), SVRG(1, 4, snapshot_size=3), SVRG(4, 1, replacement=False)],
+)
+def test_the_count_foretold_is_the_count_made(rows, name, gradient):
+    target = every_target(rows)[name]
+    estimator = gradient.estimator(target, Stream(0, np.arange(2)))
+    for step in range(11):
+        assert estimator.evaluations == gradient.evaluations(target, step)
+        estimator(np.zeros((2, 3)), step)
+    for budget in (0.5, 1, 7, 40, 41.5, 100):
+        steps = gradient.steps_within(target, budget)
+        assert gradient.evaluations(target, steps) <= budget < gradient.evaluations(target, steps + 1)
+
+
+def test_epoch_length_defaults_to_one_pass_of_batches():
+    assert [SVRG(size).period(100) for size in (1, 7, 100, 300)] == [100, 14, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Minibatch(0), "batch_size must be a whole number from 1 to 268435456; got 0."),
+        (lambda: Minibatch(2.5), "batch_size must be a whole number from 1 to 268435456; got 2.5."),
+        (lambda: SVRG(1, 0), "epoch_length must be a whole number of at least 1; got 0."),
+        (lambda: SVRG(True), "batch_size must be a whole number from 1 to 268435456; got True."),
+        (lambda: SVRG(1, snapshot_size=0), "snapshot_size must be a whole number from 1 to 268435456; got 0."),
+        (lambda: Minibatch(7, False).check(6), "batch_size must be at most n = 6 without replacement; got 7."),
+        (
+            lambda: SVRG(2, 1, False, snapshot_size=7).check(6),
+            "snapshot_size must be at most n = 6 without replacement; got 7.",
+        ),
+        (
+            lambda: Minibatch(1).check(2**32 + 1),
+            "n must be at most 4294967296; got 4294967297: row numbers are drawn from 32-bit words.",
+        ),
+    ],
+)
+def test_bad_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match="must be") as caught:
+        make()
+    assert str(caught.value) == message

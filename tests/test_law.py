@@ -1,0 +1,269 @@
+"""Every sampler has exactly the law that the hand-written recursion gives, and samplers made wrong on purpose have not."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import svrhmc
+from conftest import LIMIT
+from hand import Quadratic, law, z_scores
+from svrhmc.dynamics import EulerMaruyama, Kick, Map, Noise, Overdamped, Underdamped
+from svrhmc.gradients import SVRG, Full, Minibatch, _SVRGEstimator
+
+CHAINS = 40_000
+ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4
+KINDS = {
+    "overdamped": Overdamped(0.08),
+    "euler": EulerMaruyama(ETA, FRICTION, MASS),
+    "paper": Underdamped(ETA, FRICTION, MASS),
+}
+BATCHES = [(size, replacement) for size in (1, 3) for replacement in (True, False)]
+CASES = [(kind, "full", 1, True) for kind in KINDS] + [
+    (kind, gradient, *batch) for kind in KINDS for gradient in ("sg", "svr") for batch in BATCHES
+]
+
+
+def cell(kind, gradient, size, replacement, epoch=EPOCH):
+    parts = {"full": Full(), "sg": Minibatch(size, replacement), "svr": SVRG(size, epoch, replacement)}
+    return svrhmc.Sampler(KINDS[kind], parts[gradient])
+
+
+def by_hand(problem, kind, gradient, size, replacement, steps, epoch=EPOCH):
+    return law(
+        problem, kind, gradient, steps,
+        eta=KINDS[kind].step_size, gamma=FRICTION, u=MASS, B=size, m=epoch, replacement=replacement,
+    )  # fmt: skip
+
+
+def final_state(sampler, target, steps, chains=CHAINS, seed=0, **settings):
+    trace = sampler.run(target, steps, chains=chains, seed=seed, keep="last", **settings)
+    return np.hstack([trace.draws[:, -1], trace.velocity])
+
+
+def as_target(problem):
+    return svrhmc.targets.gaussian(problem.a, problem.S)
+
+
+@pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
+def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement):
+    sampler = cell(kind, gradient, size, replacement)
+    for steps in (EPOCH - 1, EPOCH, EPOCH + 2):
+        exact = by_hand(problem, kind, gradient, size, replacement, steps)
+        z = z_scores(final_state(sampler, as_target(problem), steps, seed=steps), *exact)
+        assert np.abs(z).max() < LIMIT
+
+
+@pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
+def test_theory_laws_equal_the_recursion_by_hand(problem, kind, gradient, size, replacement):
+    *_, last = svrhmc.theory.laws(cell(kind, gradient, size, replacement), as_target(problem), 3 * EPOCH + 1)
+    mean, covariance = by_hand(problem, kind, gradient, size, replacement, 3 * EPOCH + 1)
+    assert last.mean == pytest.approx(mean, rel=1e-12, abs=1e-12)
+    assert last.covariance == pytest.approx(covariance, rel=1e-11, abs=1e-12)
+
+
+def wrong_scheme(change):
+    """Underdamped with a change to its sixteen numbers."""
+
+    @dataclass(frozen=True)
+    class Wrong(Underdamped):
+        def scheme(self, target):
+            return change(Underdamped(self.step_size, self.friction, self.inverse_mass).scheme(target))
+
+        def check_stable(self, target, smallest, largest):
+            """Let it run, so that the law is what fails."""
+
+    return Wrong(ETA, FRICTION, MASS)
+
+
+def independent_noises(scheme):
+    vv, xv, xx = scheme.after_noise
+    return replace(scheme, after_noise=Noise(vv, 0.0, math.hypot(xv, xx)))
+
+
+def new_velocity(scheme):
+    """x ← x + ηv′ with the new v′, instead of the old v."""
+    vv, xv, xx = scheme.after_noise
+    return replace(
+        scheme,
+        kick=Kick(ETA * scheme.kick.v, scheme.kick.v),
+        after=Map(1.0, ETA * scheme.after.vv, 0.0, scheme.after.vv),
+        after_noise=Noise(vv, xv + ETA * vv, xx),
+    )
+
+
+CONTROLS = {
+    "sign flip": lambda s: replace(s, kick=Kick(0.0, -s.kick.v)),
+    "missing position noise": lambda s: replace(s, after_noise=Noise(s.after_noise.vv, 0.0, 0.0)),
+    "independent noises": independent_noises,
+    "new velocity in the position": new_velocity,
+}
+
+
+class LateEstimator(_SVRGEstimator):
+    def __call__(self, x, step):
+        if step > 1 and step % self._epoch == 1:
+            self._take_snapshot(x, step)
+        return super().__call__(x, step)
+
+
+class LateSnapshot(SVRG):
+    """Takes its snapshots one step late, but for the first."""
+
+    def estimator(self, target, stream):
+        late = LateEstimator(self, target, stream)
+        late._epoch, late._period = self.epoch_length, 10**9
+        return late
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("gradient", ["full", "svr"])
+def test_a_wrong_scheme_fails_the_law(problem, control, gradient):
+    wrong = svrhmc.Sampler(wrong_scheme(CONTROLS[control]), cell("paper", gradient, 1, True).gradient)
+    worst = 0.0
+    for steps in (EPOCH - 1, EPOCH, EPOCH + 2):
+        exact = by_hand(problem, "paper", gradient, 1, True, steps)
+        worst = max(worst, np.abs(z_scores(final_state(wrong, as_target(problem), steps), *exact)).max())
+    assert worst > 2 * LIMIT
+
+
+def test_the_right_scheme_dressed_as_a_control_passes(problem):
+    right = svrhmc.Sampler(wrong_scheme(lambda scheme: scheme), Full())
+    exact = by_hand(problem, "paper", "full", 1, True, EPOCH)
+    assert np.abs(z_scores(final_state(right, as_target(problem), EPOCH), *exact)).max() < LIMIT
+
+
+def test_a_late_snapshot_fails_the_law(problem):
+    far = Quadratic(problem.S, problem.a + 40)  # the way there is long, so a snapshot's age matters
+    exact = by_hand(far, "paper", "svr", 1, True, 2 * EPOCH + 1)
+    for gradient, passes in ((SVRG(1, EPOCH), True), (LateSnapshot(1, EPOCH), False)):
+        state = final_state(svrhmc.Sampler(KINDS["paper"], gradient), as_target(far), 2 * EPOCH + 1)
+        worst = np.abs(z_scores(state, *exact)).max()
+        assert worst < LIMIT if passes else worst > 2 * LIMIT
+
+
+def test_batches_with_the_wrong_replacement_fail_the_law(problem):
+    wrong = cell("paper", "sg", 3, True)
+    exact = by_hand(problem, "paper", "sg", 3, False, EPOCH)
+    assert np.abs(z_scores(final_state(wrong, as_target(problem), EPOCH), *exact)).max() > 2 * LIMIT
+
+
+def test_an_estimated_snapshot_has_its_exact_law(problem):
+    sampler = svrhmc.Sampler(KINDS["paper"], SVRG(1, 3, False, snapshot_size=2))
+    other = svrhmc.Sampler(KINDS["paper"], SVRG(1, 3, False))
+    for steps in (2, 3, 5):
+        *_, right = svrhmc.theory.laws(sampler, as_target(problem), steps)
+        *_, wrong = svrhmc.theory.laws(other, as_target(problem), steps)
+        state = final_state(sampler, as_target(problem), steps)
+        assert np.abs(z_scores(state, right.mean, right.covariance)).max() < LIMIT
+        assert np.abs(z_scores(state, wrong.mean, wrong.covariance)).max() > 2 * LIMIT
+
+
+ONE = Quadratic(np.array([[[1.0]], [[3.0]]]), np.array([[0.0], [1.0]]))
+REFERENCE = {  # (gradient, K): E x, Var x, E v, Var v, Cov
+    ("full", 5): (0.040806666666667, 0.031224259691316, 0.16537555555556, 0.26394767562645, 0.063837007223824),
+    ("svr", 5): (0.040806666666667, 0.031224310049468, 0.16537555555556, 0.2639493877455, 0.063837259503846),
+    ("svr", 20): (0.3269183035027, 0.32356098307922, 0.16858204254107, 0.28780137979166, 0.057182875931671),
+    ("sg", 5): (0.040806666666667, 0.031691845834308, 0.16537555555556, 0.26992788190025, 0.064896345280111),
+    ("sg", 20): (0.3269183035027, 0.32901265618725, 0.16858204254107, 0.2930212443048, None),
+}
+
+
+@pytest.mark.parametrize(("gradient", "steps"), REFERENCE)
+def test_one_dimensional_reference_numbers(gradient, steps):
+    expected = REFERENCE[gradient, steps]
+    parts = {"full": Full(), "sg": Minibatch(1), "svr": SVRG(1, 2)}
+    sampler = svrhmc.Sampler(Underdamped(0.1, 2.0, 1 / 3), parts[gradient])
+    *_, last = svrhmc.theory.laws(sampler, as_target(ONE), steps)
+    mean, cov = law(ONE, "paper", gradient, steps, eta=0.1, u=1 / 3, m=2)
+    for m, c in ((last.mean, last.covariance), (mean, cov)):
+        got = (m[0], c[0, 0], m[1], c[1, 1], c[0, 1])
+        for value, reference in zip(got, expected, strict=True):
+            assert reference is None or value == pytest.approx(reference, rel=1e-12)
+    assert np.abs(z_scores(final_state(sampler, as_target(ONE), steps, seed=3), mean, cov)).max() < LIMIT
+
+
+def test_the_mean_of_svr_hmc_and_sg_hmc_is_that_of_hmc(problem):
+    means = [by_hand(problem, "paper", gradient, 1, True, 9)[0] for gradient in ("full", "sg", "svr")]
+    assert means[1] == pytest.approx(means[0], rel=1e-13)
+    assert means[2] == pytest.approx(means[0], rel=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("epoch", [1, 3, 50, None])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_with_a_common_matrix_svr_hmc_is_hmc(size, epoch, replacement):
+    target = svrhmc.targets.synthetic(n=20, dim=4, seed=1, eigenvalues=(0.3, 2.0))
+    full = svrhmc.hmc(0.2).run(target, 200, chains=3, seed=5)
+    reduced = svrhmc.svr_hmc(0.2, batch_size=size, epoch_length=epoch, replacement=replacement).run(
+        target, 200, chains=3, seed=5
+    )
+    assert np.abs(full.draws - reduced.draws).max() < 1e-12
+    noisy = svrhmc.sg_hmc(0.2, batch_size=size).run(target, 200, chains=3, seed=5)
+    assert np.abs(full.draws - noisy.draws).max() > 1e-2
+
+
+@pytest.fixture(params=["dense", "csr"])
+def regression(request):
+    import scipy.sparse
+
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(40, 3)) * [0.5, 1.0, 2.0]
+    y = X @ [1.0, -2.0, 0.5] + rng.normal(size=40)
+    X = scipy.sparse.csr_matrix(X) if request.param == "csr" else X
+    return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
+
+
+@pytest.mark.parametrize("name", ["hmc", "svr"])
+def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name):
+    sampler = svrhmc.hmc(0.5) if name == "hmc" else svrhmc.svr_hmc(0.5, batch_size=4, epoch_length=5)
+    *_, before, last = svrhmc.theory.laws(sampler, regression, 405)
+    *_, epoch_before = svrhmc.theory.laws(sampler, regression, 400)
+    assert last.covariance == pytest.approx(epoch_before.covariance, rel=1e-6, abs=1e-9)  # it no longer moves
+    state = final_state(sampler, regression, 405, chains=4000, seed=11)
+    assert np.abs(z_scores(state, last.mean, last.covariance)).max() < LIMIT
+    true = regression.closed_form
+    posterior = np.zeros((6, 6))
+    posterior[:3, :3], posterior[3:, 3:] = true.covariance, np.eye(3) / regression.smoothness
+    assert np.abs(z_scores(state, last.mean, posterior)).max() > 2 * LIMIT  # the posterior itself is refused
+    assert before.step == 404
+
+
+@pytest.mark.parametrize("name", ["hmc", "svr"])
+def test_halving_the_step_halves_the_distance_to_the_posterior(regression, name):
+    true, distances = regression.closed_form, []
+    u = 1 / regression.smoothness
+    for eta in (0.04, 0.02, 0.01):
+        sampler = svrhmc.hmc(eta) if name == "hmc" else svrhmc.svr_hmc(eta, batch_size=10, epoch_length=2)
+        *_, last = svrhmc.theory.laws(sampler, regression, int(120 / eta), start=regression.mode())
+        distances.append(
+            svrhmc.distances.gaussian_w2(last.position.mean, last.position.covariance, true.mean, true.covariance)
+        )
+    slopes = np.diff(np.log2(distances))
+    assert slopes == pytest.approx([-1, -1], abs=0.06)
+    if name == "hmc":  # the leading term itself
+        trace = np.trace(np.linalg.inv(true.covariance))
+        assert distances[-1] == pytest.approx(0.01 * u / 4 * math.sqrt(trace), rel=0.03)
+
+
+def test_theory_refuses_a_target_without_closed_form(targets):
+    with pytest.raises(ValueError, match="quadratic"):
+        next(svrhmc.theory.laws(svrhmc.hmc(0.1), targets["logistic"], 3))
+
+
+def test_theory_refuses_an_unknown_gradient(problem):
+    class Odd(Full):
+        pass
+
+    class Other(svrhmc.gradients.Gradient):
+        rows_at_once = 0
+
+        def check(self, n): ...
+        def estimator(self, target, stream): ...
+        def evaluations(self, target, steps):
+            return 0
+
+    list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], Odd()), as_target(problem), 1))
+    with pytest.raises(ValueError, match="gradient must be one whose law is known"):
+        list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], Other()), as_target(problem), 1))
