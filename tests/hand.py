@@ -1,6 +1,7 @@
 """The laws of the samplers written out by hand, from formulas of their own: nothing here looks at a Scheme.
 
-Every fᵢ = ½(x − aᵢ)ᵀSᵢ(x − aᵢ). The state is y = (x − x*, v, x̃ − x*); mean m and second moment M obey one recursion a step.
+Every fᵢ = ½(x − aᵢ)ᵀSᵢ(x − aᵢ). The state is y = (x − x*, v, x̃ − x*); mean m and second moment M obey one
+recursion a step.
 """
 
 from dataclasses import dataclass

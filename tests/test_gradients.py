@@ -137,6 +137,7 @@ def test_epoch_length_defaults_to_one_pass_of_batches():
     [
         (lambda: Minibatch(0), "batch_size must be a whole number from 1 to 268435456; got 0."),
         (lambda: Minibatch(2.5), "batch_size must be a whole number from 1 to 268435456; got 2.5."),
+        (lambda: Minibatch(2, 1), "replacement must be True or False; got 1."),
         (lambda: SVRG(1, 0), "epoch_length must be a whole number of at least 1; got 0."),
         (lambda: SVRG(True), "batch_size must be a whole number from 1 to 268435456; got True."),
         (lambda: SVRG(1, snapshot_size=0), "snapshot_size must be a whole number from 1 to 268435456; got 0."),

@@ -1,4 +1,4 @@
-"""Every sampler has exactly the law that the hand-written recursion gives, and samplers made wrong on purpose have not."""
+"""Every sampler has exactly the law of the hand-written recursion; samplers made wrong on purpose have not."""
 
 import math
 from dataclasses import dataclass, replace
@@ -59,6 +59,7 @@ def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind,
 def test_theory_laws_equal_the_recursion_by_hand(problem, kind, gradient, size, replacement):
     *_, last = svrhmc.theory.laws(cell(kind, gradient, size, replacement), as_target(problem), 3 * EPOCH + 1)
     mean, covariance = by_hand(problem, kind, gradient, size, replacement, 3 * EPOCH + 1)
+    assert isinstance(last, svrhmc.theory.Law)
     assert last.mean == pytest.approx(mean, rel=1e-12, abs=1e-12)
     assert last.covariance == pytest.approx(covariance, rel=1e-11, abs=1e-12)
 

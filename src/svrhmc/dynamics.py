@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from svrhmc.errors import positive, requirement
+from svrhmc.errors import positive, requirement, settle
 
 
 class Curved(Protocol):
@@ -136,7 +136,7 @@ class Overdamped(Dynamics):
     step_size: float
 
     def __post_init__(self) -> None:
-        positive("step_size", self.step_size)
+        settle(self, step_size=positive("step_size", self.step_size))
 
     def scheme(self, target: Curved) -> Scheme:
         """x ← x − η g + √(2η) ξ, with a velocity that stays 0."""
@@ -255,10 +255,13 @@ def _inverse_mass(given: float | None, target: Curved) -> float:
 
 
 def _check_underdamped(dynamics: EulerMaruyama | Underdamped) -> None:
-    positive("friction", dynamics.friction)
-    if dynamics.inverse_mass is not None:
-        positive("inverse_mass", dynamics.inverse_mass)
-    positive("step_size", dynamics.step_size)
+    u = dynamics.inverse_mass
+    settle(
+        dynamics,
+        friction=positive("friction", dynamics.friction),
+        inverse_mass=None if u is None else positive("inverse_mass", u),
+        step_size=positive("step_size", dynamics.step_size),
+    )
     if dynamics.step_size * dynamics.friction >= 2:
         raise requirement(
             "step_size",

@@ -71,6 +71,19 @@ def whole(name: str, value: object, low: int, high: int | None = None, why: str 
     return number
 
 
+def truth(name: str, value: object) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, bool | np.bool_):
+        raise requirement(name, "True or False", repr(value))
+    return bool(value)
+
+
+def settle(config: object, **values: object) -> None:
+    """Store checked values in a frozen dataclass, so that NumPy numbers become plain ones."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
+
+
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     """One of a few words."""
     if isinstance(value, str) and value in allowed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svrhmc.arrays import Array
-from svrhmc.errors import requirement, whole
+from svrhmc.errors import requirement, settle, truth, whole
 from svrhmc.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 
@@ -101,7 +101,11 @@ class Minibatch(Gradient):
     replacement: bool = True
 
     def __post_init__(self) -> None:
-        whole("batch_size", self.batch_size, 1, MAX_SLOTS)
+        settle(
+            self,
+            batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
+            replacement=truth("replacement", self.replacement),
+        )
 
     def check(self, n: int) -> None:
         """A batch without replacement has at most n rows."""
@@ -144,11 +148,14 @@ class SVRG(Gradient):
     snapshot_size: int | None = None
 
     def __post_init__(self) -> None:
-        whole("batch_size", self.batch_size, 1, MAX_SLOTS)
-        if self.epoch_length is not None:
-            whole("epoch_length", self.epoch_length, 1)
-        if self.snapshot_size is not None:
-            whole("snapshot_size", self.snapshot_size, 1, MAX_SLOTS)
+        m, size = self.epoch_length, self.snapshot_size
+        settle(
+            self,
+            batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
+            epoch_length=None if m is None else whole("epoch_length", m, 1),
+            replacement=truth("replacement", self.replacement),
+            snapshot_size=None if size is None else whole("snapshot_size", size, 1, MAX_SLOTS),
+        )
 
     def check(self, n: int) -> None:
         """A batch or an estimated snapshot without replacement has at most n rows."""

@@ -97,10 +97,10 @@ class Trace:
         return Summary(
             mean=self.mean(),
             sd=self._flat().std(axis=0, ddof=1),
-            mcse=np.array([float(az.mcse(x)) for x in by_coordinate]),
-            ess_bulk=np.array([float(az.ess(x)) for x in by_coordinate]),
-            ess_tail=np.array([float(az.ess(x, method="tail")) for x in by_coordinate]),
-            r_hat=np.array([float(az.rhat(x)) if several else np.nan for x in by_coordinate]),
+            mcse=np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
+            ess_bulk=np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
+            ess_tail=np.array([np.asarray(az.ess(x, method="tail")).item() for x in by_coordinate]),
+            r_hat=np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
         )
 
     def to_arviz(self) -> Any:
@@ -122,8 +122,8 @@ class Trace:
             "gradient": _to_settings(self.sampler.gradient),
         }
         with Path(path).open("wb") as file:
-            text = json.dumps(settings, default=lambda number: number.item())  # settings may be NumPy numbers
-            np.savez_compressed(file, settings=np.array(text), **{name: getattr(self, name) for name in _ARRAYS})
+            text = np.array(json.dumps(settings))
+            np.savez_compressed(file, settings=text, **{name: getattr(self, name) for name in _ARRAYS})
 
     @staticmethod
     def load(path: str | Path) -> Trace:
@@ -131,7 +131,7 @@ class Trace:
         from svrhmc.samplers import Sampler
 
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
                 settings = json.loads(str(file["settings"][()]))
                 arrays = {name: file[name] for name in _ARRAYS}
             if settings["format"] != _FORMAT:

@@ -1,0 +1,98 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import svrhmc
+from svrhmc import __main__
+from svrhmc.cli import app
+from svrhmc.compare import compare
+
+SMALL = ["compare", "--n", "20", "--dim", "2", "--chains", "200", "--passes", "5"]
+
+
+def shell(*arguments):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160", "TERM": "dumb"})
+
+
+def test_compare_prints_the_table_and_writes_the_figure(tmp_path):
+    figure = tmp_path / "figure.svg"
+    result = shell(*SMALL, "--samplers", "all", "--step-size", "0.2", "--step-size", "sgld=0.05", "--plot", str(figure))
+    assert result.exit_code == 0, result.output
+    for name in ("LMC", "SGLD", "VR-SGLD", "HMC", "SG-HMC", "SVR-HMC"):
+        assert name in result.output
+    assert "SGLD: 100 steps" in result.output
+    assert "step_size=0.05" in result.output
+    rows = [line for line in result.output.splitlines() if line.startswith("│") or line.startswith("|")]
+    assert len(rows) == 10
+    text = figure.read_text()
+    assert "data passes" in text or "<path" in text
+
+
+def test_compare_is_the_same_twice(tmp_path):
+    outputs = [shell(*SMALL, "--plot", str(tmp_path / "a.png")).output.split("SVRG")[0] for _ in range(2)]
+    without_times = [[line for line in text.splitlines() if " steps in " not in line] for text in outputs]
+    assert without_times[0] == without_times[1]
+
+
+def test_curves_carry_the_exact_value_and_the_chains_agree():
+    target = svrhmc.targets.synthetic(30, 3)
+    curves = compare(target, [("HMC", svrhmc.hmc(0.3)), ("SG-HMC", svrhmc.sg_hmc(0.1))], passes=20, chains=4000)
+    for curve in curves:
+        expected = (curve.exact**2 + curve.floor**2) ** 0.5
+        assert curve.sampled == pytest.approx(expected, rel=0.35)  # of one run; on the average far closer
+        assert curve.sampled.mean() == pytest.approx(expected.mean(), rel=0.03)
+        assert curve.at(0.001) is None
+        assert curve.passes[curve.at(10)] <= 10
+
+
+def test_compare_needs_a_closed_form():
+    target = svrhmc.targets.logistic([[1.0], [-1.0]], [0, 1])
+    with pytest.raises(ValueError, match="target must be one with a closed form"):
+        compare(target, [("HMC", svrhmc.hmc(0.1))], passes=2, chains=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--samplers", "nuts"], "--samplers must be among lmc, sgld"),
+        (["--step-size", "fast"], "--step-size must be a positive number or NAME=NUMBER; got 'fast'."),
+        (["--step-size", "-1"], "--step-size must be a positive number or NAME=NUMBER; got '-1'."),
+        (["--step-size", "lmc=0.1"], "--step-size must be a number or NAME=NUMBER with NAME among the samplers; got 'lmc=0.1'."),
+        (["--step-size", "3"], "step_size must be a positive number below 1.0 for Underdamped with friction 2.0; got 3.0"),
+        (["--passes", "0"], "passes must be a positive number; got 0.0."),
+        (["--plot", "figure.bmp"], "--plot must be a name ending in .png, .svg or .pdf; got figure.bmp."),
+        (["--plot", "/nowhere/at/all.png"], "--plot must be in a folder that exists; got /nowhere/at/all.png."),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_and_end_with_2(arguments, message):
+    result = shell(*SMALL, *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_help_reads_and_has_an_example():
+    assert "compare" in shell("--help").output
+    text = " ".join(shell("compare", "--help").output.split())
+    assert "2-Wasserstein distance against data passes" in text
+    assert "Example" in text
+    assert shell("--version").output.strip() == f"svrhmc {svrhmc.__version__}"
+
+
+def test_the_module_runs_as_a_command():
+    shown = subprocess.run([sys.executable, "-m", "svrhmc", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == f"svrhmc {svrhmc.__version__}"
+
+
+def test_without_typer_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "svrhmc.cli")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r"needs Typer and Rich: pip install 'svrhmc\[cli\]'"):
+        __main__.main()
+
+
+def test_without_matplotlib_the_figure_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=r"a figure needs Matplotlib: pip install 'svrhmc\[plot\]'"):
+        svrhmc.plots._pyplot()
