@@ -99,7 +99,7 @@ class Trace:
             sd=self._flat().std(axis=0, ddof=1),
             mcse=np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
             ess_bulk=np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
-            ess_tail=np.array([np.asarray(az.ess(x, method="tail")).item() for x in by_coordinate]),
+            ess_tail=np.array([np.asarray(az.ess(x, method="tail", prob=(0.05, 0.95))).item() for x in by_coordinate]),
             r_hat=np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
         )
 
