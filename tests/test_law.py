@@ -10,6 +10,7 @@ import svrhmc
 from conftest import LIMIT
 from hand import Quadratic, law, z_scores
 from svrhmc.dynamics import EulerMaruyama, Kick, Map, Noise, Overdamped, Underdamped
+from svrhmc.engines import ENGINES
 from svrhmc.gradients import SVRG, Full, Minibatch, _SVRGEstimator
 
 CHAINS = 40_000
@@ -46,12 +47,13 @@ def as_target(problem):
     return svrhmc.targets.gaussian(problem.a, problem.S)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
-def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement):
+def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement, engine):
     sampler = cell(kind, gradient, size, replacement)
     for steps in (EPOCH - 1, EPOCH, EPOCH + 2):
         exact = by_hand(problem, kind, gradient, size, replacement, steps)
-        z = z_scores(final_state(sampler, as_target(problem), steps, seed=steps), *exact)
+        z = z_scores(final_state(sampler, as_target(problem), steps, seed=steps, engine=engine), *exact)
         assert np.abs(z).max() < LIMIT
 
 
@@ -216,13 +218,14 @@ def regression(request):
     return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["hmc", "svr"])
-def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name):
+def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name, engine):
     sampler = svrhmc.hmc(0.5) if name == "hmc" else svrhmc.svr_hmc(0.5, batch_size=4, epoch_length=5)
     *_, before, last = svrhmc.theory.laws(sampler, regression, 405)
     *_, epoch_before = svrhmc.theory.laws(sampler, regression, 400)
     assert last.covariance == pytest.approx(epoch_before.covariance, rel=1e-6, abs=1e-9)  # it no longer moves
-    state = final_state(sampler, regression, 405, chains=4000, seed=11)
+    state = final_state(sampler, regression, 405, chains=4000, seed=11, engine=engine)
     assert np.abs(z_scores(state, last.mean, last.covariance)).max() < LIMIT
     true = regression.closed_form
     posterior = np.zeros((6, 6))

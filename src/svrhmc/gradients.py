@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from svrhmc.arrays import Array
+from svrhmc.arrays import Array, Indices
 from svrhmc.errors import requirement, settle, truth, whole
 from svrhmc.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
+
+Count = TypeVar("Count", int, Indices)
 
 
 class Estimator(ABC):
@@ -41,8 +44,8 @@ class Gradient(ABC):
         """The estimator for the chains of a stream."""
 
     @abstractmethod
-    def evaluations(self, target: FiniteSum, steps: int) -> int:
-        """Component gradients that a chain evaluates in so many steps, from its start."""
+    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
+        """Component gradients that a chain evaluates in so many steps (one number, or many), from its start."""
 
     @property
     @abstractmethod
@@ -76,7 +79,7 @@ class Full(Gradient):
         """∇f itself."""
         return _FullEstimator(target)
 
-    def evaluations(self, target: FiniteSum, steps: int) -> int:
+    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
         """n a step."""
         return steps * target.n
 
@@ -115,7 +118,7 @@ class Minibatch(Gradient):
         """A fresh batch each step."""
         return _MinibatchEstimator(self, target, stream)
 
-    def evaluations(self, target: FiniteSum, steps: int) -> int:
+    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
         """B a step."""
         return steps * self.batch_size
 
@@ -167,7 +170,7 @@ class SVRG(Gradient):
         """A snapshot with its clock."""
         return _SVRGEstimator(self, target, stream)
 
-    def evaluations(self, target: FiniteSum, steps: int) -> int:
+    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
         """A snapshot at the start of each epoch, B or 2B a step."""
         snapshots = -(-steps // self.period(target.n))
         per_row = 1 if self.remembers(target) else 2

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -112,17 +112,15 @@ class Stream:
         return picks
 
     def _words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
-        k0, k1 = self._keys if step <= _LOW else self._derive(step >> 32)
+        k0, k1 = (key[:, None] for key in self.keys(step >> 32))
         slot = np.arange(slots, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
         return threefry2x32((k0, k1), (np.array([[step & _LOW]], np.uint32), slot[None, :]))
 
-    @cached_property
-    def _keys(self) -> tuple[Words, Words]:
-        return self._derive(0)
-
-    def _derive(self, high: int) -> tuple[Words, Words]:
-        seed = np.array([[self.seed & _LOW]], np.uint32), np.array([[self.seed >> 32]], np.uint32)
-        return threefry2x32(seed, (self.chains.astype(np.uint32)[:, None], np.array([[high]], np.uint32)))
+    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its run
+    def keys(self, high: int) -> tuple[Words, Words]:
+        """Each chain's key, (chains,) words, for the steps from high·2³² on."""
+        seed = np.array([self.seed & _LOW], np.uint32), np.array([self.seed >> 32], np.uint32)
+        return threefry2x32(seed, (self.chains.astype(np.uint32), np.array([high], np.uint32)))
 
 
 def _below(

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc import engines
 from svrhmc.arrays import Array, Indices
 from svrhmc.dynamics import Dynamics, Overdamped, Underdamped
-from svrhmc.engines import ENGINES, Job, Schedule, choose
+from svrhmc.engines import Job, Schedule
 from svrhmc.errors import one_of, positive, real_array, requirement, whole
 from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
 from svrhmc.progress import Progress, reporter
@@ -56,6 +58,7 @@ class Sampler:
         thin: int = 1,
         keep: str = "all",
         engine: str = "auto",
+        threads: int | None = None,
         progress: Progress = None,
     ) -> Trace:
         """Sample from π ∝ exp(−f).
@@ -67,7 +70,8 @@ class Sampler:
             velocities start at 0.
         burn_in, thin: drop the first `burn_in` states, then keep every `thin`-th.
         keep: "all", or "last" for the final state alone.
-        engine: "auto" or a name.
+        engine: "auto" (compiled where it can be), "numba" or "reference".
+        threads: of the compiled engine; None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
 
         >>> from svrhmc.targets import synthetic
@@ -78,7 +82,7 @@ class Sampler:
         if not isinstance(target, FiniteSum):
             raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
         self.gradient.check(target.n)
-        name = choose(engine)
+        one_of("engine", engine, ("auto", *engines.ENGINES))
         whole("seed", seed, 0, (1 << 64) - 1)
         numbers = _chain_numbers(chains)
         if (steps is None) == (passes is None):
@@ -90,10 +94,21 @@ class Sampler:
         scheme = self.dynamics.scheme(target)
         states = _start(start, target, len(numbers))
         report, finish = reporter(progress, schedule.steps * len(numbers))
-        job = Job(target, scheme, self.gradient, self.dynamics.step_size, seed, numbers, states, schedule, report)
+        job = Job(
+            target=target,
+            scheme=scheme,
+            gradient=self.gradient,
+            step_size=self.dynamics.step_size,
+            seed=seed,
+            chains=numbers,
+            start=states,
+            schedule=schedule,
+            threads=cores() if threads is None else whole("threads", threads, 1),
+            report=report,
+        )
         began = time.perf_counter()
         try:
-            outcome = ENGINES[name](job)
+            name, outcome = engines.run(engine, job)
         finally:
             finish()
         return Trace(
@@ -188,6 +203,11 @@ def _schedule(steps: int, burn_in: int, thin: int, keep: str) -> Schedule:
     whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
     whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Schedule(steps, burn_in, thin, keep == "last")
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

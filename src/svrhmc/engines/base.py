@@ -34,6 +34,10 @@ class Schedule:
         """How many states are kept."""
         return 1 if self.last_only else (self.steps - self.burn_in) // self.thin
 
+    def kept(self) -> Indices:
+        """Steps made at each state kept."""
+        return self.first + self.thin * np.arange(self.draws)
+
     def slot(self, made: int) -> int | None:
         """Where the state after `made` steps is kept, if it is."""
         if made < self.first:
@@ -54,6 +58,7 @@ class Job:
     chains: Indices
     start: Array
     schedule: Schedule
+    threads: int
     report: Report
 
 

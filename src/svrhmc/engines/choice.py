@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from svrhmc.engines import reference
 from svrhmc.engines.base import Job, Outcome
-from svrhmc.errors import one_of
+from svrhmc.errors import one_of, requirement
 
-ENGINES: dict[str, Callable[[Job], Outcome]] = {"reference": reference.run}
+ENGINES = ("reference", "numba")
 
 
-def choose(name: str) -> str:
-    """The engine for a name; "auto" is the fastest one that can run the job."""
+def run(name: str, job: Job) -> tuple[str, Outcome]:
+    """Run a job on the engine named; "auto" is numba wherever it applies. Gives the engine's name with the outcome."""
     one_of("engine", name, ("auto", *ENGINES))
-    return "reference" if name == "auto" else name
+    if name == "reference":
+        return name, reference.run(job)
+    from svrhmc.engines import numba  # only now: compiled code is not loaded before it is used
+
+    if numba.supports(job):
+        return "numba", numba.run(job)
+    if name == "numba":
+        raise requirement(
+            "engine",
+            "'reference' or 'auto' for this target",
+            "'numba'",
+            "it is compiled for logistic, linear and gaussian targets",
+        )
+    return "reference", reference.run(job)

@@ -79,8 +79,8 @@ class Gaussian(FiniteSum):
         self.precision = np.asarray(real_array("precision", precision, shape), np.float64)
         if not np.allclose(self.precision, np.swapaxes(self.precision, -1, -2), rtol=1e-10, atol=1e-12):
             raise requirement("precision", "symmetric", "a matrix that is not")
-        self._forces = contract("...de,nd->ne" if self.shared else "nde,nd->ne", self.precision, self.centers)
-        self._mean_force: Array = self._forces.mean(axis=0)
+        self.forces = contract("...de,nd->ne" if self.shared else "nde,nd->ne", self.precision, self.centers)
+        self.mean_force: Array = self.forces.mean(axis=0)
         self.mean_precision = self.precision if self.shared else self.precision.mean(axis=0)
         self._spectrum = np.linalg.eigvalsh(self.mean_precision)
         if self._spectrum[0] <= 0:
@@ -108,7 +108,7 @@ class Gaussian(FiniteSum):
     def closed_form(self) -> Moments:
         """N(x*, S̄⁻¹)."""
         covariance = np.linalg.inv(self.mean_precision)
-        mean = np.linalg.solve(self.mean_precision, self._mean_force)
+        mean = np.linalg.solve(self.mean_precision, self.mean_force)
         return Moments(mean, (covariance + covariance.T) / 2)
 
     def mode(self) -> Array:
@@ -122,15 +122,15 @@ class Gaussian(FiniteSum):
 
     def gradients(self, x: Array) -> Array:
         """S̄x − (1/n) Σ Sᵢaᵢ."""
-        return contract("cd,de->ce", x, self.mean_precision) - self._mean_force
+        return contract("cd,de->ce", x, self.mean_precision) - self.mean_force
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Sᵢ(x − aᵢ): whole gradients."""
         if indices is None:
             indices = np.broadcast_to(np.arange(self.n), (len(x), self.n))
         if self.shared:
-            return contract("cd,de->ce", x, self.precision)[:, None, :] - self._forces[indices]
-        return contract("cd,cbde->cbe", x, self.precision[indices]) - self._forces[indices]
+            return contract("cd,de->ce", x, self.precision)[:, None, :] - self.forces[indices]
+        return contract("cd,cbde->cbe", x, self.precision[indices]) - self.forces[indices]
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """The mean over the batch."""

@@ -1,0 +1,552 @@
+"""The compiled loop: one function for every sampler of the grid, on rows or on Gaussians.
+
+A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for each, and
+for each precision of the rows. Scheme, gradient and loss are numbers, so that no other choice is compiled anew.
+
+States are float64 always. Products with the rows, and the normals, have the precision of the rows; sums over all rows
+are in float64, in blocks of fixed size, so that they do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+from svrhmc.engines.numeric import FAST, PLAIN, normals32, normals64, prefetch, random_words, slopes, threefry
+from svrhmc.randomness import MAX_SLOTS, Purpose
+
+BLOCK = 4096  # rows summed together before they join the total
+TILE = 64  # rows whose predictors are found before their slopes
+FULL, MINIBATCH, SVRG = 0, 1, 2
+DONE, DIVERGED, PASS_DUE = 0, 1, 2
+SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
+
+QUICK = {**PLAIN, "fastmath": FAST}
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
+
+
+class DenseModel(NamedTuple):
+    """Rows of a generalised linear model, their labels and the prior."""
+
+    X: Any
+    y: Any
+    prior: Any
+    loss: int
+    scale: float
+
+
+class SparseModel(NamedTuple):
+    """The same with CSR rows."""
+
+    data: Any
+    columns: Any
+    begin: Any
+    y: Any
+    prior: Any
+    loss: int
+    scale: float
+
+
+class GaussianModel(NamedTuple):
+    """Quadratic components: S (1 or n matrices), forces Sᵢaᵢ, and their means."""
+
+    S: Any
+    forces: Any
+    mean_precision: Any
+    mean_force: Any
+    prior: Any
+
+
+class Plan(NamedTuple):
+    """Sampler and schedule as numbers."""
+
+    n: int
+    kind: int
+    batch: int
+    epoch: int
+    replacement: bool
+    remembers: bool
+    snapshot_rows: int
+    before: bool
+    before_normals: int
+    first: int
+    thin: int
+    far_rows: bool
+
+
+class Workspace(NamedTuple):
+    """Room for one thread: nothing is allocated while a chain runs."""
+
+    at: Any  # x in the rows' precision
+    snapshot: Any  # x̃ in the rows' precision
+    anchor: Any  # data part of ḡ
+    sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
+    g: Any
+    memory: Any  # the parts of all rows at x̃
+    partial: Any  # sums of blocks of rows
+    t: Any  # predictors, labels and slopes of some rows
+    labels: Any
+    slopes: Any
+    then: Any
+    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
+    seen: Any  # hash table for draws without replacement
+    noise_steps: Any  # counters of a chunk of random blocks
+    noise_slots: Any
+    fine_slots: Any
+    row_steps: Any
+    row_slots: Any
+    words: Any  # (4, blocks): two words of each block, and two fine ones
+    normals: Any  # (3, blocks): first and second normals of each block, and room
+    z: Any  # the normals of one step
+
+
+def _is(model, kind):
+    return isinstance(model, types.NamedTuple) and model.instance_class is kind
+
+
+# Rows: one accessor for dense and sparse.
+
+
+def row_dot(model, i, x):
+    """aᵢᵀx."""
+
+
+def row_add(model, i, weight, total):
+    """total += weight·aᵢ."""
+
+
+def row_prefetch(model, i):
+    """Ask for row i before it is needed."""
+
+
+@overload(row_dot, jit_options=QUICK)
+def _row_dot(model, i, x):
+    if _is(model, DenseModel):
+
+        def dense(model, i, x):
+            total = model.X[i, 0] * x[0]
+            for j in range(1, len(x)):
+                total += model.X[i, j] * x[j]
+            return total
+
+        return dense
+
+    def sparse(model, i, x):
+        total = x[0] * 0
+        for k in range(model.begin[i], model.begin[i + 1]):
+            total += model.data[k] * x[model.columns[k]]
+        return total
+
+    return sparse
+
+
+@overload(row_add, jit_options=QUICK)
+def _row_add(model, i, weight, total):
+    if _is(model, DenseModel):
+
+        def dense(model, i, weight, total):
+            for j in range(len(total)):
+                total[j] += weight * model.X[i, j]
+
+        return dense
+
+    def sparse(model, i, weight, total):
+        for k in range(model.begin[i], model.begin[i + 1]):
+            total[model.columns[k]] += weight * model.data[k]
+
+    return sparse
+
+
+@overload(row_prefetch, jit_options=PLAIN)
+def _row_prefetch(model, i):
+    if _is(model, DenseModel):
+
+        def dense(model, i):
+            dim = model.X.shape[1]
+            for j in range(0, dim, 64 // model.X.itemsize):
+                prefetch(model.X, i * dim + j)
+
+        return dense
+    if _is(model, SparseModel):
+
+        def sparse(model, i):
+            for k in range(model.begin[i], model.begin[i + 1], 16):
+                prefetch(model.data, k)
+                prefetch(model.columns, k)
+
+        return sparse
+    return lambda model, i: None
+
+
+# Sums over all rows.
+
+
+def tile_predictors(model, x, low, high, t):
+    """t[i − low] = aᵢᵀx for the rows of a tile."""
+
+
+def tile_sum(model, s, low, high, total):
+    """total += Σ s[i − low]·aᵢ over the rows of a tile, in float64."""
+
+
+@overload(tile_predictors, jit_options=QUICK)
+def _tile_predictors(model, x, low, high, t):
+    if _is(model, DenseModel):
+
+        def dense(model, x, low, high, t):
+            whole = low + (high - low) // 4 * 4
+            for i in range(low, whole, 4):
+                ta, tb, tc, td = x[0] * 0, x[0] * 0, x[0] * 0, x[0] * 0
+                for j in range(len(x)):
+                    ta += model.X[i, j] * x[j]
+                    tb += model.X[i + 1, j] * x[j]
+                    tc += model.X[i + 2, j] * x[j]
+                    td += model.X[i + 3, j] * x[j]
+                t[i - low], t[i - low + 1], t[i - low + 2], t[i - low + 3] = ta, tb, tc, td
+            for i in range(whole, high):
+                t[i - low] = row_dot(model, i, x)
+
+        return dense
+
+    def sparse(model, x, low, high, t):
+        for i in range(low, high):
+            t[i - low] = row_dot(model, i, x)
+
+    return sparse
+
+
+@overload(tile_sum, jit_options=QUICK)
+def _tile_sum(model, s, low, high, total):
+    if _is(model, DenseModel):
+
+        def dense(model, s, low, high, total):
+            whole = low + (high - low) // 4 * 4
+            for i in range(low, whole, 4):
+                sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
+                for j in range(len(total)):
+                    four = sa * model.X[i, j] + sb * model.X[i + 1, j]
+                    four += sc * model.X[i + 2, j] + sd * model.X[i + 3, j]
+                    total[j] += np.float64(four)
+            for i in range(whole, high):
+                row_add(model, i, np.float64(s[i - low]), total)
+
+        return dense
+
+    def sparse(model, s, low, high, total):
+        for i in range(low, high):
+            row_add(model, i, np.float64(s[i - low]), total)
+
+    return sparse
+
+
+@njit(fastmath=FAST, **ENTRY)
+def pass_blocks(model, x, begin, end, partial, t, s, memory, keep):
+    """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64."""
+    n = len(model.y)
+    for block in range(begin, end):
+        part = partial[block]
+        part[:] = 0.0
+        stop = min(n, (block + 1) * BLOCK)
+        for low in range(block * BLOCK, stop, TILE):
+            high = min(stop, low + TILE)
+            tile_predictors(model, x, low, high, t)
+            slopes(model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low])
+            if keep:
+                for i in range(low, high):
+                    memory[i] = s[i - low]
+            tile_sum(model, s, low, high, part)
+
+
+@njit(fastmath=FAST, **ENTRY)
+def sum_blocks(n, partial, total):
+    """Join the blocks' sums, in their order, into the mean over n."""
+    total[:] = 0.0
+    for block in range(len(partial)):
+        for j in range(len(total)):
+            total[j] += partial[block, j]
+    for j in range(len(total)):
+        total[j] /= n
+
+
+# The gradient of each model.
+
+
+def full_gradient(model, n, at, anchor, partial, t, s, memory, keep):
+    """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
+
+
+def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`."""
+
+
+@overload(full_gradient, jit_options=QUICK)
+def _full_gradient(model, n, at, anchor, partial, t, s, memory, keep):
+    if _is(model, GaussianModel):
+
+        def gaussian(model, n, at, anchor, partial, t, s, memory, keep):
+            for i in range(len(at)):
+                total = -model.mean_force[i]
+                for j in range(len(at)):
+                    total += model.mean_precision[i, j] * at[j]
+                anchor[i] = total
+
+        return gaussian
+
+    def rows(model, n, at, anchor, partial, t, s, memory, keep):
+        pass_blocks(model, at, 0, len(partial), partial, t, s, memory, keep)
+        sum_blocks(n, partial, anchor)
+
+    return rows
+
+
+@overload(rows_gradient, jit_options=QUICK)
+def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+    if _is(model, GaussianModel):
+
+        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+            many, count, dim = len(model.S) > 1, len(rows), len(at)
+            for j in range(dim):
+                then[j] = at[j] - snapshot[j] if reduced else at[j]
+                total[j] = 0.0
+            for k in range(count if many else 1):  # one S for all: its product once
+                S = model.S[rows[k]] if many else model.S[0]
+                for i in range(dim):
+                    product = 0.0
+                    for j in range(dim):
+                        product += S[i, j] * then[j]
+                    total[i] += product / count if many else product
+            if not reduced:
+                for k in range(count):
+                    for j in range(dim):
+                        total[j] -= model.forces[rows[k], j] / count
+
+        return gaussian
+
+    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+        count = len(rows)
+        for b in range(count):
+            t[b] = row_dot(model, rows[b], at)
+            labels[b] = model.y[rows[b]]
+        slopes(model.loss, model.scale, t[:count], labels[:count], s[:count])
+        if reduced and remembers:
+            for b in range(count):
+                s[b] -= memory[rows[b]]
+        elif reduced:
+            for b in range(count):
+                t[b] = row_dot(model, rows[b], snapshot)
+            slopes(model.loss, model.scale, t[:count], labels[:count], then[:count])
+            for b in range(count):
+                s[b] -= then[b]
+        total[:] = 0
+        for b in range(count):
+            s[b] = s[b] / count
+            row_add(model, rows[b], s[b], total)
+
+    return by_rows
+
+
+# Random rows and normals.
+
+
+@njit(**PLAIN)
+def _below(w0, w1, bound):
+    high = np.uint64(w0) * np.uint64(bound)
+    low = (np.uint64(w1) * np.uint64(bound)) >> np.uint64(32)
+    return np.int64((high + low) >> np.uint64(32))
+
+
+@njit(**PLAIN)
+def draw_rows(w0, w1, n, replacement, out, seen):
+    """Row numbers from random words, as `randomness.Stream.indices` defines them."""
+    count = len(out)
+    if replacement:
+        for k in range(count):
+            out[k] = _below(w0[k], w1[k], n)
+        return
+    mask = len(seen) - 1
+    seen[:] = -1
+    first = n - count
+    for k in range(count):
+        pick = _below(w0[k], w1[k], first + k + 1)
+        place = _place(pick, mask, seen)
+        if seen[place] == pick:
+            pick = first + k  # the newest possible number, which cannot have been taken
+            place = _place(pick, mask, seen)
+        seen[place] = pick
+        out[k] = pick
+
+
+@njit(**PLAIN)
+def _place(pick, mask, seen):
+    """Where a number stands in the hash table, or would."""
+    place = (pick * 0x9E3779B1) & mask
+    while seen[place] >= 0 and seen[place] != pick:
+        place = (place + 1) & mask
+    return place
+
+
+@njit(**PLAIN)
+def _draw_batches(k0, k1, base, steps, plan, row_steps, row_slots, words, rows, seen):
+    """The rows of the batches of a chunk of steps."""
+    size, count = plan.batch, steps * plan.batch
+    w0, w1 = words[0], words[1]
+    random_words(k0, k1, base, row_steps[:count], row_slots[:count], w0[:count], w1[:count])
+    if plan.replacement:
+        draw_rows(w0[:count], w1[:count], plan.n, True, rows[:count], seen)
+    else:
+        for low in range(0, count, size):
+            high = low + size
+            draw_rows(w0[low:high], w1[low:high], plan.n, False, rows[low:high], seen)
+
+
+def fill_normals(coarse, fine, out, room):
+    """Normals in the precision of `out`: float32 does without the fine words."""
+
+
+@overload(fill_normals, jit_options=PLAIN)
+def _fill_normals(coarse, fine, out, room):
+    if out.dtype == types.float32:
+        return lambda coarse, fine, out, room: normals32(coarse, out, room)
+    return lambda coarse, fine, out, room: normals64(coarse, fine, out, room)
+
+
+@njit(**PLAIN)
+def _fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
+    """Normals of a chunk of steps."""
+    random_words(k0, k1, base, steps[:count], slots[:count], words[0, :count], words[1, :count])
+    if len(fine_slots):
+        random_words(k0, k1, base, steps[:count], fine_slots[:count], words[2, :count], words[3, :count])
+    for k in range(2):
+        fill_normals(words[k, :count], words[2 + k, :count], normals[k, :count], normals[2, :count])
+
+
+# The two halves of a step.
+
+
+@njit(**PLAIN)
+def _copy(source, out):
+    for j in range(len(out)):
+        out[j] = source[j]
+
+
+@njit(**QUICK)
+def _gradient(prior, x, anchor, total, out):
+    """g = prior·x + ḡ + what the batch adds."""
+    for j in range(len(out)):
+        out[j] = prior[j] * x[j] + anchor[j] + np.float64(total[j])
+
+
+@njit(**QUICK)
+def _move(table, k, x, v, g, kick_x, kick_v, z, used):
+    """(x, v) ← M (x, v) − k g + L ξ, with M and L at table[k : k + 7] and ξ after the `used` vectors of z."""
+    dim = len(x)
+    xx, xv, vx, vv = table[k], table[k + 1], table[k + 2], table[k + 3]
+    lvv, lxv, lxx = table[k + 4], table[k + 5], table[k + 6]
+    a = min(used * dim, len(z) - dim)  # what is not used is read all the same, and multiplied by 0
+    b = a + dim if (lvv != 0.0 or lxv != 0.0) and lxx != 0.0 else a
+    ones, twos = z[a : a + dim], z[b : b + dim]  # slices: a sum as an index would be checked for its sign
+    for j in range(dim):
+        old_x, old_v = x[j], v[j]
+        one, two = np.float64(ones[j]), np.float64(twos[j])
+        x[j] = xx * old_x + xv * old_v + (lxv * one + lxx * two) - kick_x * g[j]
+        v[j] = vx * old_x + vv * old_v + lvv * one - kick_v * g[j]
+
+
+@njit(**QUICK)
+def _settle(x, v, at):
+    """x in the rows' precision; True while the state is finite."""
+    check = 0.0
+    for j in range(len(x)):
+        at[j] = x[j]
+        check += x[j] * 0.0 + v[j] * 0.0
+    return check == 0.0
+
+
+@njit(**PLAIN)
+def _refresh(model, plan, k0, k1, base, work):
+    """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
+    for j in range(len(work.at)):
+        work.snapshot[j] = work.at[j]
+    size = plan.snapshot_rows
+    if size == 0:
+        full_gradient(
+            model, plan.n, work.at, work.anchor, work.partial, work.t, work.slopes, work.memory, plan.remembers
+        )
+        return
+    w0, w1 = work.words[0], work.words[1]
+    for k in range(size):
+        w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
+    rows = work.rows[len(work.rows) - size :]
+    draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
+    rows_gradient(
+        model, rows, work.at, work.snapshot, False, False, work.memory,
+        work.t, work.labels, work.slopes, work.then, work.sum,
+    )  # fmt: skip
+    for j in range(len(work.at)):
+        work.anchor[j] = work.sum[j]
+
+
+@njit(**ENTRY)
+def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed, outside):
+    """Run chains from one step to another; each chain's keys, state and draws are rows of the arrays.
+
+    Gives (reason, chain, step): DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step, which the
+    caller makes on many threads (only if `outside`) and then calls again with `passed`.
+    """
+    dim = x.shape[1]
+    at, anchor, z, batch = work.at, work.anchor, work.z, plan.batch
+    first, second = work.normals[0], work.normals[1]
+    half = (len(z) + 1) // 2  # blocks of random words a step
+    span = len(work.noise_steps) // half  # steps whose noise is made together
+    for chain in range(chains[0], chains[1]):
+        xc, vc = x[chain], v[chain]
+        for j in range(dim):
+            at[j] = xc[j]
+        step = steps[0]
+        while step < steps[1]:
+            count = min(span, steps[1] - step)
+            base = np.uint32(step & 0xFFFFFFFF)
+            if plan.kind != FULL:
+                _draw_batches(
+                    k0[chain], k1[chain], base, count, plan,
+                    work.row_steps, work.row_slots, work.words, work.rows, work.seen,
+                )  # fmt: skip
+            _fill_noise(
+                k0[chain], k1[chain], base, count * half,
+                work.noise_steps, work.noise_slots, work.fine_slots, work.words, work.normals,
+            )  # fmt: skip
+            for s in range(count):
+                _copy(first[s * half : (s + 1) * half], z[:half])
+                _copy(second[s * half : (s + 1) * half], z[half:])
+                if plan.before and not passed:
+                    _move(table, 0, xc, vc, work.g, 0.0, 0.0, z, 0)
+                    _settle(xc, vc, at)
+                if plan.kind == FULL or (plan.kind == SVRG and step % plan.epoch == 0):
+                    if outside and not passed:
+                        return PASS_DUE, chain, step
+                    if not passed:
+                        _refresh(model, plan, k0[chain], k1[chain], np.uint32(step & 0xFFFFFFFF), work)
+                passed = False
+                if plan.kind != FULL:
+                    begin = s * batch
+                    if plan.far_rows and s + 1 < count:
+                        for b in range(begin + batch, begin + 2 * batch):
+                            row_prefetch(model, work.rows[b])
+                    rows_gradient(
+                        model, work.rows[begin : begin + batch], at, work.snapshot, plan.kind == SVRG, plan.remembers,
+                        work.memory, work.t, work.labels, work.slopes, work.then, work.sum,
+                    )  # fmt: skip
+                _gradient(model.prior, xc, anchor, work.sum, work.g)
+                _move(table, 9, xc, vc, work.g, table[7], table[8], z, plan.before_normals)
+                fine = _settle(xc, vc, at)
+                step += 1
+                if not fine:
+                    return DIVERGED, chain, step
+                if step >= plan.first and (step - plan.first) % plan.thin == 0:
+                    slot = (step - plan.first) // plan.thin
+                    for j in range(dim):
+                        draws[chain, slot, j] = xc[j]
+    return DONE, 0, steps[1]

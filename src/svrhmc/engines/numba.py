@@ -1,0 +1,350 @@
+"""The compiled engine: generalised linear models and Gaussians, every sampler of the grid, chains across threads.
+
+One compiled call runs a piece of the work; between pieces Python shows progress and hears an interrupt. Where chains are
+fewer than threads and the rows many, the threads share each pass over all rows instead. Neither changes a digit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
+from svrhmc.engines import kernels
+from svrhmc.engines.base import Job, Outcome
+from svrhmc.engines.numeric import LOGISTIC, SQUARED
+from svrhmc.errors import DivergenceError
+from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
+from svrhmc.randomness import MAX_SLOTS, Purpose, Stream
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.gaussian import Gaussian
+from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.losses import LogisticLoss, SquaredLoss
+from svrhmc.targets.rows import DenseRows, SparseRows
+
+_PIECE_SECONDS = 0.1
+_CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
+_CHUNK_ROWS = 2048
+_SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
+_NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
+_HIGH = 1 << 32
+
+
+def run(job: Job) -> Outcome:
+    """Run the job on all threads."""
+    outcome = Outcome.empty(job)
+    outcome.evaluations[:] = job.gradient.evaluations(job.target, job.schedule.kept())
+    run = _Run(job, outcome)
+    threads = min(job.threads, len(job.chains))
+    if job.threads > threads and run.passes_are_large:
+        run.share_passes()
+    else:
+        run.share_chains(threads)
+    outcome.velocity[:] = run.v
+    return outcome
+
+
+def supports(job: Job) -> bool:
+    """Whether target and gradient are among those compiled."""
+    target = job.target
+    known = isinstance(target, Gaussian) or (
+        isinstance(target, GeneralisedLinear)
+        and isinstance(target.loss, LogisticLoss | SquaredLoss)
+        and isinstance(target.rows, DenseRows | SparseRows)
+    )
+    return known and type(job.gradient) in (Full, Minibatch, SVRG)
+
+
+@dataclass
+class _Run:
+    """A job in arrays, and the state of its chains."""
+
+    job: Job
+    outcome: Outcome
+    lock: Lock = field(default_factory=Lock)
+    next_chain: int = 0
+    stopped: bool = False
+    diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
+
+    def __post_init__(self) -> None:
+        job = self.job
+        self.model = _model(job.target)
+        self.plan = _plan(job)
+        self.table = _table(job.scheme)
+        self.x, self.v = job.start.copy(), np.zeros_like(job.start)
+        self.stream = Stream(job.seed, job.chains)
+        self.chains, self.steps = len(job.chains), job.schedule.steps
+
+    @property
+    def passes_are_large(self) -> bool:
+        """Whether passes over all rows are made, and long enough to be shared."""
+        if (
+            self.plan.kind == kernels.MINIBATCH
+            or self.plan.snapshot_rows
+            or isinstance(self.model, kernels.GaussianModel)
+        ):
+            return False
+        return bool(self.model[0].size >= _SHARED_PASS)
+
+    def share_chains(self, threads: int) -> None:
+        """Each thread takes chains and runs them from start to end."""
+        if threads == 1:
+            self._work(self.job.report)
+        else:
+            done = [0] * threads
+            with ThreadPoolExecutor(threads) as pool:
+
+                def work(place: int) -> None:
+                    def report(amount: int) -> None:
+                        done[place] += amount
+
+                    self._work(report)
+
+                futures = [pool.submit(work, place) for place in range(threads)]
+                self._watch(futures, done)
+        self._raise_divergence()
+
+    def share_passes(self) -> None:
+        """Chains one after another, each pass over the rows on all threads."""
+        work = self._workspace()
+        threads = self.job.threads
+        remembers = self.plan.remembers
+        sharers = [(work.t.copy(), work.slopes.copy()) for _ in range(threads)]
+        cuts = np.linspace(0, len(work.partial), threads + 1).astype(int)
+        with ThreadPoolExecutor(threads) as pool:
+
+            def everyone() -> None:
+                work.snapshot[:] = work.at
+                shares = zip(sharers, cuts[:-1], cuts[1:], strict=True)
+                futures = [
+                    pool.submit(
+                        kernels.pass_blocks, self.model, work.at, low, high, work.partial, t, s, work.memory, remembers
+                    )
+                    for (t, s), low, high in shares
+                ]
+                for future in futures:
+                    future.result()
+                kernels.sum_blocks(self.plan.n, work.partial, work.anchor)
+
+            for chain in range(self.chains):
+                self._run_chain(work, chain, everyone)
+        self._raise_divergence()
+
+    def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None]) -> None:
+        step, passed = 0, False
+        while step < self._end():
+            piece = self._piece(step, self._end())
+            reason, _, reached = self._advance(work, (chain, chain + 1), (step, piece), passed, outside=True)
+            passed = reason == kernels.PASS_DUE
+            self.job.report(reached - step)
+            step = reached
+            if reason == kernels.PASS_DUE:
+                everyone()
+            elif reason == kernels.DIVERGED:
+                self._note_divergence(chain, reached)
+
+    def _work(self, report: Callable[[int], None]) -> None:
+        """Take chains until none is left; pieces grow to a tenth of a second."""
+        work = self._workspace()
+        pace = _Pace()
+        for first, last in self._shares(pace):
+            while first < last and not self.stopped:
+                step, end = 0, self._end()
+                while step < end:
+                    piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
+                    with pace.timing() as timed:
+                        reason, chain, reached = self._advance(work, (first, last), (step, piece), False, outside=False)
+                        timed.steps = (last - first) * (piece - step)
+                    report(timed.steps)
+                    step = piece
+                    if reason == kernels.DIVERGED:
+                        self._note_divergence(chain, reached)
+                        first, step = chain, end
+                    if self.stopped:
+                        return
+                first = first + 1 if reason == kernels.DIVERGED else last
+
+    def _shares(self, pace: _Pace) -> Iterator[tuple[int, int]]:
+        """Ranges of chains, each about a piece of work long."""
+        while not self.stopped:
+            with self.lock:
+                left = self.chains - self.next_chain
+                whole = max(1, pace.steps // self.steps)
+                size = min(whole, max(1, left // (2 * self.job.threads)))
+                first = self.next_chain
+                self.next_chain = min(self.chains, first + size)
+            if first >= self.chains:
+                return
+            yield first, self.next_chain if self.job.threads == 1 else min(self.chains, first + size)
+
+    def _advance(
+        self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool, outside: bool
+    ) -> tuple[int, int, int]:
+        k0, k1 = self.stream.keys(steps[0] >> 32)
+        result: tuple[int, int, int] = kernels.advance(
+            self.model, self.plan, self.table, work, k0, k1, self.x, self.v, self.outcome.draws,
+            chains, steps, passed, outside,
+        )  # fmt: skip
+        return result
+
+    def _piece(self, step: int, end: int) -> int:
+        """Never across a multiple of 2³² steps, where the keys of the stream change."""
+        return min(end, (step // _HIGH + 1) * _HIGH)
+
+    def _end(self) -> int:
+        """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
+        return self.steps if self.diverged is None else min(self.steps, self.diverged[0])
+
+    def _note_divergence(self, chain: int, step: int) -> None:
+        with self.lock:
+            self.diverged = min(self.diverged or (step, chain), (step, chain))
+
+    def _raise_divergence(self) -> None:
+        if self.diverged is not None:
+            step, chain = self.diverged
+            size = self.job.step_size
+            raise DivergenceError(int(self.job.chains[chain]), step, size, size / 4)
+
+    def _watch(self, futures: list[Any], done: list[int]) -> None:
+        """Report until the threads are through; an interrupt stops them after their present piece."""
+        told = 0
+        try:
+            waiting = set(futures)
+            while waiting:
+                _, waiting = wait(waiting, timeout=_PIECE_SECONDS)
+                now = sum(done)
+                if now > told:
+                    self.job.report(now - told)
+                told = now
+        finally:
+            self.stopped = True
+        for future in futures:
+            future.result()
+
+    def _workspace(self) -> Any:
+        return _workspace(self.model, self.plan, self.job)
+
+
+class _Pace:
+    """How many chain steps a piece of a tenth of a second has, learnt from the pieces so far."""
+
+    def __init__(self) -> None:
+        self.steps = 64
+
+    def timing(self) -> _Timed:
+        return _Timed(self)
+
+
+class _Timed:
+    def __init__(self, pace: _Pace) -> None:
+        self.pace, self.steps = pace, 0
+
+    def __enter__(self) -> _Timed:
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        seconds = max(time.perf_counter() - self.began, 1e-9)
+        wanted = self.steps * _PIECE_SECONDS / seconds
+        self.pace.steps = int(min(max(wanted, 1), 8 * self.pace.steps, 1 << 40))
+
+
+def _model(target: FiniteSum) -> Any:
+    if isinstance(target, Gaussian):
+        S = target.precision[None] if target.shared else target.precision
+        arrays = (S, target.forces, target.mean_precision, target.mean_force, np.zeros(target.dim))
+        return kernels.GaussianModel(*map(_fixed, arrays))
+    assert isinstance(target, GeneralisedLinear)
+    kind = target.rows.dtype.type
+    logistic = isinstance(target.loss, LogisticLoss)
+    scale = kind(target.n if logistic else target.n * target.loss.curvature_bound)
+    rest = (_fixed(target.y.astype(kind)), _fixed(target.prior_precision), LOGISTIC if logistic else SQUARED, scale)
+    if isinstance(target.rows, DenseRows):
+        return kernels.DenseModel(_fixed(target.rows.X), *rest)
+    assert isinstance(target.rows, SparseRows)
+    X = target.rows.X
+    return kernels.SparseModel(
+        _fixed(X.data), _fixed(X.indices.astype(np.int32)), _fixed(X.indptr.astype(np.int64)), *rest
+    )
+
+
+def _plan(job: Job) -> Any:
+    target, gradient, schedule = job.target, job.gradient, job.schedule
+    svrg = gradient if isinstance(gradient, SVRG) else None
+    row_bytes = 0
+    if isinstance(target, GeneralisedLinear):
+        row_bytes = target.rows.X.data.nbytes if isinstance(target.rows, SparseRows) else target.rows.X.nbytes
+    return kernels.Plan(
+        n=target.n,
+        kind=_kind(gradient),
+        batch=gradient.batch_size if isinstance(gradient, Minibatch | SVRG) else 1,
+        epoch=svrg.period(target.n) if svrg else 1,
+        replacement=gradient.replacement if isinstance(gradient, Minibatch | SVRG) else True,
+        remembers=svrg.remembers(target) if svrg else False,
+        snapshot_rows=(svrg.snapshot_size or 0) if svrg else 0,
+        before=(job.scheme.before, job.scheme.before_noise) != (IDENTITY, SILENT),
+        before_normals=normals_of(job.scheme.before_noise),
+        first=schedule.first,
+        thin=schedule.thin,
+        far_rows=row_bytes > _NEAR_BYTES,
+    )
+
+
+def _kind(gradient: Gradient) -> int:
+    return {Full: kernels.FULL, Minibatch: kernels.MINIBATCH, SVRG: kernels.SVRG}[type(gradient)]
+
+
+def _table(scheme: Scheme) -> Any:
+    parts = (scheme.before, scheme.before_noise, scheme.kick, scheme.after, scheme.after_noise)
+    return np.array([number for part in parts for number in part], np.float64)
+
+
+def _workspace(model: Any, plan: Any, job: Job) -> Any:
+    dim, normals, batch = job.target.dim, job.scheme.normals * job.target.dim, plan.batch
+    rows = not isinstance(model, kernels.GaussianModel)
+    kind = model[0].dtype
+    half = (normals + 1) // 2
+    span = max(1, min(_CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
+    drawn = max(batch, plan.snapshot_rows)
+    size = max(kernels.TILE, drawn, dim)
+    words = max(span * half, span * batch, plan.snapshot_rows)
+    fine = half if kind == np.float64 else 0
+    all_rows = rows and plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
+    slots = lambda purpose, count: np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)  # noqa: E731
+    counters = np.arange(span, dtype=np.uint32)
+    return kernels.Workspace(
+        at=np.zeros(dim, kind),
+        snapshot=np.zeros(dim, kind),
+        anchor=np.zeros(dim),
+        sum=np.zeros(dim, kind),
+        g=np.zeros(dim),
+        memory=np.zeros(plan.n if plan.remembers else 1, kind),
+        partial=np.zeros((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
+        t=np.zeros(size, kind),
+        labels=np.zeros(size, kind),
+        slopes=np.zeros(size, kind),
+        then=np.zeros(size, kind),
+        rows=np.zeros(span * batch + plan.snapshot_rows, np.int64),
+        seen=np.zeros(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
+        noise_steps=np.repeat(counters, half),
+        noise_slots=np.tile(slots(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slots(Purpose.NOISE_FINE, fine), span),
+        row_steps=np.repeat(counters, batch),
+        row_slots=np.tile(slots(Purpose.BATCH, batch), span),
+        words=np.zeros((4, words), np.uint32),
+        normals=np.zeros((3, span * half), kind),
+        z=np.zeros(normals, kind),
+    )
+
+
+def _fixed(array: Any) -> Any:
+    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

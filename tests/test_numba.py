@@ -1,0 +1,340 @@
+"""The compiled engine follows the reference, whatever the threads, the pieces and the precision."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.special import ndtri
+
+import svrhmc
+from conftest import every_target
+from svrhmc.dynamics import Dynamics, Kick, Map, Noise, Scheme, exact_noise
+from svrhmc.engines import numba as engine
+from svrhmc.randomness import Purpose, Stream
+from test_samplers import NAMED, TARGETS
+
+COMPILED = [name for name in TARGETS if name != "custom"]
+
+
+def both(sampler, target, steps, **settings):
+    runs = [sampler.run(target, steps, engine=name, **settings) for name in ("reference", "numba")]
+    assert [run.engine for run in runs] == ["reference", "numba"]
+    return runs
+
+
+def largest_difference(a, b):
+    return np.abs(a - b).max() / np.abs(a).max()
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+@pytest.mark.parametrize("name", NAMED)
+def test_paths_equal_the_reference_over_1000_steps(rows, kind, name):
+    reference, compiled = both(NAMED[name], every_target(rows)[kind], 1000, chains=3, seed=4, thin=7, burn_in=20)
+    tolerance = 2e-3 if kind == "logistic-float32" else 1e-10  # float32 products and 32-bit normals, at a step of 0.2
+    assert largest_difference(reference.draws, compiled.draws) < tolerance
+    assert largest_difference(reference.velocity + 1, compiled.velocity + 1) < tolerance
+    assert (reference.passes == compiled.passes).all()
+    assert reference.gradient_evaluations == compiled.gradient_evaluations
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dim", [1, 5, 32])
+def test_paths_equal_the_reference_at_real_sizes(sparse, dtype, dim):
+    rng = np.random.default_rng(dim)
+    n = 9001  # several blocks of rows, and a rest
+    X = (rng.normal(size=(n, dim)) * (rng.random((n, dim)) < 0.4)).astype(dtype)
+    y = rng.random(n) < 0.4
+    target = svrhmc.targets.logistic(scipy.sparse.csr_matrix(X) if sparse else X, y)
+    tolerance = 1e-10 if dtype == np.float64 else 1e-3
+    for sampler in (
+        svrhmc.svr_hmc(0.1, batch_size=40, epoch_length=30, replacement=False),
+        svrhmc.svr_hmc(0.1, batch_size=40, epoch_length=30, snapshot_size=500),
+        svrhmc.sg_hmc(0.05, batch_size=300),
+    ):
+        reference, compiled = both(sampler, target, 100, chains=2, start="mode")
+        assert largest_difference(reference.draws, compiled.draws) < tolerance
+
+
+def test_float32_rows_give_the_float64_path_but_for_rounding():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 6)).astype(np.float32)
+    y = rng.random(2000) < 0.5
+    single, double = (svrhmc.targets.logistic(rows, y) for rows in (X, X.astype(np.float64)))
+    sampler = svrhmc.svr_hmc(0.05, batch_size=20)
+    a, b = (sampler.run(target, 500, chains=2, engine="numba").draws for target in (single, double))
+    sd = b.std(axis=(0, 1))
+    assert (np.abs(a - b) / sd).max() < 2e-3
+    assert a.dtype == np.float64
+
+
+class Straddling(Dynamics):
+    """A scheme with noise before and after the gradient, three normals a step: the sixteen numbers in full."""
+
+    step_size = 0.1
+
+    def scheme(self, target):
+        before = Noise(*(0.3 * value for value in exact_noise(0.1, 2.0, 0.5)))
+        return Scheme(
+            Map(0.99, 0.05, 0.01, 0.95), before, Kick(0.01, 0.05), Map(1.0, 0.06, -0.01, 0.9), Noise(0.2, 0, 0)
+        )
+
+    def describe(self):
+        return "Straddling"
+
+
+@pytest.mark.parametrize("gradient", [svrhmc.gradients.Full(), svrhmc.gradients.SVRG(2, 3)])
+@pytest.mark.parametrize("kind", ["logistic", "linear-csr", "gaussian-many"])
+def test_all_sixteen_numbers_are_interpreted(rows, gradient, kind):
+    sampler = svrhmc.Sampler(Straddling(), gradient)
+    reference, compiled = both(sampler, every_target(rows)[kind], 300, chains=2)
+    assert largest_difference(reference.draws, compiled.draws) < 1e-10
+
+
+@pytest.fixture(scope="module")
+def tall():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40_000, 16)).astype(np.float32)
+    return svrhmc.targets.logistic(X, rng.random(40_000) < 0.5)
+
+
+@pytest.mark.parametrize("sampler", [svrhmc.hmc(0.3), svrhmc.svr_hmc(0.1, batch_size=50, epoch_length=20)])
+@pytest.mark.parametrize("chains", [1, 3])
+def test_threads_do_not_change_a_digit(tall, sampler, chains):
+    one, two, many = (sampler.run(tall, 60, chains=chains, threads=threads) for threads in (1, 2, 5))
+    assert (one.draws == two.draws).all()
+    assert (one.draws == many.draws).all()
+    assert (one.velocity == many.velocity).all()
+
+
+def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch):
+    calls = []
+    shared = engine._Run.share_passes
+    monkeypatch.setattr(engine._Run, "share_passes", lambda self: calls.append(1) or shared(self))
+    svrhmc.hmc(0.3).run(tall, 3, chains=1, threads=2)
+    assert calls == [1]
+    svrhmc.hmc(0.3).run(tall, 3, chains=2, threads=2)
+    svrhmc.sg_hmc(0.3).run(tall, 3, chains=1, threads=2)
+    assert calls == [1]
+    monkeypatch.setattr(engine, "_SHARED_PASS", 1)
+    sampler = svrhmc.Sampler(Straddling(), svrhmc.gradients.SVRG(2, 3))
+    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(9000, 2)), np.arange(9000) % 2)
+    alone, shared_run = (sampler.run(target, 50, chains=1, threads=threads) for threads in (1, 2))
+    assert calls == [1, 1]
+    assert (alone.draws == shared_run.draws).all()
+
+
+def test_pieces_do_not_change_a_digit(tall, monkeypatch):
+    sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
+    whole = sampler.run(tall, 500, chains=3, threads=2).draws
+    monkeypatch.setattr(engine, "_PIECE_SECONDS", 1e-9)
+    assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
+    monkeypatch.setattr(engine, "_PIECE_SECONDS", 10)
+    assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
+
+
+def test_the_stream_goes_on_beyond_two_to_the_32_steps(monkeypatch):
+    """Steps near 2³² need the next keys; the piece ends there."""
+    run = engine._Run.__new__(engine._Run)
+    assert run._piece(2**32 - 5, 2**32 + 5) == 2**32
+    assert run._piece(2**32, 2**32 + 5) == 2**32 + 5
+    target = svrhmc.targets.synthetic(6, 3)
+    stream = Stream(1, np.array([4]))
+    sampler = svrhmc.hmc(0.1)
+    k0, k1 = stream.keys(1)
+    plan_job = _job(sampler, target, 10)
+    made = engine._Run(plan_job, engine.Outcome.empty(plan_job))
+    high = 2**32 + 3
+    made.plan = made.plan._replace(first=2**60)
+    engine.kernels.advance(
+        made.model, made.plan, made.table, made._workspace(), k0, k1, made.x, made.v, made.outcome.draws,
+        (0, 1), (high, high + 1), False, False,
+    )  # fmt: skip
+    z = stream.normals(high, 6)[0]
+    noise = sampler.dynamics.scheme(target).after_noise
+    assert made.x[0] == pytest.approx(noise.xv * z[:3] + noise.xx * z[3:], rel=1e-12)
+
+
+def _job(sampler, target, steps):
+    from svrhmc.engines import Job, Schedule
+
+    return Job(
+        target=target,
+        scheme=sampler.dynamics.scheme(target),
+        gradient=sampler.gradient,
+        step_size=0.1,
+        seed=1,
+        chains=np.array([4]),
+        start=np.zeros((1, target.dim)),
+        schedule=Schedule(steps, 0, 1, False),
+        threads=1,
+        report=lambda amount: None,
+    )
+
+
+def test_memory_maps_are_used_in_place(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 4)).astype(np.float32)
+    X.tofile(tmp_path / "rows")
+    mapped = np.memmap(tmp_path / "rows", np.float32, "r", shape=X.shape)
+    y = rng.random(3000) < 0.5
+    target = svrhmc.targets.logistic(mapped, y)
+    assert np.shares_memory(engine._model(target).X, mapped)
+    sampler = svrhmc.svr_hmc(0.1, batch_size=10)
+    assert (sampler.run(target, 50).draws == sampler.run(svrhmc.targets.logistic(X, y), 50).draws).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_divergence_names_the_earliest_step_as_the_reference_does(threads, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2)) * 30
+    target = svrhmc.targets.linear(X, rng.normal(size=50))
+    monkeypatch.setattr(svrhmc.dynamics.Dynamics, "check_stable", lambda *arguments: None)
+    sampler = svrhmc.hmc(0.9, inverse_mass=1.0)
+    start = np.zeros((9, 2))
+    start[6] = 1e100  # this one leaves first
+    found = []
+    for name in ("reference", "numba"):
+        with pytest.raises(svrhmc.DivergenceError) as caught:
+            sampler.run(target, 5000, chains=9, start=start, engine=name, threads=threads)
+        found.append((caught.value.chain, caught.value.step, str(caught.value)))
+    assert found[0] == found[1]
+    assert found[0][0] == 6
+
+
+def test_an_interrupt_stops_the_threads(tall):
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    for threads in (1, 2):
+        before = threading.active_count()
+        with pytest.raises(KeyboardInterrupt):
+            svrhmc.svr_hmc(0.1).run(tall, 10**9, chains=4, threads=threads, keep="last", progress=interrupt)
+        assert threading.active_count() == before
+
+
+def test_progress_is_told_all_the_steps(tall):
+    for threads in (1, 2):
+        told = []
+        svrhmc.hmc(0.3).run(
+            tall, 20, chains=3, threads=threads, progress=lambda done, total: told.append((done, total))
+        )
+        assert told[-1] == (60, 60)
+
+
+def test_targets_without_compiled_code_run_on_the_reference(rows):
+    target = every_target(rows)["custom"]
+    assert svrhmc.hmc(0.1).run(target, 3).engine == "reference"
+    with pytest.raises(ValueError, match="engine must be 'reference' or 'auto' for this target; got 'numba'"):
+        svrhmc.hmc(0.1).run(target, 3, engine="numba")
+    assert svrhmc.hmc(0.1).run(every_target(rows)["linear"], 3).engine == "numba"
+
+
+def test_importing_the_library_does_not_load_numba():
+    code = "import sys, svrhmc; svrhmc.targets.synthetic(3, 2); print('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_compiled_normals_are_those_of_the_stream():
+    from numba import njit
+
+    from svrhmc.engines.numeric import normals32, normals64
+
+    @njit
+    def call(coarse, fine, z64, z32, room64, room32):
+        normals64(coarse, fine, z64, room64)
+        normals32(coarse, z32, room32)
+
+    stream = Stream(9, np.arange(100))
+    coarse, fine = (stream._words(0, purpose, 20_000)[0].ravel() for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
+    coarse[:5000] = np.arange(5000)  # the far tail, and both sides of the middle
+    coarse[5000:6000] = 2**31 - 500 + np.arange(1000)
+    coarse[6000:7000] = 2**32 - 1 - np.arange(1000)
+    fine[:10] = 0
+    count = len(coarse)
+    z64, z32 = np.empty(count), np.empty(count, np.float32)
+    call(coarse, fine, z64, z32, np.empty(count), np.empty(count, np.float32))
+    sign = np.where(coarse >> 31, -1, 1)
+    magnitude = (coarse & 0x7FFFFFFF).astype(np.float64)
+    assert z64 == pytest.approx(sign * ndtri((magnitude + (fine + 0.5) / 2**32) / 2**32), rel=2e-15, abs=1e-16)
+    exact = sign * ndtri((magnitude + 0.5) / 2**32)
+    assert np.abs(z32 / exact - 1).max() < 4e-7
+    assert np.abs(exact).max() > 6.3
+
+
+def test_compiled_slopes_are_those_of_the_losses():
+    from numba import njit
+
+    from svrhmc.engines.numeric import LOGISTIC, SQUARED, slopes
+
+    @njit
+    def call(loss, scale, t, y, out):
+        slopes(loss, scale, t, y, out)
+
+    t = np.concatenate([np.linspace(-40, 40, 4001), [-1000.0, -709.0, 709.0, 1000.0]])
+    for y in (np.ones_like(t), -np.ones_like(t)):
+        for dtype, tolerance in ((np.float64, 1e-15), (np.float32, 5e-7)):
+            out = np.empty(len(t), dtype)
+            call(LOGISTIC, dtype(3), t.astype(dtype), y.astype(dtype), out)
+            exact = 3 * svrhmc.targets.losses.LogisticLoss().slope(t.astype(dtype).astype(float), y)
+            assert out == pytest.approx(exact, rel=tolerance, abs=1e-37 if dtype == np.float32 else 1e-300)
+        out = np.empty_like(t)
+        call(SQUARED, 2.0, t, y, out)
+        assert out == pytest.approx(2 * (t - y), rel=1e-15)
+
+
+@pytest.mark.slow
+def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
+    """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
+    from numba import njit
+
+    from svrhmc.engines import kernels
+
+    dim, span = 10, 50
+    half = dim // 2
+    steps = np.repeat(np.arange(span, dtype=np.uint32), half)
+    slots = np.tile(np.arange(half, dtype=np.uint32), span)
+
+    @njit
+    def moments(k0, k1, first, count, steps, slots, fine, words, normals, totals, last):
+        for base in range(first, first + count, span):
+            kernels._fill_noise(k0, k1, np.uint32(base), len(steps), steps, slots, fine, words, normals)
+            for k in range(2):
+                for i in range(len(steps)):
+                    z = normals[k, i]
+                    totals[0] += z
+                    totals[1] += z * z
+                    totals[2] += z * z * z
+                    totals[3] += z * z * z * z
+                    totals[4] += z * last[k, i % half]
+                    last[k, i % half] = z
+
+    k0, k1 = (int(key[0]) for key in Stream(2018, np.array([0])).keys(0))
+    last = np.zeros((2, half))
+    words, normals = np.zeros((4, len(steps)), np.uint32), np.zeros((3, len(steps)))
+    parts = []
+    for part in range(10):
+        totals = np.zeros(5)
+        moments(
+            np.uint32(k0),
+            np.uint32(k1),
+            part * 10**7,
+            10**7,
+            steps,
+            slots,
+            slots + np.uint32(2**28),
+            words,
+            normals,
+            totals,
+            last,
+        )
+        parts.append(totals / 1e8)
+    for values in (*parts, np.mean(parts, axis=0)):
+        count = 1e8 if values is not parts else 1e9
+        errors = np.sqrt(np.array([1, 2, 15, 96, 1]) / count)
+        assert (np.abs(values - [0, 1, 0, 3, 0]) < 4.5 * errors).all()
+    overall = np.mean(parts, axis=0)
+    assert (np.abs(overall - [0, 1, 0, 3, 0]) < 4.5 * np.sqrt(np.array([1, 2, 15, 96, 1]) / 1e9)).all()
