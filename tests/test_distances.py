@@ -62,6 +62,10 @@ def test_floor_is_the_root_mean_square_of_the_plug_in_on_exact_draws():
     assert biased.value > 2 * biased.floor
 
 
+def test_floor_of_a_degenerate_law():
+    assert plug_in_floor(np.diag([1.0, 0.0, 0.0]), 100) == pytest.approx(math.sqrt(1.5 / 100))
+
+
 def test_empirical_w2_solves_the_assignment():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(40, 3)), rng.normal(size=(40, 3)) + 1
@@ -93,6 +97,7 @@ def test_sliced_w2_of_a_shift_and_of_unequal_sizes():
     [
         (lambda: gaussian_w2([0.0], [[1.0]], [0.0, 1.0], np.eye(2)), "mean_b must be of length 1, as mean_a is; got length 2."),
         (lambda: gaussian_w2([0.0], [[-1.0]], [0.0], [[1.0]]), "cov_a must be positive semi-definite; got eigenvalue -1."),
+        (lambda: gaussian_w2([0.0] * 2, [[1.0, 0.5], [0.0, 1.0]], [0.0] * 2, np.eye(2)), "cov_a must be symmetric; got a matrix that is not."),
         (lambda: gaussian_w2([0.0], [1.0], [0.0], [[1.0]]), "cov_a must be an array of shape (1, 1); got shape (1,)."),
         (lambda: plug_in_w2([[0.0]], [0.0], [[1.0]]), "draws must be at least 2 rows; got 1."),
         (lambda: sliced_w2([[0.0]], [[0.0, 1.0]]), "b must be an array of shape (M, 1); got shape (1, 2)."),

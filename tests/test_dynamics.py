@@ -139,7 +139,9 @@ def test_bad_settings_are_refused_at_the_door(make, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("sampler", [svrhmc.lmc(1.4), svrhmc.hmc(0.9, inverse_mass=20.0)])
+@pytest.mark.parametrize(
+    "sampler", [svrhmc.lmc(1.4), svrhmc.hmc(0.9, inverse_mass=20.0), svrhmc.vr_sgld(2.0, snapshot_size=3)]
+)
 def test_a_step_that_diverges_on_this_quadratic_is_refused_with_the_largest_that_does_not(sampler):
     target = synthetic(10, 2)
     with pytest.raises(ValueError, match="the chain would diverge") as caught:
@@ -148,3 +150,28 @@ def test_a_step_that_diverges_on_this_quadratic_is_refused_with_the_largest_that
     again = type(sampler.dynamics)(**{**vars(sampler.dynamics), "step_size": limit * 0.998})
     svrhmc.Sampler(again, sampler.gradient).run(target, 10)
     assert again.scheme(target).growth(target.smoothness) > 0.99
+
+
+def test_a_step_too_large_for_the_curvature_at_the_mode_is_refused_and_one_beyond_the_bound_is_not():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    rare = svrhmc.targets.logistic(np.column_stack([np.ones(2000), X]), rng.random(2000) < 0.02)
+    bound, modal = rare.smoothness, rare.curvature_range(bound=False)[1]
+    assert modal < bound / 5  # rare events: the bound of 1/4 is far from met
+    svrhmc.lmc(1.5 / modal).run(rare, 5)
+    with pytest.raises(ValueError, match="the chain would diverge"):
+        svrhmc.lmc(2.5 / modal).run(rare, 5)
+
+
+def test_growth_includes_both_halves_of_a_step():
+    from svrhmc.dynamics import Kick, Map, Noise, Scheme
+
+    P, Q, k, s = Map(0.9, 0.2, 0.1, 0.8), Map(1.0, 0.3, -0.1, 0.7), Kick(0.05, 0.4), 0.3
+
+    def step(x, v):  # the definition, with ∇f(x) = s x
+        x, v = P.xx * x + P.xv * v, P.vx * x + P.vv * v
+        return Q.xx * x + Q.xv * v - k.x * s * x, Q.vx * x + Q.vv * v - k.v * s * x
+
+    matrix = np.array([step(1.0, 0.0), step(0.0, 1.0)]).T
+    largest = np.abs(np.linalg.eigvals(matrix)).max()
+    assert Scheme(P, Noise(0, 0, 0), k, Q, Noise(0, 0, 0)).growth(s) == pytest.approx(largest, rel=1e-13)

@@ -29,7 +29,10 @@ def test_a_name_is_one_expression_of_the_grid():
     D, G = dynamics, gradients
     assert svrhmc.lmc(0.1) == svrhmc.Sampler(D.Overdamped(0.1), G.Full())
     assert svrhmc.sgld(0.1, 3) == svrhmc.Sampler(D.Overdamped(0.1), G.Minibatch(3))
-    assert svrhmc.vr_sgld(0.1, 3, 7) == svrhmc.Sampler(D.Overdamped(0.1), G.SVRG(3, 7))
+    assert svrhmc.vr_sgld(0.1, 3, 7, False, 5) == svrhmc.Sampler(D.Overdamped(0.1), G.SVRG(3, 7, False, 5))
+    assert svrhmc.svr_hmc(0.1, 1.5, 0.3, 3, 7, False, 5) == svrhmc.Sampler(
+        D.Underdamped(0.1, 1.5, 0.3), G.SVRG(3, 7, False, 5)
+    )
     assert svrhmc.hmc(0.1, 1.5, 0.3) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.Full())
     assert svrhmc.sg_hmc(0.1, 1.5, 0.3, 4, False) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.Minibatch(4, False))
     assert svrhmc.svr_hmc(0.01) == svrhmc.Sampler(D.Underdamped(0.01, 2.0, None), G.SVRG(1, None))
@@ -137,6 +140,42 @@ def test_a_diverging_run_stops_with_chain_step_and_a_step_size_to_try(name):
     assert f"try step_size {caught.value.step_size:.3g}" in str(caught.value)
 
 
+def test_a_divergence_names_the_chain_by_its_own_number_and_survives_pickling(monkeypatch):
+    import pickle
+
+    monkeypatch.setattr("svrhmc.engines.reference._BLOCK_ELEMENTS", 1)
+    steep = svrhmc.targets.custom(4, 1, lambda x, i: np.tile(x**3, (len(i), 1)), smoothness=1.0)
+    with pytest.raises(svrhmc.DivergenceError) as caught:
+        svrhmc.hmc(0.2).run(steep, 1000, chains=[30, 20, 10], start=[[0.0], [0.0], [100.0]])
+    assert caught.value.chain == 10
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.chain, again.step) == (str(caught.value), 10, caught.value.step)
+
+
+def test_a_gradient_that_is_not_finite_is_the_targets_fault():
+    broken = svrhmc.targets.custom(
+        4, 1, lambda x, i: np.where(x > 0.05, np.nan, x) + np.zeros((len(i), 1)), smoothness=1.0
+    )
+    with pytest.raises(ValueError, match="the gradient must be finite; got nan or inf: chain 0, step"):
+        svrhmc.hmc(0.2).run(broken, 1000, chains=1)
+
+
+def test_numpy_numbers_are_as_good_as_plain_ones(rows, tmp_path):
+    target = every_target(rows)["linear"]
+    plain = svrhmc.svr_hmc(0.1, batch_size=2).run(target, 400, seed=7, burn_in=200, thin=100)
+    numpy = svrhmc.svr_hmc(np.float32(0.1), batch_size=np.uint8(2)).run(
+        target, np.int16(400), seed=np.int32(7), burn_in=np.uint8(200), thin=np.uint8(100), chains=np.int8(4)
+    )
+    assert numpy.draws.shape == plain.draws.shape
+    numpy.save(tmp_path / "trace")
+    assert svrhmc.Trace.load(tmp_path / "trace").seed == 7
+
+
+def test_passes_are_not_lost_to_rounding():
+    target = svrhmc.targets.synthetic(100, 2)
+    assert svrhmc.sg_hmc(0.1).run(target, passes=0.29, chains=1).draws.shape[1] == 29
+
+
 def test_a_fresh_start_in_the_middle_of_a_law_is_refused(rows):
     """The z-scores used everywhere have power: moments of the posterior itself are refused at this step size."""
     target = every_target(rows)["gaussian"]
@@ -157,6 +196,14 @@ def test_a_fresh_start_in_the_middle_of_a_law_is_refused(rows):
         (
             {"steps": 5, "chains": [1, 1]},
             "chains must be a number of chains or a list of distinct chain numbers; got [1, 1].",
+        ),
+        (
+            {"steps": 5, "chains": 2.5},
+            "chains must be a number of chains or a list of distinct chain numbers; got 2.5.",
+        ),
+        (
+            {"steps": 5, "progress": "no"},
+            "progress must be True, False, None or a function of (done, total); got 'no'.",
         ),
         ({"steps": 5, "chains": []}, "chains must be a number of chains or a list of distinct chain numbers; got []."),
         ({"steps": 5, "seed": -3}, "seed must be a whole number from 0 to 18446744073709551615; got -3."),

@@ -178,7 +178,12 @@ def test_sparse_entries_given_twice_are_summed():
         (lambda X, y: logistic(np.where(X[1, 2] == X, np.nan, X), y), "X must be finite everywhere; got nan at row 1, column 2."),
         (lambda X, y: logistic(np.where(X[0, 0] == X, np.inf, X), y), "X must be finite everywhere; got inf at row 0, column 0."),
         (lambda X, y: linear(X, np.where(y == 1, np.nan, y)), "y must be finite everywhere; got nan at row 1."),
-        (lambda X, y: logistic(scipy.sparse.csr_matrix(X * np.nan), y), "X must be finite everywhere; got nan"),
+        (lambda X, y: logistic(scipy.sparse.csr_matrix(np.where(X[1, 2] == X, np.nan, X)), y), "got nan at row 1, column 2."),
+        (lambda X, y: logistic(scipy.sparse.csr_matrix(X.astype(complex)), y), "got dtype complex128."),
+        (lambda X, y: logistic(np.ma.masked_array(X, X > 1), y), "X must be an array without a mask; got a masked array"),
+        (lambda X, y: logistic([[1.0, 2.0], [3.0]], [0, 1]), "X must be an array of numbers; got lists of unequal lengths."),
+        (lambda X, y: custom(6, 3, None), "gradients must be a function of (x, indices); got None."),
+        (lambda X, y: custom(6, 3, lambda x, i: X[i] * 1j), "gradients(x, indices) must be an array of real numbers; got dtype complex128."),
         (lambda X, y: logistic(X, y * 2), "y must be labels in {0, 1} or {-1, 1}; got the values 0, 2."),
         (lambda X, y: logistic(X, np.arange(6)), "got the values 0, 1, 2, 3, …."),
         (lambda X, y: logistic(X, y[:-1]), "y must be an array of shape (6,); got shape (5,)."),
@@ -244,6 +249,48 @@ def test_newton_says_when_it_gives_up(rows, monkeypatch):
     monkeypatch.setattr(glm, "_NEWTON_STEPS", 1)
     with pytest.raises(RuntimeError, match="no mode within 1 Newton steps"):
         logistic(X, labels).mode()
+
+
+def test_a_steep_design_with_a_prior_has_a_mode():
+    target = logistic([[-1e6], [-2e6], [1e6], [2e6]], [0, 0, 1, 1], 1.0)
+    assert target.gradient(target.mode()) == pytest.approx([0.0], abs=1e-6)
+
+
+def test_a_custom_target_whose_mode_is_the_origin():
+    a = np.array([[-1.0], [1.0], [0.1], [-0.1]])
+    target = custom(4, 1, lambda x, i: x - a[i], potential=lambda x: 0.5 * float(x @ x))
+    assert target.mode() == pytest.approx([0.0], abs=1e-8)
+
+
+def test_a_custom_function_may_reuse_its_buffer_and_change_its_arguments():
+    a = np.array([[0.0], [2.0], [5.0]])
+    buffer = np.empty((1, 1))
+
+    def careless(x, i):
+        buffer[:] = x - a[i[0]]
+        x += 100.0
+        i += 1
+        return buffer[: len(i)]
+
+    tidy = custom(3, 1, lambda x, i: x - a[i], smoothness=1.0)
+    rude = custom(3, 1, lambda x, i: careless(x, i) if len(i) == 1 else x - a[i], smoothness=1.0)
+    sampler = svrhmc.sg_hmc(0.1)
+    assert (sampler.run(tidy, 20, chains=2).draws == sampler.run(rude, 20, chains=2).draws).all()
+
+
+def test_a_large_linear_target_runs_without_its_dense_covariance(monkeypatch):
+    X = scipy.sparse.random(400, 3000, density=0.01, random_state=0, format="csr")
+    target = linear(X, np.ones(400))
+    monkeypatch.setattr(glm.GeneralisedLinear, "hessian", None)
+    svrhmc.svr_hmc(0.1, batch_size=4).run(target, 2, chains=1)
+
+
+def test_the_first_bad_place_is_named_beyond_the_first_block(monkeypatch):
+    monkeypatch.setattr(svrhmc.errors, "_BLOCK_ELEMENTS", 6)
+    X = np.ones((7, 3))
+    X[5, 1] = np.inf
+    with pytest.raises(ValueError, match="got inf at row 5, column 1"):
+        logistic(X, np.arange(7) % 2)
 
 
 def test_a_custom_potential_that_disagrees_with_its_gradients_has_no_mode():

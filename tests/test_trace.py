@@ -92,6 +92,16 @@ def test_what_is_saved_is_what_is_loaded(sampler, tmp_path):
     assert repr(again) == repr(trace)
 
 
+def test_a_sampler_that_could_not_be_loaded_again_is_not_saved(tmp_path):
+    class Mine(svrhmc.dynamics.Overdamped):
+        pass
+
+    trace = svrhmc.Sampler(Mine(0.1), gradients.Full()).run(synthetic(5, 2), 3)
+    with pytest.raises(ValueError, match="sampler must be made of svrhmc's own dynamics and gradients to be saved"):
+        trace.save(tmp_path / "trace")
+    assert not (tmp_path / "trace").exists()
+
+
 def test_every_truncation_is_refused(trace, tmp_path):
     path = tmp_path / "run.trace"
     trace.save(path)
@@ -130,6 +140,18 @@ def test_foreign_files_are_refused(trace, tmp_path):
     ):
         write(path, settings=np.array(json.dumps(settings)), **arrays)
         with pytest.raises(TraceFileError, match=message):
+            Trace.load(path)
+    trace.save(path)
+    with np.load(path) as file:
+        whole = dict(file)
+    for change in (
+        {"draws": whole["draws"][0]},
+        {"passes": whole["passes"][:-1]},
+        {"draws": whole["draws"] * np.nan},
+        {"chains": whole["passes"]},
+    ):
+        write(path, **{**whole, **change})
+        with pytest.raises(TraceFileError, match="is not a svrhmc trace"):
             Trace.load(path)
     with pytest.raises(FileNotFoundError):
         Trace.load(tmp_path / "nothing")

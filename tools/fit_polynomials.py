@@ -34,7 +34,7 @@ def largest_error(function, coefficients, centre, low, high):
 
 
 def quantile_ratio(w):
-    """√2 erfinv(x)/x with x = √(1 − e^{−w}): a standard normal quantile over 2p − 1, as a function of −log(4p(1 − p))."""
+    """√2 erfinv(x)/x with x = √(1 − e^{−w}): a normal quantile over 2p − 1, as a function of −log(4p(1 − p))."""
     if w == 0:
         return mp.sqrt(mp.pi / 2)
     x = mp.sqrt(-mp.expm1(-w))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import svrhmc
 from svrhmc.compare import Curve, compare
 from svrhmc.errors import requirement
-from svrhmc.plots import COLOURS, plot_comparison
+from svrhmc.plots import COLOURS, plot_comparison, require_matplotlib
 
 app = typer.Typer(
     name="svrhmc",
@@ -24,7 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_ROWS = 10
+_COLUMNS = 8
+_DEFAULT_STEP = "0.1"
 NAMES = {"lmc": "LMC", "sgld": "SGLD", "vr-sgld": "VR-SGLD", "hmc": "HMC", "sg-hmc": "SG-HMC", "svr-hmc": "SVR-HMC"}
 _STOCHASTIC = {"sgld", "sg-hmc", "vr-sgld", "svr-hmc"}
 _SNAPSHOTS = {"vr-sgld", "svr-hmc"}
@@ -53,7 +57,8 @@ def compare_command(
     chains: Annotated[int, typer.Option(help="Independent chains of each sampler.", min=2)] = 2000,
     passes: Annotated[float, typer.Option(help="Data passes each sampler may spend, snapshots included.")] = 20.0,
     step_size: Annotated[
-        list[str] | None, typer.Option(help="A number for all samplers, or NAME=NUMBER for one; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A number for all samplers, or NAME=NUMBER for one; may be repeated. [default: 0.1]"),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Rows of a minibatch.", min=1)] = 1,
     epoch_length: Annotated[
@@ -65,24 +70,25 @@ def compare_command(
     """Compare samplers on the paper's synthetic target: 2-Wasserstein distance against data passes.
 
     The target is a Gaussian: n quadratic components with centres from N(2, 4I) and a common matrix with eigenvalues
-    from 2/3 to 3/2. Chains start at 0. Beside each distance estimated from the chains stands the exact one; the
-    chains cannot show less than the floor.
+    from 2/3 to 3/2. Chains start at 0. Beside each distance estimated from the chains stands the one that belongs
+    to the exact mean and covariance of the sampler at that step. The floor is what the chains' estimate would be,
+    in the root mean square, for exact draws from the target.
 
-    [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size 0.1 --step-size
-    sg-hmc=0.05
+    [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
     chosen = list(NAMES) if samplers == "all" else [name.strip().replace("_", "-") for name in samplers.split(",")]
     try:
-        sizes = _step_sizes(step_size or ["0.1"], chosen)
+        sizes = _step_sizes(step_size or [_DEFAULT_STEP], chosen)
         target = svrhmc.targets.synthetic(n, dim, seed=seed)
         built = [(NAMES[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
         if plot.suffix not in (".png", ".svg", ".pdf"):
             raise requirement("--plot", "a name ending in .png, .svg or .pdf", plot)
-        if not plot.resolve().parent.is_dir():
-            raise requirement("--plot", "in a folder that exists", plot)
+        if not os.access(plot.resolve().parent, os.W_OK):
+            raise requirement("--plot", "in a folder that exists and can be written", plot)
+        require_matplotlib()
         curves = compare(target, built, passes, chains, seed)
-    except (ValueError, svrhmc.DivergenceError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", highlight=False)
+    except (ValueError, ModuleNotFoundError, svrhmc.DivergenceError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
     console = Console()
     console.print(_table(curves, passes, f"W₂ to N(x*, S⁻¹), n = {n}, d = {dim}, {chains} chains, seed {seed}"))
@@ -91,7 +97,7 @@ def compare_command(
             f"{curve.name:>8}: {curve.steps} steps in {curve.seconds:.1f} s, {curve.sampler}", highlight=False
         )
     plot_comparison(curves, f"Synthetic target, n = {n}, d = {dim}, {chains} chains", plot)
-    console.print(f"Figure: {plot}", highlight=False)
+    console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
 
 
 def _step_sizes(given: list[str], chosen: list[str]) -> dict[str, float]:
@@ -99,7 +105,7 @@ def _step_sizes(given: list[str], chosen: list[str]) -> dict[str, float]:
     for name in chosen:
         if name not in NAMES:
             raise requirement("--samplers", "among " + ", ".join(NAMES) + ", or all", repr(name))
-    sizes = dict.fromkeys(chosen, 0.1)
+    sizes = dict.fromkeys(chosen, float(_DEFAULT_STEP))
     for text in sorted(given, key=lambda text: "=" in text):
         name, _, number = text.rpartition("=")
         name = name.replace("_", "-")
@@ -126,16 +132,18 @@ def _sampler(name: str, step_size: float, batch_size: int, epoch_length: int | N
 
 
 def _table(curves: list[Curve], passes: float, title: str) -> Table:
-    table = Table(title=title, caption=f"floor of the chains' column, for exact draws: {curves[0].floor:.3f}")
-    table.add_column("passes", justify="right")
+    """Two rows a sampler, one column for each of some numbers of passes: six samplers fit into 80 columns."""
+    caption = f"floor of the chains' rows: {curves[0].floor:.3f}"
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("passes", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    spent = [passes * k / _COLUMNS for k in range(1, _COLUMNS + 1)]
+    for value in spent:
+        table.add_column(f"{value:.3g}", justify="right", no_wrap=True)
     for curve, colour in zip(curves, COLOURS, strict=False):
-        table.add_column(f"{curve.name}\nchains", justify="right", style=colour)
-        table.add_column("\nexact", justify="right")
-    for row in range(1, _ROWS + 1):
-        spent = passes * row / _ROWS
-        cells = []
-        for curve in curves:
-            place = curve.at(spent)
-            cells += ["–", "–"] if place is None else [f"{curve.sampled[place]:.3f}", f"{curve.exact[place]:.3f}"]
-        table.add_row(f"{spent:g}", *cells)
+        places = [curve.at(value) for value in spent]
+        sampled = ["–" if place is None else f"{curve.sampled[place]:.3f}" for place in places]
+        exact = ["–" if place is None else f"{curve.exact[place]:.3f}" for place in places]
+        table.add_row(f"[{colour}]{curve.name}[/]", "chains", *sampled)
+        table.add_row("", "exact", *exact)
     return table

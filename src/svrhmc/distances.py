@@ -66,7 +66,8 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     E H_ij² = λᵢλⱼ(1 + δ_ij)/N for the sample covariance's error H, gives ½ tr C on the diagonal and the sum off it.
     """
     spectrum = np.linalg.eigvalsh(np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64))
-    pairs = spectrum[:, None] * spectrum / (spectrum[:, None] + spectrum)
+    sums = spectrum[:, None] + spectrum
+    pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
     return float(np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))
 
 
@@ -84,7 +85,9 @@ def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     except ModuleNotFoundError:
         raise missing("POT", "transport", "empirical_w2") from None
     first, second = _two_samples(a, b)
-    cost = ((first[:, None, :] - second[None, :, :]) ** 2).sum(axis=2)
+    from scipy.spatial.distance import cdist
+
+    cost = cdist(first, second, "sqeuclidean")
     return float(np.sqrt(max(0.0, float(ot.emd2([], [], cost, numItermax=10_000_000)))))
 
 
@@ -124,7 +127,10 @@ def _two_samples(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Array, Array]:
 
 def _moments(mean_name: str, mean: npt.ArrayLike, cov_name: str, cov: npt.ArrayLike) -> tuple[Array, Array]:
     center = np.asarray(real_array(mean_name, mean, ("dim",)), np.float64)
-    return center, np.asarray(real_array(cov_name, cov, (len(center), len(center))), np.float64)
+    covariance = np.asarray(real_array(cov_name, cov, (len(center), len(center))), np.float64)
+    if not np.allclose(covariance, covariance.T, rtol=1e-8, atol=1e-12 * np.abs(covariance).max()):
+        raise requirement(cov_name, "symmetric", "a matrix that is not")
+    return center, covariance
 
 
 def _root(name: str, covariance: Array) -> Array:

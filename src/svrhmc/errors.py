@@ -28,6 +28,10 @@ class DivergenceError(RuntimeError):
             f"chain {chain} left the finite numbers at step {step} with step_size {step_size:g}: "
             f"try step_size {suggestion:.3g}, a larger batch_size, or start='mode'."
         )
+        self._arguments = (chain, step, step_size, suggestion)
+
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[int, int, float, float]]:
+        return DivergenceError, self._arguments
 
 
 class TraceFileError(ValueError):
@@ -97,7 +101,12 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
     float32 and float64 are kept, integers and booleans become float64, anything else is refused. Never a copy
     where the type already fits.
     """
-    array = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise requirement(name, "an array of numbers", "lists of unequal lengths") from None
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if array.dtype not in (np.float32, np.float64):

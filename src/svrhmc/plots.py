@@ -25,7 +25,7 @@ STYLE = {
 
 def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> None:
     """W₂ against data passes: dots from the chains, lines from the exact law, the plug-in's floor dashed."""
-    pyplot = _pyplot()
+    pyplot = require_matplotlib()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
         for curve, colour, marker in zip(curves, COLOURS, MARKERS, strict=False):
@@ -34,7 +34,7 @@ def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> No
             axes.plot(curve.passes, curve.sampled, marker, color=colour, markersize=4, linestyle="none", label=label)
         floor = curves[0].floor
         axes.axhline(floor, color="0.4", linestyle="--", linewidth=1, label="floor of the dots: exact draws")
-        axes.plot([], [], color="0.2", linewidth=1.6, label="lines: exact law of the sampler")
+        axes.plot([], [], color="0.2", linewidth=1.6, label="lines: from the sampler's exact moments")
         axes.set_yscale("log")
         axes.set_xlim(left=0)
         axes.set_xlabel("data passes (component gradients / n, snapshots included)")
@@ -46,7 +46,8 @@ def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> No
         pyplot.close(figure)
 
 
-def _pyplot() -> Any:
+def require_matplotlib() -> Any:
+    """Matplotlib, drawing to files; or an error that says how to install it."""
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from svrhmc.errors import requirement
+
 _PATIENCE = 1.5  # seconds before the line first appears
 _PERIOD = 0.2
 
@@ -69,5 +71,7 @@ def reporter(progress: Progress, total: int) -> tuple[Callable[[int], None], Cal
             told(done, total)
 
         return tell, lambda: None
+    if not (progress is None or isinstance(progress, bool)):
+        raise requirement("progress", "True, False, None or a function of (done, total)", repr(progress))
     line = ProgressLine(total, progress)
     return line, line.close

@@ -29,7 +29,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.errors import whole
+from svrhmc.errors import settle, whole
 
 Words = npt.NDArray[np.uint32]
 
@@ -81,7 +81,7 @@ class Stream:
     chains: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        whole("seed", self.seed, 0, (1 << 64) - 1)
+        settle(self, seed=whole("seed", self.seed, 0, (1 << 64) - 1))
 
     def normals(
         self, step: int, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE

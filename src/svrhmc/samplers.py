@@ -83,14 +83,13 @@ class Sampler:
             raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
         self.gradient.check(target.n)
         one_of("engine", engine, ("auto", *engines.ENGINES))
-        whole("seed", seed, 0, (1 << 64) - 1)
+        seed = whole("seed", seed, 0, (1 << 64) - 1)
         numbers = _chain_numbers(chains)
         if (steps is None) == (passes is None):
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
         length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1)
         schedule = _schedule(length, burn_in, thin, keep)
-        if target.closed_form is not None:
-            self.dynamics.check_stable(target, target.convexity, target.smoothness)
+        self.dynamics.check_stable(target)
         scheme = self.dynamics.scheme(target)
         states = _start(start, target, len(numbers))
         report, finish = reporter(progress, schedule.steps * len(numbers))
@@ -125,7 +124,8 @@ class Sampler:
 
     def steps_for(self, target: FiniteSum, passes: float) -> int:
         """The most steps that so many passes over the data pay for, snapshots included; at least one."""
-        affordable = self.gradient.steps_within(target, positive("passes", passes) * target.n)
+        budget = positive("passes", passes) * target.n * (1 + 1e-12)  # 0.29·100 is 28.999… in floating point
+        affordable = self.gradient.steps_within(target, budget)
         if affordable == 0:
             least = self.gradient.evaluations(target, 1) / target.n
             raise requirement("passes", f"at least {least:g}", passes, "that is what the first step costs")
@@ -192,16 +192,17 @@ def svr_hmc(
 def _chain_numbers(chains: int | Sequence[int]) -> Indices:
     if isinstance(chains, int | np.integer):
         return np.arange(whole("chains", chains, 1, 1 << 31))
-    numbers = [whole("chains", chain, 0, (1 << 32) - 1) for chain in chains]
+    given = list(chains) if hasattr(chains, "__iter__") else []
+    numbers = [whole("chains", chain, 0, (1 << 32) - 1) for chain in given]
     if not numbers or len(set(numbers)) != len(numbers):
-        raise requirement("chains", "a number of chains or a list of distinct chain numbers", list(chains))
+        raise requirement("chains", "a number of chains or a list of distinct chain numbers", repr(chains))
     return np.array(numbers, np.int64)
 
 
 def _schedule(steps: int, burn_in: int, thin: int, keep: str) -> Schedule:
     one_of("keep", keep, ("all", "last"))
-    whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
-    whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
+    burn_in = whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
+    thin = whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Schedule(steps, burn_in, thin, keep == "last")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,9 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write one compressed file (NumPy's npz, no pickle); the name is used as it is."""
+        for part, module in ((self.sampler.dynamics, dynamics), (self.sampler.gradient, gradients)):
+            if type(part).__module__ != module.__name__:
+                raise requirement("sampler", "made of svrhmc's own dynamics and gradients to be saved", repr(part))
         settings = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -140,6 +144,7 @@ class Trace:
                 raise TraceFileError(
                     f"{path} is a trace of version {settings['version']}; this svrhmc reads version {_VERSION}."
                 )
+            _check_arrays(**arrays)
             sampler = Sampler(
                 _from_settings(dynamics, settings["dynamics"]), _from_settings(gradients, settings["gradient"])
             )
@@ -150,13 +155,24 @@ class Trace:
             )
         except (FileNotFoundError, IsADirectoryError, PermissionError, TraceFileError):
             raise
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise TraceFileError(f"{path} is not a whole trace file: it is cut short or damaged ({error}).") from error
         except Exception as error:
             raise TraceFileError(f"{path} is not a svrhmc trace ({type(error).__name__}: {error}).") from error
 
     def _flat(self) -> Array:
         return self.draws.reshape(-1, self.draws.shape[2])
+
+
+def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices) -> None:
+    """What every trace is like; anything else is no trace."""
+    count, kept, dim = draws.shape
+    if (passes.shape, velocity.shape, chains.shape) != ((kept,), (count, dim), (count,)):
+        raise ValueError("shapes that do not fit each other")
+    if not (draws.dtype == passes.dtype == velocity.dtype == np.float64 and chains.dtype == np.int64):
+        raise ValueError("arrays of other types")
+    if not (np.isfinite(draws).all() and np.isfinite(passes).all()):
+        raise ValueError("draws that are not finite")
 
 
 def _to_settings(part: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The compiled loop: one function for every sampler of the grid, on rows or on Gaussians.
 
-A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for each, and
-for each precision of the rows. Scheme, gradient and loss are numbers, so that no other choice is compiled anew.
+A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for
+each, and for each precision of the rows. Scheme, gradient and loss are numbers, so that no other choice is compiled
+anew.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows; sums over all rows
 are in float64, in blocks of fixed size, so that they do not depend on the number of threads.
@@ -85,7 +86,7 @@ class Workspace(NamedTuple):
     anchor: Any  # data part of ḡ
     sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
     g: Any
-    memory: Any  # the parts of all rows at x̃
+    memory: Any  # the slopes of all rows at x̃
     partial: Any  # sums of blocks of rows
     t: Any  # predictors, labels and slopes of some rows
     labels: Any
@@ -261,20 +262,18 @@ def pass_blocks(model, x, begin, end, partial, t, s, memory, keep):
 
 
 @njit(fastmath=FAST, **ENTRY)
-def sum_blocks(n, partial, total):
-    """Join the blocks' sums, in their order, into the mean over n."""
+def sum_blocks(partial, total):
+    """Join the blocks' sums, in their order."""
     total[:] = 0.0
     for block in range(len(partial)):
         for j in range(len(total)):
             total[j] += partial[block, j]
-    for j in range(len(total)):
-        total[j] /= n
 
 
 # The gradient of each model.
 
 
-def full_gradient(model, n, at, anchor, partial, t, s, memory, keep):
+def full_gradient(model, at, anchor, partial, t, s, memory, keep):
     """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
 
 
@@ -283,10 +282,10 @@ def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labe
 
 
 @overload(full_gradient, jit_options=QUICK)
-def _full_gradient(model, n, at, anchor, partial, t, s, memory, keep):
+def _full_gradient(model, at, anchor, partial, t, s, memory, keep):
     if _is(model, GaussianModel):
 
-        def gaussian(model, n, at, anchor, partial, t, s, memory, keep):
+        def gaussian(model, at, anchor, partial, t, s, memory, keep):
             for i in range(len(at)):
                 total = -model.mean_force[i]
                 for j in range(len(at)):
@@ -295,9 +294,9 @@ def _full_gradient(model, n, at, anchor, partial, t, s, memory, keep):
 
         return gaussian
 
-    def rows(model, n, at, anchor, partial, t, s, memory, keep):
+    def rows(model, at, anchor, partial, t, s, memory, keep):
         pass_blocks(model, at, 0, len(partial), partial, t, s, memory, keep)
-        sum_blocks(n, partial, anchor)
+        sum_blocks(partial, anchor)
 
     return rows
 
@@ -342,7 +341,7 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, lab
                 s[b] -= then[b]
         total[:] = 0
         for b in range(count):
-            s[b] = s[b] / count
+            s[b] = s[b] * len(model.y) / count  # a component is n losses
             row_add(model, rows[b], s[b], total)
 
     return by_rows
@@ -472,9 +471,7 @@ def _refresh(model, plan, k0, k1, base, work):
         work.snapshot[j] = work.at[j]
     size = plan.snapshot_rows
     if size == 0:
-        full_gradient(
-            model, plan.n, work.at, work.anchor, work.partial, work.t, work.slopes, work.memory, plan.remembers
-        )
+        full_gradient(model, work.at, work.anchor, work.partial, work.t, work.slopes, work.memory, plan.remembers)
         return
     w0, w1 = work.words[0], work.words[1]
     for k in range(size):
@@ -493,8 +490,8 @@ def _refresh(model, plan, k0, k1, base, work):
 def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed, outside):
     """Run chains from one step to another; each chain's keys, state and draws are rows of the arrays.
 
-    Gives (reason, chain, step): DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step, which the
-    caller makes on many threads (only if `outside`) and then calls again with `passed`.
+    Gives (reason, chain, step): DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step,
+    which the caller makes on many threads (only if `outside`) and then calls again with `passed`.
     """
     dim = x.shape[1]
     at, anchor, z, batch = work.at, work.anchor, work.z, plan.batch

@@ -1,7 +1,8 @@
 """The compiled engine: generalised linear models and Gaussians, every sampler of the grid, chains across threads.
 
-One compiled call runs a piece of the work; between pieces Python shows progress and hears an interrupt. Where chains are
-fewer than threads and the rows many, the threads share each pass over all rows instead. Neither changes a digit.
+One compiled call runs a piece of the work; between pieces Python shows progress and hears an interrupt. Where
+chains are fewer than threads and the rows many, the threads share each pass over all rows instead. Neither changes
+a digit.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class _Run:
     def __post_init__(self) -> None:
         job = self.job
         self.model = _model(job.target)
-        self.plan = _plan(job)
+        self.plan = _plan(job, self.model)
         self.table = _table(job.scheme)
         self.x, self.v = job.start.copy(), np.zeros_like(job.start)
         self.stream = Stream(job.seed, job.chains)
@@ -130,7 +131,7 @@ class _Run:
                 ]
                 for future in futures:
                     future.result()
-                kernels.sum_blocks(self.plan.n, work.partial, work.anchor)
+                kernels.sum_blocks(work.partial, work.anchor)
 
             for chain in range(self.chains):
                 self._run_chain(work, chain, everyone)
@@ -263,7 +264,7 @@ def _model(target: FiniteSum) -> Any:
     assert isinstance(target, GeneralisedLinear)
     kind = target.rows.dtype.type
     logistic = isinstance(target.loss, LogisticLoss)
-    scale = kind(target.n if logistic else target.n * target.loss.curvature_bound)
+    scale = kind(1 if logistic else target.loss.curvature_bound)
     rest = (_fixed(target.y.astype(kind)), _fixed(target.prior_precision), LOGISTIC if logistic else SQUARED, scale)
     if isinstance(target.rows, DenseRows):
         return kernels.DenseModel(_fixed(target.rows.X), *rest)
@@ -274,12 +275,9 @@ def _model(target: FiniteSum) -> Any:
     )
 
 
-def _plan(job: Job) -> Any:
+def _plan(job: Job, model: Any) -> Any:
     target, gradient, schedule = job.target, job.gradient, job.schedule
     svrg = gradient if isinstance(gradient, SVRG) else None
-    row_bytes = 0
-    if isinstance(target, GeneralisedLinear):
-        row_bytes = target.rows.X.data.nbytes if isinstance(target.rows, SparseRows) else target.rows.X.nbytes
     return kernels.Plan(
         n=target.n,
         kind=_kind(gradient),
@@ -292,7 +290,7 @@ def _plan(job: Job) -> Any:
         before_normals=normals_of(job.scheme.before_noise),
         first=schedule.first,
         thin=schedule.thin,
-        far_rows=row_bytes > _NEAR_BYTES,
+        far_rows=model[0].nbytes > _NEAR_BYTES,
     )
 
 
@@ -316,7 +314,6 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     words = max(span * half, span * batch, plan.snapshot_rows)
     fine = half if kind == np.float64 else 0
     all_rows = rows and plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
-    slots = lambda purpose, count: np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)  # noqa: E731
     counters = np.arange(span, dtype=np.uint32)
     return kernels.Workspace(
         at=np.zeros(dim, kind),
@@ -333,14 +330,18 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         rows=np.zeros(span * batch + plan.snapshot_rows, np.int64),
         seen=np.zeros(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         noise_steps=np.repeat(counters, half),
-        noise_slots=np.tile(slots(Purpose.NOISE, half), span),
-        fine_slots=np.tile(slots(Purpose.NOISE_FINE, fine), span),
+        noise_slots=np.tile(_slots(Purpose.NOISE, half), span),
+        fine_slots=np.tile(_slots(Purpose.NOISE_FINE, fine), span),
         row_steps=np.repeat(counters, batch),
-        row_slots=np.tile(slots(Purpose.BATCH, batch), span),
+        row_slots=np.tile(_slots(Purpose.BATCH, batch), span),
         words=np.zeros((4, words), np.uint32),
         normals=np.zeros((3, span * half), kind),
         z=np.zeros(normals, kind),
     )
+
+
+def _slots(purpose: Purpose, count: int) -> Any:
+    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
 
 
 def _fixed(array: Any) -> Any:

@@ -5,8 +5,8 @@ are those that `svrhmc.randomness` defines; the quantile is
 
     Φ⁻¹(p) = (2p − 1) R(w),      w = −log(4p(1 − p)),
 
-with R a polynomial in w for w < 6.25 (999 of 1000 draws) and in √w beyond. Relative error, tested: below 4e-16 in float64
-and 3e-7 in float32.
+with R a polynomial in w for w < 6.25 (999 of 1000 draws) and in √w beyond. Relative error, tested: below 4e-16 in
+float64 and 3e-7 in float32.
 """
 
 from __future__ import annotations

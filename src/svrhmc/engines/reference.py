@@ -12,7 +12,7 @@ import numpy as np
 from svrhmc.arrays import Array
 from svrhmc.dynamics import IDENTITY, SILENT, Map, Noise
 from svrhmc.engines.base import Job, Outcome
-from svrhmc.errors import DivergenceError
+from svrhmc.errors import DivergenceError, requirement
 from svrhmc.randomness import Stream
 
 _BLOCK_ELEMENTS = (
@@ -24,7 +24,8 @@ def run(job: Job) -> Outcome:
     """Run the job; chains in blocks, each from start to end."""
     outcome = Outcome.empty(job)
     chains, dim = job.start.shape
-    size = max(1, _BLOCK_ELEMENTS // (job.target.n + dim * (1 + job.gradient.rows_at_once)))
+    per_chain = job.target.n + dim + job.target.row_size * job.gradient.rows_at_once
+    size = max(1, _BLOCK_ELEMENTS // per_chain)
     for begin in range(0, chains, size):
         _run_block(job, slice(begin, min(begin + size, chains)), outcome)
     return outcome
@@ -41,6 +42,7 @@ def _run_block(job: Job, block: slice, outcome: Outcome) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging chain is an error below, not a warning
             x, v = _move(x, v, scheme.before, scheme.before_noise, normals)
             g = estimate(x, step)
+            _require_gradient(job, block, step, x, g)
             x, v = _move(x, v, scheme.after, scheme.after_noise, normals)
             x, v = x - scheme.kick.x * g, v - scheme.kick.v * g
         _require_finite(job, block, step, x, v)
@@ -63,6 +65,14 @@ def _move(x: Array, v: Array, linear: Map, noise: Noise, normals: Iterator[Array
     if noise.xx:
         x = x + noise.xx * next(normals)
     return x, v
+
+
+def _require_gradient(job: Job, block: slice, step: int, x: Array, g: Array) -> None:
+    """A gradient that is not finite at an ordinary state is the target's fault, not the step size's."""
+    bad = ~np.isfinite(g).all(axis=1) & (np.abs(x).max(axis=1) < 1e30)
+    if bad.any():
+        chain = int(job.chains[block][int(np.argmax(bad))])
+        raise requirement("the gradient", "finite", "nan or inf", f"chain {chain}, step {step + 1}, at a finite state")
 
 
 def _require_finite(job: Job, block: slice, step: int, x: Array, v: Array) -> None:

@@ -37,6 +37,7 @@ class FiniteSum(ABC):
     n: int
     dim: int
     scalar_parts: bool
+    row_size: int  # numbers that stand for one component
 
     @property
     @abstractmethod
@@ -57,6 +58,13 @@ class FiniteSum(ABC):
     @abstractmethod
     def closed_form(self) -> Moments | None:
         """Exact mean and covariance of π where f is quadratic, else None."""
+
+    @abstractmethod
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Smallest and largest eigenvalue of the Hessian: bounds valid everywhere, or (bound=False) those at the mode.
+
+        None where they are not known.
+        """
 
     @abstractmethod
     def mode(self) -> Array:

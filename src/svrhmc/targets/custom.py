@@ -55,6 +55,9 @@ class Custom(FiniteSum):
         component_smoothness: float | None,
     ) -> None:
         self.n, self.dim = whole("n", n, 1), whole("dim", dim, 1)
+        self.row_size = self.dim
+        if not callable(gradients):
+            raise requirement("gradients", "a function of (x, indices)", repr(gradients))
         self._gradients, self._potential = gradients, potential
         self._smoothness = None if smoothness is None else positive("smoothness", smoothness)
         self._convexity = None if convexity is None else nonnegative("convexity", convexity)
@@ -86,8 +89,12 @@ class Custom(FiniteSum):
         """Unknown."""
         return None
 
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Unknown: the user's constants are bounds, which a chain need not meet."""
+        return None
+
     def mode(self) -> Array:
-        """L-BFGS on `potential`, to a relative gradient of 1e-8."""
+        """L-BFGS on `potential`, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0."""
         from scipy.optimize import minimize
 
         start = np.zeros(self.dim)
@@ -98,11 +105,12 @@ class Custom(FiniteSum):
             method="L-BFGS-B",
             options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
         )
-        scale = max(np.abs(self.gradient(start)).max(), 1e-300)
+        some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
+        scale = max(np.abs(self._component(start, some)).max(), 1e-300)
         left = float(np.abs(self.gradient(found.x)).max() / scale)
         if left > 1e-6:
             raise RuntimeError(
-                f"no mode found: the gradient fell only to {left:.1e} of its size at 0 ({found.message})."
+                f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({found.message})."
             )
         return np.asarray(found.x, np.float64)
 
@@ -133,7 +141,11 @@ class Custom(FiniteSum):
         return np.zeros_like(x)
 
     def _component(self, x: Array, indices: Indices) -> Array:
-        value = np.asarray(self._gradients(x, indices), np.float64)
+        state, rows = x.copy(), np.array(indices)  # the user's own, whatever is done to them
+        given = np.asarray(self._gradients(state, rows))
+        if given.dtype.kind not in "biuf":
+            raise requirement("gradients(x, indices)", "an array of real numbers", f"dtype {given.dtype}")
+        value = np.array(given, np.float64)  # a copy: the user may use one buffer for every answer
         if value.shape != (len(indices), self.dim):
             raise requirement(
                 "gradients(x, indices)",

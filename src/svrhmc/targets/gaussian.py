@@ -49,8 +49,7 @@ def synthetic(
     >>> round(target.smoothness, 12), round(target.convexity, 12)
     (1.5, 0.666666666667)
     """
-    whole("n", n, 1)
-    whole("dim", dim, 1)
+    n, dim = whole("n", n, 1), whole("dim", dim, 1)
     low, high = (positive("eigenvalues", value) for value in eigenvalues)
     draws = Stream(seed, np.array([0]))
     centers = 2 + 2 * draws.normals(0, n * dim, Purpose.DATA, Purpose.DATA_FINE).reshape(n, dim)
@@ -75,6 +74,7 @@ class Gaussian(FiniteSum):
         self.centers = np.asarray(real_array("centers", centers, ("n", "dim")), np.float64)
         self.n, self.dim = self.centers.shape
         self.shared = np.ndim(precision) == 2
+        self.row_size = self.dim if self.shared else self.dim**2
         shape = (self.dim, self.dim) if self.shared else (self.n, self.dim, self.dim)
         self.precision = np.asarray(real_array("precision", precision, shape), np.float64)
         if not np.allclose(self.precision, np.swapaxes(self.precision, -1, -2), rtol=1e-10, atol=1e-12):
@@ -110,6 +110,10 @@ class Gaussian(FiniteSum):
         covariance = np.linalg.inv(self.mean_precision)
         mean = np.linalg.solve(self.mean_precision, self.mean_force)
         return Moments(mean, (covariance + covariance.T) / 2)
+
+    def curvature_range(self, bound: bool) -> tuple[float, float]:
+        """Exact."""
+        return self.convexity, self.smoothness
 
     def mode(self) -> Array:
         """x*, which is also the mean."""

@@ -23,6 +23,7 @@ from svrhmc.targets.rows import Rows, make_rows
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 _NEWTON_STEPS = 100
 _TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
+_ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 
@@ -66,6 +67,7 @@ class GeneralisedLinear(FiniteSum):
     def __init__(self, rows: Rows, y: Array, loss: Loss, prior_precision: float | npt.ArrayLike) -> None:
         self.rows, self.y, self.loss = rows, y, loss
         self.n, self.dim = rows.n, rows.dim
+        self.row_size = rows.dim
         self.prior_precision = _precisions(prior_precision, self.dim)
 
     def __repr__(self) -> str:
@@ -74,7 +76,7 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(c AᵀA + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
-        return self._extreme_eigenvalue("LA")
+        return self._extreme_eigenvalue("LA", np.full(self.n, self.loss.curvature_bound))
 
     @cached_property
     def component_smoothness(self) -> float:
@@ -88,7 +90,13 @@ class GeneralisedLinear(FiniteSum):
         weakest = float(self.prior_precision.min())
         if not self.loss.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
             return weakest
-        return max(weakest, self._extreme_eigenvalue("SA"))
+        return max(weakest, self._extreme_eigenvalue("SA", np.full(self.n, self.loss.curvature_bound)))
+
+    def curvature_range(self, bound: bool) -> tuple[float, float]:
+        """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
+        if bound or self.loss.quadratic:
+            return self.convexity, self.smoothness
+        return self.convexity, self._modal_curvature
 
     @cached_property
     def closed_form(self) -> Moments | None:
@@ -115,7 +123,7 @@ class GeneralisedLinear(FiniteSum):
         """Newton's method with halving, on the Hessian up to 2000 columns and by conjugate gradients beyond.
 
         Stops when the Newton decrement √(∇fᵀH⁻¹∇f), the distance left in posterior standard deviations, is below
-        1e-9 (or can no longer fall for rounding).
+        1e-9, or so small that f no longer shows it; Newton's last step squares what is left.
         """
         if self.loss.quadratic and self.dim <= DENSE_DIM:
             assert self.closed_form is not None
@@ -126,7 +134,7 @@ class GeneralisedLinear(FiniteSum):
             step = self._newton_step(x, gradient)
             decrement = float(gradient @ step)
             self._require_curvature(x, step)
-            if decrement <= _TOLERANCE**2:
+            if decrement <= _TOLERANCE**2 or decrement <= _ROUNDING * abs(value):
                 return x - step
             scale = 1.0
             while (trial := self.potential(x - scale * step)) > value - 1e-4 * scale * decrement:
@@ -164,7 +172,10 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_curvature(self, x: Array, step: Array) -> None:
         """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}."""
-        here, there = (float(step @ self.hessian_product(at, step)) for at in (x, np.zeros(self.dim)))
+        flat = np.where(self.prior_precision == 0, step, 0.0)
+        if not flat.any():
+            return
+        here, there = (float(flat @ self.hessian_product(at, flat)) for at in (x, np.zeros(self.dim)))
         if here < _VANISHED * there:
             raise ValueError(
                 "the posterior has no mode: the data are separable and the prior is flat along a direction that "
@@ -202,9 +213,14 @@ class GeneralisedLinear(FiniteSum):
         product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + self.prior_gradient(row))[0]
         return product
 
-    def _extreme_eigenvalue(self, which: str) -> float:
-        """λ_max ("LA") or λ_min ("SA") of c AᵀA + Λ: dense up to DENSE_DIM columns, Lanczos beyond."""
-        curvature = np.full(self.n, self.loss.curvature_bound)
+    @cached_property
+    def _modal_curvature(self) -> float:
+        return self._extreme_eigenvalue(
+            "LA", self.loss.curvature(self.rows.predict(self._point(self.mode()))[0], self.y)
+        )
+
+    def _extreme_eigenvalue(self, which: str, curvature: Array) -> float:
+        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + Λ: dense up to DENSE_DIM columns, Lanczos beyond."""
         if self.dim <= DENSE_DIM:
             spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(self.prior_precision))
             return float(spectrum[-1 if which == "LA" else 0])

@@ -7,6 +7,7 @@ sums run in a fixed order, without BLAS, and in float64 whatever the rows are st
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.arrays import Array, Indices, contract, tally
-from svrhmc.errors import real_array, require_finite, requirement
+from svrhmc.errors import real_array, requirement
 
 _BLOCK_ELEMENTS = 1 << 20
 
@@ -153,11 +154,16 @@ def make_rows(X: Any) -> Rows:
         return DenseRows(real_array("X", X, ("n", "dim")))
     if X.format != "csr":
         raise requirement("X", "a dense array or a scipy CSR matrix", f"a {X.format.upper()} matrix", "use X.tocsr()")
-    if X.dtype not in (np.float32, np.float64):
+    if X.dtype.kind in "biu":
         X = X.astype(np.float64)
+    if X.dtype not in (np.float32, np.float64):
+        raise requirement("X", "an array of float32, float64 or integers", f"dtype {X.dtype}")
     if X.ndim != 2 or min(X.shape) < 1:
         raise requirement("X", "an array of shape (n, dim)", f"shape {X.shape}")
-    require_finite("X", X.data)
+    if not np.isfinite(X.data).all():
+        k = int(np.argmin(np.isfinite(X.data)))
+        row = int(np.searchsorted(X.indptr, k, side="right")) - 1
+        raise requirement("X", "finite everywhere", f"{X.data[k]} at row {row}, column {X.indices[k]}")
     if not X.has_canonical_format:  # an entry given twice stands for the sum
         X = X.copy()
         X.sum_duplicates()
@@ -165,4 +171,8 @@ def make_rows(X: Any) -> Rows:
 
 
 def _is_sparse(X: object) -> bool:
-    return type(X).__module__.startswith("scipy.sparse")
+    if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
+        return False
+    from scipy.sparse import issparse
+
+    return bool(issparse(X))

@@ -2,10 +2,10 @@
 
 Write x for x − x*, S̄ for the mean Hessian, Cᵢ = Sᵢ − S̄ and bᵢ = ∇fᵢ(x*), which average to 0. Then ∇fᵢ(x) = S̄x +
 Cᵢx + bᵢ, every scheme is linear in the state y = (x, v, x̃, ζ̃) (snapshot x̃; error ζ̃ of an estimated snapshot
-gradient), and its gradient noise has mean zero. So mean m = E y and second moment M = E yyᵀ obey, over the two
+gradient), and its gradient noise has mean zero. So mean m = E y and covariance C = E yyᵀ − mmᵀ obey, over the two
 halves of a step,
 
-    m ← P m,   M ← P M Pᵀ + Lp Lpᵀ ;      m ← F m,   M ← F M Fᵀ + Lq Lqᵀ + k (ρ V) kᵀ,
+    m ← P m,   C ← P C Pᵀ + Lp Lpᵀ ;      m ← F m,   C ← F C Fᵀ + Lq Lqᵀ + k (ρ V) kᵀ,
 
 F containing the drift −k(S̄x + ζ̃), ρ = 1/B, or (n − B)/(B(n − 1)) without replacement, and V the second moment of
 one component's noise:
@@ -65,44 +65,50 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike |
     """
     quadratic = _Quadratic.of(target)
     origin = np.zeros(target.dim) if start is None else real_array("start", start, (target.dim,))
-    state = _State.at(np.asarray(origin, np.float64) - quadratic.mean)
+    state = _State.at(np.asarray(origin, np.float64) - quadratic.mean, quadratic.mean)
     scheme, gradient = sampler.dynamics.scheme(target), sampler.gradient
     gradient.check(target.n)
-    yield state.law(0, 0.0, quadratic.mean)
+    yield state.law(0, 0.0)
     for step in range(steps):
         state = state.moved(scheme.before, scheme.before_noise)
         if isinstance(gradient, SVRG) and step % gradient.period(target.n) == 0:
             state = state.snapshot(_snapshot_noise(gradient, quadratic, state))
         noise = _gradient_noise(gradient, quadratic, state)
         state = state.kicked(scheme.kick, scheme.after, scheme.after_noise, quadratic.hessian, noise)
-        yield state.law(step + 1, gradient.evaluations(target, step + 1) / target.n, quadratic.mean)
+        yield state.law(step + 1, gradient.evaluations(target, step + 1) / target.n)
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """m and M of y = (x, v, x̃, ζ̃), all measured from x*."""
+    """Mean and covariance of y = (x, v, x̃, ζ̃), x and x̃ measured from x*, the `centre`."""
 
     mean: Array
-    second: Array
+    covariance: Array
+    centre: Array
 
     @staticmethod
-    def at(x: Array) -> _State:
+    def at(x: Array, centre: Array) -> _State:
         mean = np.concatenate([x, np.zeros_like(x), x, np.zeros_like(x)])
-        return _State(mean, np.outer(mean, mean))
+        return _State(mean, np.zeros((len(mean), len(mean))), centre)
+
+    @property
+    def second(self) -> Array:
+        """E yyᵀ, which the noise of a gradient depends on."""
+        return self.covariance + np.outer(self.mean, self.mean)
 
     @property
     def dim(self) -> int:
         return len(self.mean) // 4
 
-    def law(self, step: int, passes: float, centre: Array) -> Law:
+    def law(self, step: int, passes: float) -> Law:
         two = 2 * self.dim
-        covariance = self.second[:two, :two] - np.outer(self.mean[:two], self.mean[:two])
-        return Law(step, passes, self.mean[:two] + np.concatenate([centre, np.zeros_like(centre)]), covariance)
+        mean = self.mean[:two] + np.concatenate([self.centre, np.zeros_like(self.centre)])
+        return Law(step, passes, mean, self.covariance[:two, :two])
 
     def moved(self, linear: Map, noise: Noise) -> _State:
         F = np.eye(4 * self.dim)
         self._put(F, linear)
-        return self._through(F, noise, None, None)
+        return self._through(F, linear, noise, None, None)
 
     def kicked(self, kick: Kick, linear: Map, noise: Noise, hessian: Array, gradient_noise: Array | None) -> _State:
         d = self.dim
@@ -111,32 +117,35 @@ class _State:
         for row, amount in ((0, kick.x), (d, kick.v)):
             F[row : row + d, :d] -= amount * hessian
             F[row : row + d, 3 * d :] -= amount * np.eye(d)
-        return self._through(F, noise, kick, gradient_noise)
+        return self._through(F, linear, noise, kick, gradient_noise)
 
     def snapshot(self, error: Array) -> _State:
         d = self.dim
         F = np.eye(4 * d)
         F[2 * d :] = 0
         F[2 * d : 3 * d, :d] = np.eye(d)
-        second = F @ self.second @ F.T
-        second[3 * d :, 3 * d :] = error
-        return _State(F @ self.mean, second)
+        covariance = F @ self.covariance @ F.T
+        covariance[3 * d :, 3 * d :] = error
+        return _State(F @ self.mean, covariance, self.centre)
 
     def _put(self, F: Array, linear: Map) -> None:
         d, eye = self.dim, np.eye(self.dim)
         F[:d, :d], F[:d, d : 2 * d] = linear.xx * eye, linear.xv * eye
         F[d : 2 * d, :d], F[d : 2 * d, d : 2 * d] = linear.vx * eye, linear.vv * eye
 
-    def _through(self, F: Array, noise: Noise, kick: Kick | None, V: Array | None) -> _State:
+    def _through(self, F: Array, linear: Map, noise: Noise, kick: Kick | None, V: Array | None) -> _State:
         d, eye = self.dim, np.eye(self.dim)
-        second = F @ self.second @ F.T
-        added = np.zeros_like(second)
+        covariance = F @ self.covariance @ F.T
+        added = np.zeros_like(covariance)
         added[:d, :d] = (noise.xv**2 + noise.xx**2) * eye
         added[:d, d : 2 * d] = added[d : 2 * d, :d] = noise.xv * noise.vv * eye
         added[d : 2 * d, d : 2 * d] = noise.vv**2 * eye
         if kick is not None and V is not None:
             added[: 2 * d, : 2 * d] += np.kron(np.outer(kick, kick), V)
-        return _State(F @ self.mean, second + added)
+        mean = F @ self.mean
+        mean[:d] += (linear.xx - 1) * self.centre  # the map acts on x, not on x − x*
+        mean[d : 2 * d] += linear.vx * self.centre
+        return _State(mean, covariance + added, self.centre)
 
 
 def _gradient_noise(gradient: object, quadratic: _Quadratic, state: _State) -> Array | None:
