@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow lint format clean
+.PHONY: run test test-slow bench lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc compare --plot compare.png
@@ -12,6 +12,9 @@ test: lint
 
 test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow
+
+bench: .venv/bench.done
+	$(BIN)/python benchmarks/bench.py
 
 lint: .venv/test.done
 	$(BIN)/ruff check
@@ -32,6 +35,10 @@ clean:
 
 .venv/run.done: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,plot]'
+	@touch $@
+
+.venv/bench.done: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
 .venv/test.done: pyproject.toml | .venv/bin/python

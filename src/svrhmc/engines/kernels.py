@@ -123,7 +123,7 @@ def row_prefetch(model, i):
     """Ask for row i before it is needed."""
 
 
-@overload(row_dot, jit_options=QUICK)
+@overload(row_dot, jit_options={**QUICK, "forceinline": True})
 def _row_dot(model, i, x):
     if _is(model, DenseModel):
 
@@ -135,16 +135,25 @@ def _row_dot(model, i, x):
 
         return dense
 
-    def sparse(model, i, x):
-        total = x[0] * 0
-        for k in range(model.begin[i], model.begin[i + 1]):
-            total += model.data[k] * x[model.columns[k]]
-        return total
-
-    return sparse
+    return lambda model, i, x: _sparse_dot(model.data, model.columns, model.begin[i], model.begin[i + 1], x)
 
 
-@overload(row_add, jit_options=QUICK)
+@njit(forceinline=True, **PLAIN)
+def _sparse_dot(data, columns, begin, end, x):
+    """Four sums side by side; not FAST, or LLVM would use vector gathers, which are slower on short rows."""
+    a = b = c = d = x.dtype.type(0)
+    whole = begin + ((end - begin) & ~np.uint64(3))
+    for k in range(begin, whole, np.uint64(4)):
+        a += data[k] * x[columns[k]]
+        b += data[k + np.uint64(1)] * x[columns[k + np.uint64(1)]]
+        c += data[k + np.uint64(2)] * x[columns[k + np.uint64(2)]]
+        d += data[k + np.uint64(3)] * x[columns[k + np.uint64(3)]]
+    for k in range(whole, end):
+        a += data[k] * x[columns[k]]
+    return (a + b) + (c + d)
+
+
+@overload(row_add, jit_options={**QUICK, "forceinline": True})
 def _row_add(model, i, weight, total):
     if _is(model, DenseModel):
 
@@ -199,8 +208,9 @@ def _tile_predictors(model, x, low, high, t):
 
         def dense(model, x, low, high, t):
             whole = low + (high - low) // 4 * 4
+            zero = x.dtype.type(0)
             for i in range(low, whole, 4):
-                ta, tb, tc, td = x[0] * 0, x[0] * 0, x[0] * 0, x[0] * 0
+                ta, tb, tc, td = zero, zero, zero, zero
                 for j in range(len(x)):
                     ta += model.X[i, j] * x[j]
                     tb += model.X[i + 1, j] * x[j]
@@ -225,7 +235,10 @@ def _tile_sum(model, s, low, high, total):
 
         def dense(model, s, low, high, total):
             whole = low + (high - low) // 4 * 4
+            dim, line = len(total), 64 // model.X.itemsize
             for i in range(low, whole, 4):
+                for j in range(0, 4 * dim, line):  # the next tile, while this one is summed
+                    prefetch(model.X, (i + TILE) * dim + j)
                 sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
                 for j in range(len(total)):
                     four = sa * model.X[i, j] + sb * model.X[i + 1, j]
@@ -340,9 +353,9 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, lab
             for b in range(count):
                 s[b] -= then[b]
         total[:] = 0
+        weight = t.dtype.type(len(model.y) / count)  # a component is n losses
         for b in range(count):
-            s[b] = s[b] * len(model.y) / count  # a component is n losses
-            row_add(model, rows[b], s[b], total)
+            row_add(model, rows[b], s[b] * weight, total)
 
     return by_rows
 
@@ -425,20 +438,20 @@ def _fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
 # The two halves of a step.
 
 
-@njit(**PLAIN)
+@njit(forceinline=True, **PLAIN)
 def _copy(source, out):
     for j in range(len(out)):
         out[j] = source[j]
 
 
-@njit(**QUICK)
+@njit(forceinline=True, **QUICK)
 def _gradient(prior, x, anchor, total, out):
     """g = prior·x + ḡ + what the batch adds."""
     for j in range(len(out)):
         out[j] = prior[j] * x[j] + anchor[j] + np.float64(total[j])
 
 
-@njit(**QUICK)
+@njit(forceinline=True, **QUICK)
 def _move(table, k, x, v, g, kick_x, kick_v, z, used):
     """(x, v) ← M (x, v) − k g + L ξ, with M and L at table[k : k + 7] and ξ after the `used` vectors of z."""
     dim = len(x)
@@ -454,7 +467,7 @@ def _move(table, k, x, v, g, kick_x, kick_v, z, used):
         v[j] = vx * old_x + vv * old_v + lvv * one - kick_v * g[j]
 
 
-@njit(**QUICK)
+@njit(forceinline=True, **QUICK)
 def _settle(x, v, at):
     """x in the rows' precision; True while the state is finite."""
     check = 0.0

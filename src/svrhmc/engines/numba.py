@@ -271,7 +271,7 @@ def _model(target: FiniteSum) -> Any:
     assert isinstance(target.rows, SparseRows)
     X = target.rows.X
     return kernels.SparseModel(
-        _fixed(X.data), _fixed(X.indices.astype(np.int32)), _fixed(X.indptr.astype(np.int64)), *rest
+        _fixed(X.data), _fixed(X.indices.astype(np.uint32)), _fixed(X.indptr.astype(np.uint64)), *rest
     )
 
 
