@@ -2,8 +2,8 @@
 
     make bench                     (or: python benchmarks/bench.py [--data DIR] [--rounds 7] [--only steps,passes,…])
 
-Each group of contenders is measured in turn, round after round; a row gives the median of each and the ratio of the two
-medians. One chain on one thread unless the row says otherwise. Compilation is not timed, but for the rows that are about it.
+Each group of contenders is measured in turn, round after round; a row gives the median of each and the ratio of the
+two medians. One chain on one thread unless the row says otherwise. Compilation is timed only in the rows about it.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import scipy.sparse
 from numba import njit
 
 import svrhmc
+from svrhmc.engines import kernels
 
 HERE = Path(__file__).parent
 ROWS = []
@@ -78,8 +79,9 @@ def stepper(X, y, batch, steps, engine="numba"):
 def blackjax_stepper(X, y, batch, steps, kept=True):
     """SGHMC from BlackJAX's parts in one compiled scan, rows drawn inside it.
 
-    kept: its integrator and its gradient estimator, momentum carried on, one gradient a step. Else `blackjax.sghmc` itself with
-    one integration step; there the momentum is drawn anew and the gradient never used, so the compiler leaves it out.
+    kept: its integrator and its gradient estimator, momentum carried on, one gradient a step. Else `blackjax.sghmc`
+    itself with one integration step: there the momentum is drawn anew and the gradient is never used, so the compiler
+    leaves it out.
     """
     import blackjax
     import jax
@@ -182,11 +184,12 @@ def read_a3a(folder):
         X = scipy.sparse.csr_matrix((np.ones(len(columns)), columns, np.arange(0, len(columns) + 1, 14)), (3185, 123))
         return "rows like a3a's", X, rng.random(3185) < 0.25
     labels, columns, begin = [], [], [0]
-    for line in lzma.open(path, "rt"):
-        label, *entries = line.split()
-        labels.append(float(label) > 0)
-        columns += [int(entry.split(":")[0]) - 1 for entry in entries]
-        begin.append(len(columns))
+    with lzma.open(path, "rt") as file:
+        for line in file:
+            label, *entries = line.split()
+            labels.append(float(label) > 0)
+            columns += [int(entry.split(":")[0]) - 1 for entry in entries]
+            begin.append(len(columns))
     X = scipy.sparse.csr_matrix((np.ones(len(columns)), np.array(columns), np.array(begin)), (len(labels), 123))
     return "a3a", X, np.array(labels)
 
@@ -358,45 +361,38 @@ def bench_effective(rounds):
     add(name, "100 effective draws of SVR-HMC", "scikit-learn's point fit", "s", 100 * ours, found["fit"])
 
 
+@njit
+def draw_noise(repeats, steps, slots, fine, words, normals):
+    """Normals as a run makes them, a chunk at a time."""
+    for k in range(repeats):
+        kernels._fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(steps), steps, slots, fine, words, normals)
+
+
 def bench_noise(rounds):
     print("noise", flush=True)
-    from svrhmc.engines import kernels
-
+    half, repeats = 512, 2000
     for kind in (np.float32, np.float64):
-        half = 512
-        steps, slots = np.zeros(half, np.uint32), np.arange(half, dtype=np.uint32)
+        slots = np.arange(half, dtype=np.uint32)
         fine = slots if kind == np.float64 else slots[:0]
-        words, normals = np.zeros((4, half), np.uint32), np.zeros((3, half), kind)
-
-        @njit
-        def draw(repeats, steps, slots, fine, words, normals):
-            for k in range(repeats):
-                kernels._fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), half, steps, slots, fine, words, normals)
-
+        room = np.zeros(half, np.uint32), slots, fine, np.zeros((4, half), np.uint32), np.zeros((3, half), kind)
         rng, out = np.random.default_rng(0), np.empty(2 * half, kind)
         found = medians(
             rounds,
-            ours=lambda draw=draw, a=(steps, slots, fine, words, normals): draw(2000, *a),
-            numpy=lambda rng=rng, out=out, kind=kind: [rng.standard_normal(out=out, dtype=kind) for _ in range(2000)],
+            ours=lambda room=room: draw_noise(repeats, *room),
+            numpy=lambda rng=rng, out=out, kind=kind: [
+                rng.standard_normal(out=out, dtype=kind) for _ in range(repeats)
+            ],
         )
-        each = {name: seconds / 2000 / (2 * half) * 1e9 for name, seconds in found.items()}
-        add(
-            f"one normal, {kind.__name__}",
-            "random words and quantile",
-            "NumPy's ziggurat",
-            "ns",
-            each["ours"],
-            each["numpy"],
-        )
+        each = {name: seconds / repeats / (2 * half) * 1e9 for name, seconds in found.items()}
+        add(f"one normal, {kind.__name__}", "random words and quantile", "NumPy", "ns", each["ours"], each["numpy"])
 
 
 def machine():
     """What the numbers depend on."""
     model = platform.processor()
     if Path("/proc/cpuinfo").exists():
-        model = next(
-            (line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), model
-        )
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(": ")[1].strip() for line in lines if line.startswith("model name")), model)
     packages = ("svrhmc", "numpy", "scipy", "numba", "jax", "blackjax", "numpyro", "scikit-learn", "arviz")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -202,6 +202,14 @@ def tile_sum(model, s, low, high, total):
     """total += Σ s[i − low]·aᵢ over the rows of a tile, in float64."""
 
 
+@njit(forceinline=True, **PLAIN)
+def _prefetch_tile(X, row):
+    """Ask for two rows of the next tile: each of the two loops over a tile asks for one half of it."""
+    dim = X.shape[1]
+    for j in range(0, 2 * dim, 64 // X.itemsize):
+        prefetch(X, row * dim + j)
+
+
 @overload(tile_predictors, jit_options=QUICK)
 def _tile_predictors(model, x, low, high, t):
     if _is(model, DenseModel):
@@ -210,6 +218,7 @@ def _tile_predictors(model, x, low, high, t):
             whole = low + (high - low) // 4 * 4
             zero = x.dtype.type(0)
             for i in range(low, whole, 4):
+                _prefetch_tile(model.X, low + TILE + (i - low) // 2)
                 ta, tb, tc, td = zero, zero, zero, zero
                 for j in range(len(x)):
                     ta += model.X[i, j] * x[j]
@@ -235,10 +244,8 @@ def _tile_sum(model, s, low, high, total):
 
         def dense(model, s, low, high, total):
             whole = low + (high - low) // 4 * 4
-            dim, line = len(total), 64 // model.X.itemsize
             for i in range(low, whole, 4):
-                for j in range(0, 4 * dim, line):  # the next tile, while this one is summed
-                    prefetch(model.X, (i + TILE) * dim + j)
+                _prefetch_tile(model.X, low + TILE + TILE // 2 + (i - low) // 2)
                 sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
                 for j in range(len(total)):
                     four = sa * model.X[i, j] + sb * model.X[i + 1, j]

@@ -35,6 +35,7 @@ _CHUNK_ROWS = 2048
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
 _NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
 _HIGH = 1 << 32
+_APART = 128  # bytes
 
 
 def run(job: Job) -> Outcome:
@@ -316,28 +317,34 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     all_rows = rows and plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
     counters = np.arange(span, dtype=np.uint32)
     return kernels.Workspace(
-        at=np.zeros(dim, kind),
-        snapshot=np.zeros(dim, kind),
-        anchor=np.zeros(dim),
-        sum=np.zeros(dim, kind),
-        g=np.zeros(dim),
-        memory=np.zeros(plan.n if plan.remembers else 1, kind),
-        partial=np.zeros((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
-        t=np.zeros(size, kind),
-        labels=np.zeros(size, kind),
-        slopes=np.zeros(size, kind),
-        then=np.zeros(size, kind),
-        rows=np.zeros(span * batch + plan.snapshot_rows, np.int64),
-        seen=np.zeros(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
+        at=_apart(dim, kind),
+        snapshot=_apart(dim, kind),
+        anchor=_apart(dim),
+        sum=_apart(dim, kind),
+        g=_apart(dim),
+        memory=_apart(plan.n if plan.remembers else 1, kind),
+        partial=_apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
+        t=_apart(size, kind),
+        labels=_apart(size, kind),
+        slopes=_apart(size, kind),
+        then=_apart(size, kind),
+        rows=_apart(span * batch + plan.snapshot_rows, np.int64),
+        seen=_apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         noise_steps=np.repeat(counters, half),
         noise_slots=np.tile(_slots(Purpose.NOISE, half), span),
         fine_slots=np.tile(_slots(Purpose.NOISE_FINE, fine), span),
         row_steps=np.repeat(counters, batch),
         row_slots=np.tile(_slots(Purpose.BATCH, batch), span),
-        words=np.zeros((4, words), np.uint32),
-        normals=np.zeros((3, span * half), kind),
-        z=np.zeros(normals, kind),
+        words=_apart((4, words), np.uint32),
+        normals=_apart((3, span * half), kind),
+        z=_apart(normals, kind),
     )
+
+
+def _apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
+    """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
+    size, spare = int(np.prod(shape)), _APART // np.dtype(kind).itemsize
+    return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
 
 
 def _slots(purpose: Purpose, count: int) -> Any:
