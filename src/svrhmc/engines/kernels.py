@@ -16,7 +16,17 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from svrhmc.engines.numeric import FAST, PLAIN, normals32, normals64, prefetch, random_words, slopes, threefry
+from svrhmc.engines.numeric import (
+    FAST,
+    PLAIN,
+    normals32,
+    normals64,
+    prefetch,
+    random_words,
+    slopes,
+    threefry,
+    wide_vectors,
+)
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 BLOCK = 4096  # rows summed together before they join the total
@@ -215,6 +225,7 @@ def _tile_predictors(model, x, low, high, t):
     if _is(model, DenseModel):
 
         def dense(model, x, low, high, t):
+            wide_vectors()
             whole = low + (high - low) // 4 * 4
             zero = x.dtype.type(0)
             for i in range(low, whole, 4):
@@ -243,6 +254,7 @@ def _tile_sum(model, s, low, high, total):
     if _is(model, DenseModel):
 
         def dense(model, s, low, high, total):
+            wide_vectors()
             whole = low + (high - low) // 4 * 4
             for i in range(low, whole, 4):
                 _prefetch_tile(model.X, low + TILE + TILE // 2 + (i - low) // 2)
