@@ -429,7 +429,7 @@ def main():
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=os.environ.get("SVRHMC_DATA"), help="folder with a3a/a3a.xz, if there is one")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--only", default=",".join(parts), help="some of: " + ", ".join(parts))
     parser.add_argument("--out", type=Path, default=HERE / "results")
     chosen = parser.parse_args()

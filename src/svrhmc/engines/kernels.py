@@ -5,7 +5,7 @@ each, and for each precision of the rows. Scheme, gradient and loss are numbers,
 anew.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows; sums over all rows
-are in float64, in blocks of fixed size, so that they do not depend on the number of threads.
+are in float64 from every 64 rows on, in blocks of fixed size, so that they do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from svrhmc.engines.numeric import (
     PLAIN,
     normals32,
     normals64,
+    peek,
     prefetch,
     random_words,
     slopes,
     threefry,
-    wide_vectors,
 )
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
@@ -43,6 +43,7 @@ class DenseModel(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior."""
 
     X: Any
+    flat: Any
     y: Any
     prior: Any
     loss: int
@@ -98,6 +99,9 @@ class Workspace(NamedTuple):
     g: Any
     memory: Any  # the slopes of all rows at x̃
     partial: Any  # sums of blocks of rows
+    wide: Any  # x for a pass over all rows, padded with zeros
+    tile: Any  # sums of some of them
+    wide_sum: Any
     t: Any  # predictors, labels and slopes of some rows
     labels: Any
     slopes: Any
@@ -205,19 +209,21 @@ def _row_prefetch(model, i):
 
 
 def tile_predictors(model, x, low, high, t):
-    """t[i − low] = aᵢᵀx for the rows of a tile."""
+    """t[i − low] = aᵢᵀx for the rows of a tile; x may be padded with zeros."""
 
 
-def tile_sum(model, s, low, high, total):
-    """total += Σ s[i − low]·aᵢ over the rows of a tile, in float64."""
+def tile_sum(model, s, low, high, tile, total):
+    """total += Σ s[i − low]·aᵢ over the rows of a tile; what is added beyond the row's end is of no use.
+
+    Dense rows are summed in their own precision within the tile, and in float64 from tile to tile.
+    """
 
 
 @njit(forceinline=True, **PLAIN)
-def _prefetch_tile(X, row):
+def _prefetch_tile(flat, begin, count):
     """Ask for two rows of the next tile: each of the two loops over a tile asks for one half of it."""
-    dim = X.shape[1]
-    for j in range(0, 2 * dim, 64 // X.itemsize):
-        prefetch(X, row * dim + j)
+    for j in range(0, count, 64 // flat.itemsize):
+        prefetch(flat, begin + j)
 
 
 @overload(tile_predictors, jit_options=QUICK)
@@ -225,20 +231,17 @@ def _tile_predictors(model, x, low, high, t):
     if _is(model, DenseModel):
 
         def dense(model, x, low, high, t):
-            wide_vectors()
-            whole = low + (high - low) // 4 * 4
-            zero = x.dtype.type(0)
-            for i in range(low, whole, 4):
-                _prefetch_tile(model.X, low + TILE + (i - low) // 2)
-                ta, tb, tc, td = zero, zero, zero, zero
-                for j in range(len(x)):
-                    ta += model.X[i, j] * x[j]
-                    tb += model.X[i + 1, j] * x[j]
-                    tc += model.X[i + 2, j] * x[j]
-                    td += model.X[i + 3, j] * x[j]
+            flat, dim, pad = model.flat, model.X.shape[1], len(x)
+            for i in range(low, high, 4):
+                _prefetch_tile(flat, (low + TILE + (i - low) // 2) * dim, 2 * dim)
+                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
+                ta = tb = tc = td = x.dtype.type(0)
+                for j in range(pad):
+                    ta += peek(flat, a + j) * x[j]
+                    tb += peek(flat, b + j) * x[j]
+                    tc += peek(flat, c + j) * x[j]
+                    td += peek(flat, d + j) * x[j]
                 t[i - low], t[i - low + 1], t[i - low + 2], t[i - low + 3] = ta, tb, tc, td
-            for i in range(whole, high):
-                t[i - low] = row_dot(model, i, x)
 
         return dense
 
@@ -250,47 +253,76 @@ def _tile_predictors(model, x, low, high, t):
 
 
 @overload(tile_sum, jit_options=QUICK)
-def _tile_sum(model, s, low, high, total):
+def _tile_sum(model, s, low, high, tile, total):
     if _is(model, DenseModel):
 
-        def dense(model, s, low, high, total):
-            wide_vectors()
-            whole = low + (high - low) // 4 * 4
-            for i in range(low, whole, 4):
-                _prefetch_tile(model.X, low + TILE + TILE // 2 + (i - low) // 2)
+        def dense(model, s, low, high, tile, total):
+            flat, dim, pad = model.flat, model.X.shape[1], len(tile)
+            tile[:] = 0
+            for i in range(low, high, 4):
+                _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
+                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
                 sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
-                for j in range(len(total)):
-                    four = sa * model.X[i, j] + sb * model.X[i + 1, j]
-                    four += sc * model.X[i + 2, j] + sd * model.X[i + 3, j]
-                    total[j] += np.float64(four)
-            for i in range(whole, high):
-                row_add(model, i, np.float64(s[i - low]), total)
+                for j in range(pad):
+                    two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
+                    tile[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
+            for j in range(pad):
+                total[j] += np.float64(tile[j])
 
         return dense
 
-    def sparse(model, s, low, high, total):
+    def sparse(model, s, low, high, tile, total):
         for i in range(low, high):
             row_add(model, i, np.float64(s[i - low]), total)
 
     return sparse
 
 
+def whole_tile(model, low, high, pad):
+    """Whether a tile's rows may be read four by four, and `pad` numbers from the beginning of each."""
+
+
+@overload(whole_tile, jit_options=PLAIN)
+def _whole_tile(model, low, high, pad):
+    if _is(model, DenseModel):
+        return lambda model, low, high, pad: (
+            high - low == TILE and (high - 1) * model.X.shape[1] + pad <= model.flat.size
+        )
+    return lambda model, low, high, pad: True
+
+
 @njit(fastmath=FAST, **ENTRY)
-def pass_blocks(model, x, begin, end, partial, t, s, memory, keep):
-    """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64."""
-    n = len(model.y)
+def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+    """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64.
+
+    `wide`, `tile` and `total` are as long as the rows, or longer: then a row is read into the next one, whose numbers
+    meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end of a row.
+    """
+    n, dim = len(model.y), len(x)
+    for j in range(dim):
+        wide[j] = x[j]
     for block in range(begin, end):
-        part = partial[block]
-        part[:] = 0.0
+        total[:] = 0.0
         stop = min(n, (block + 1) * BLOCK)
         for low in range(block * BLOCK, stop, TILE):
             high = min(stop, low + TILE)
-            tile_predictors(model, x, low, high, t)
+            whole = whole_tile(model, low, high, len(wide))
+            if whole:
+                tile_predictors(model, wide, low, high, t)
+            else:
+                for i in range(low, high):
+                    t[i - low] = row_dot(model, i, x)
             slopes(model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low])
             if keep:
                 for i in range(low, high):
                     memory[i] = s[i - low]
-            tile_sum(model, s, low, high, part)
+            if whole:
+                tile_sum(model, s, low, high, tile, total)
+            else:
+                for i in range(low, high):
+                    row_add(model, i, np.float64(s[i - low]), total[:dim])
+        for j in range(dim):
+            partial[block, j] = total[j]
 
 
 @njit(fastmath=FAST, **ENTRY)
@@ -305,7 +337,7 @@ def sum_blocks(partial, total):
 # The gradient of each model.
 
 
-def full_gradient(model, at, anchor, partial, t, s, memory, keep):
+def full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
     """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
 
 
@@ -314,20 +346,20 @@ def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labe
 
 
 @overload(full_gradient, jit_options=QUICK)
-def _full_gradient(model, at, anchor, partial, t, s, memory, keep):
+def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
     if _is(model, GaussianModel):
 
-        def gaussian(model, at, anchor, partial, t, s, memory, keep):
+        def gaussian(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
             for i in range(len(at)):
-                total = -model.mean_force[i]
+                product = -model.mean_force[i]
                 for j in range(len(at)):
-                    total += model.mean_precision[i, j] * at[j]
-                anchor[i] = total
+                    product += model.mean_precision[i, j] * at[j]
+                anchor[i] = product
 
         return gaussian
 
-    def rows(model, at, anchor, partial, t, s, memory, keep):
-        pass_blocks(model, at, 0, len(partial), partial, t, s, memory, keep)
+    def rows(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
+        pass_blocks(model, at, 0, len(partial), partial, wide, tile, total, t, s, memory, keep)
         sum_blocks(partial, anchor)
 
     return rows
@@ -503,7 +535,10 @@ def _refresh(model, plan, k0, k1, base, work):
         work.snapshot[j] = work.at[j]
     size = plan.snapshot_rows
     if size == 0:
-        full_gradient(model, work.at, work.anchor, work.partial, work.t, work.slopes, work.memory, plan.remembers)
+        full_gradient(
+            model, work.at, work.anchor, work.partial, work.wide, work.tile, work.wide_sum,
+            work.t, work.slopes, work.memory, plan.remembers,
+        )  # fmt: skip
         return
     w0, w1 = work.words[0], work.words[1]
     for k in range(size):
