@@ -291,8 +291,8 @@ def _whole_tile(model, low, high, pad):
     return lambda model, low, high, pad: True
 
 
-@njit(fastmath=FAST, **ENTRY)
-def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+@njit(**QUICK)
+def _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
     """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64.
 
     `wide`, `tile` and `total` are as long as the rows, or longer: then a row is read into the next one, whose numbers
@@ -325,8 +325,8 @@ def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, 
             partial[block, j] = total[j]
 
 
-@njit(fastmath=FAST, **ENTRY)
-def sum_blocks(partial, total):
+@njit(**QUICK)
+def _sum_blocks(partial, total):
     """Join the blocks' sums, in their order."""
     total[:] = 0.0
     for block in range(len(partial)):
@@ -359,8 +359,8 @@ def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, 
         return gaussian
 
     def rows(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
-        pass_blocks(model, at, 0, len(partial), partial, wide, tile, total, t, s, memory, keep)
-        sum_blocks(partial, anchor)
+        _pass_blocks(model, at, 0, len(partial), partial, wide, tile, total, t, s, memory, keep)
+        _sum_blocks(partial, anchor)
 
     return rows
 
@@ -551,6 +551,18 @@ def _refresh(model, plan, k0, k1, base, work):
     )  # fmt: skip
     for j in range(len(work.at)):
         work.anchor[j] = work.sum[j]
+
+
+@njit(**ENTRY)
+def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+    """One thread's share of a pass over all rows."""
+    _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep)
+
+
+@njit(**ENTRY)
+def sum_blocks(partial, total):
+    """What joins the shares."""
+    _sum_blocks(partial, total)
 
 
 @njit(**ENTRY)
