@@ -237,6 +237,17 @@ def test_targets_without_compiled_code_run_on_the_reference(rows):
     assert svrhmc.hmc(0.1).run(every_target(rows)["linear"], 3).engine == "numba"
 
 
+def test_seconds_do_not_count_compilation(monkeypatch):
+    import time
+
+    slow = engine._Run.compile
+    monkeypatch.setattr(engine._Run, "compile", lambda self: (slow(self), time.sleep(0.5)))
+    began = time.perf_counter()
+    trace = svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 3)
+    assert time.perf_counter() - began > 0.5
+    assert 0 < trace.seconds < 0.5
+
+
 def test_importing_the_library_does_not_load_numba():
     code = "import sys, svrhmc; svrhmc.targets.synthetic(3, 2); print('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

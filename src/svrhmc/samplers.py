@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -105,7 +104,6 @@ class Sampler:
             threads=cores() if threads is None else whole("threads", threads, 1),
             report=report,
         )
-        began = time.perf_counter()
         try:
             name, outcome = engines.run(engine, job)
         finally:
@@ -115,7 +113,7 @@ class Sampler:
             passes=outcome.evaluations / target.n,
             gradient_evaluations=self.gradient.evaluations(target, schedule.steps),
             velocity=outcome.velocity,
-            seconds=time.perf_counter() - began,
+            seconds=outcome.seconds,
             sampler=self,
             seed=seed,
             chains=numbers,

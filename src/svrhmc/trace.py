@@ -57,7 +57,8 @@ class Trace:
 
     draws: (chain, draw, dim). passes: (draw,), component gradients over n that each chain had evaluated when the
     draw was taken, snapshots included. gradient_evaluations: what one chain evaluated in the whole run. velocity:
-    (chain, dim), at the end of the run. chains: the number of each chain in the random stream.
+    (chain, dim), at the end of the run. chains: the number of each chain in the random stream. seconds: the time of
+    sampling, compilation apart.
     """
 
     draws: Array

@@ -64,11 +64,15 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Kept states (chain, draw, dim), velocities at the end (chain, dim), evaluations of a chain by draw (draw,)."""
+    """Kept states (chain, draw, dim), velocities at the end (chain, dim), evaluations of a chain by draw (draw,).
+
+    `seconds` is the time of sampling, compilation apart.
+    """
 
     draws: Array
     velocity: Array
     evaluations: Indices
+    seconds: float = 0.0
 
     @staticmethod
     def empty(job: Job) -> Outcome:

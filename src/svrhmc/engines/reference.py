@@ -5,7 +5,9 @@ z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,13 +24,14 @@ _BLOCK_ELEMENTS = (
 
 def run(job: Job) -> Outcome:
     """Run the job; chains in blocks, each from start to end."""
+    began = time.perf_counter()
     outcome = Outcome.empty(job)
     chains, dim = job.start.shape
     per_chain = job.target.n + dim + job.target.row_size * job.gradient.rows_at_once
     size = max(1, _BLOCK_ELEMENTS // per_chain)
     for begin in range(0, chains, size):
         _run_block(job, slice(begin, min(begin + size, chains)), outcome)
-    return outcome
+    return replace(outcome, seconds=time.perf_counter() - began)
 
 
 def _run_block(job: Job, block: slice, outcome: Outcome) -> None:
