@@ -220,6 +220,29 @@ def test_an_interrupt_stops_the_threads(tall):
         assert threading.active_count() == before
 
 
+def test_an_interrupt_is_heard_within_a_long_epoch_while_passes_are_shared(tall):
+    told = []
+
+    def interrupt(done, total):
+        told.append(done)
+        if done:
+            raise KeyboardInterrupt
+
+    sampler = svrhmc.svr_hmc(0.1, epoch_length=10**9)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.run(tall, 10**9, chains=1, threads=2, keep="last", progress=interrupt)
+    assert told[-1] < 10**6
+
+
+def test_threads_that_share_a_pass_share_the_memory_of_all_rows(tall):
+    job = _job(svrhmc.svr_hmc(0.1), tall, 5)
+    work = engine._Run(job, engine.Outcome.empty(job))._workspace()
+    own = engine._own_room(work)
+    assert own.memory is work.memory
+    assert own.partial is work.partial
+    assert not np.shares_memory(own.tile, work.tile)
+
+
 def test_progress_is_told_all_the_steps(tall):
     for threads in (1, 2):
         told = []
@@ -348,9 +371,6 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
             last,
         )
         parts.append(totals / 1e8)
-    for values in (*parts, np.mean(parts, axis=0)):
-        count = 1e8 if values is not parts else 1e9
+    for values, count in [(part, 1e8) for part in parts] + [(np.mean(parts, axis=0), 1e9)]:
         errors = np.sqrt(np.array([1, 2, 15, 96, 1]) / count)
         assert (np.abs(values - [0, 1, 0, 3, 0]) < 4.5 * errors).all()
-    overall = np.mean(parts, axis=0)
-    assert (np.abs(overall - [0, 1, 0, 3, 0]) < 4.5 * np.sqrt(np.array([1, 2, 15, 96, 1]) / 1e9)).all()

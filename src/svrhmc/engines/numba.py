@@ -124,7 +124,7 @@ class _Run:
         """Chains one after another, each pass over the rows on all threads."""
         work = self._workspace()
         threads = self.job.threads
-        sharers = [self._workspace() for _ in range(threads)]
+        sharers = [_own_room(work) for _ in range(threads)]
         cuts = np.linspace(0, len(work.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
@@ -144,10 +144,12 @@ class _Run:
         self._raise_divergence()
 
     def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None]) -> None:
-        step, passed = 0, False
+        step, passed, pace = 0, False, _Pace()
         while step < self._end():
-            piece = self._piece(step, self._end())
+            piece = self._piece(step, min(self._end(), step + pace.steps))
+            began = time.perf_counter()
             reason, _, reached = self._advance(work, (chain, chain + 1), (step, piece), passed, outside=True)
+            pace.learn(reached - step, time.perf_counter() - began)
             passed = reason == kernels.PASS_DUE
             self.job.report(reached - step)
             step = reached
@@ -165,10 +167,10 @@ class _Run:
                 step, end = 0, self._end()
                 while step < end:
                     piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
-                    with pace.timing() as timed:
-                        reason, chain, reached = self._advance(work, (first, last), (step, piece), False, outside=False)
-                        timed.steps = (last - first) * (piece - step)
-                    report(timed.steps)
+                    began, amount = time.perf_counter(), (last - first) * (piece - step)
+                    reason, chain, reached = self._advance(work, (first, last), (step, piece), False, outside=False)
+                    pace.learn(amount, time.perf_counter() - began)
+                    report(amount)
                     step = piece
                     if reason == kernels.DIVERGED:
                         self._note_divergence(chain, reached)
@@ -184,11 +186,11 @@ class _Run:
                 left = self.chains - self.next_chain
                 whole = max(1, pace.steps // self.steps)
                 size = min(whole, max(1, left // (2 * self.job.threads)))
-                first = self.next_chain
-                self.next_chain = min(self.chains, first + size)
+                first, last = self.next_chain, min(self.chains, self.next_chain + size)
+                self.next_chain = last
             if first >= self.chains:
                 return
-            yield first, self.next_chain if self.job.threads == 1 else min(self.chains, first + size)
+            yield first, last
 
     def _advance(
         self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool, outside: bool
@@ -244,22 +246,11 @@ class _Pace:
     def __init__(self) -> None:
         self.steps = 64
 
-    def timing(self) -> _Timed:
-        return _Timed(self)
-
-
-class _Timed:
-    def __init__(self, pace: _Pace) -> None:
-        self.pace, self.steps = pace, 0
-
-    def __enter__(self) -> _Timed:
-        self.began = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        seconds = max(time.perf_counter() - self.began, 1e-9)
-        wanted = self.steps * _PIECE_SECONDS / seconds
-        self.pace.steps = int(min(max(wanted, 1), 8 * self.pace.steps, 1 << 40))
+    def learn(self, steps: int, seconds: float) -> None:
+        """So many chain steps took so long; a call that only asked for a pass over the rows made none."""
+        if steps:
+            wanted = steps * _PIECE_SECONDS / max(seconds, 1e-9)
+            self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
 
 
 def _model(target: FiniteSum) -> Any:
@@ -349,6 +340,12 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         normals=_apart((3, span * half), kind),
         z=_apart(normals, kind),
     )
+
+
+def _own_room(work: Any) -> Any:
+    """The same workspace with what a thread writes in its share of a pass; the memory of all rows stays one."""
+    names = ("wide", "tile", "wide_sum", "t", "slopes")
+    return work._replace(**{name: _apart(getattr(work, name).shape, getattr(work, name).dtype) for name in names})
 
 
 def _apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:

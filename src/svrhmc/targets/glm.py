@@ -103,21 +103,19 @@ class GeneralisedLinear(FiniteSum):
         """The Gaussian posterior of a quadratic loss."""
         if not self.loss.quadratic:
             return None
-        from scipy.linalg import cho_factor, cho_solve
+        from scipy.linalg import cho_solve
 
-        factor = cho_factor(self._proper_hessian(np.zeros(self.dim)))
+        factor = self._factor(np.zeros(self.dim))
         covariance = cho_solve(factor, np.eye(self.dim))
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
         """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense."""
-        curvature = self.loss.curvature(self.rows.predict(self._point(x))[0], self.y)
-        return self.rows.gram(curvature) + np.diag(self.prior_precision)
+        return self.rows.gram(self._curvatures(x)) + np.diag(self.prior_precision)
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        curvature = self.loss.curvature(self.rows.predict(self._point(x)), self.y)
-        return self._curved_product(curvature, direction)
+        return self._curved_product(self._curvatures(x), direction)
 
     def mode(self) -> Array:
         """Newton's method with halving, on the Hessian up to 2000 columns and by conjugate gradients beyond.
@@ -183,22 +181,21 @@ class GeneralisedLinear(FiniteSum):
             )
 
     def _newton_step(self, x: Array, gradient: Array) -> Array:
-        from scipy.linalg import cho_factor, cho_solve
-        from scipy.sparse.linalg import LinearOperator, cg
+        from scipy.linalg import cho_solve
+        from scipy.sparse.linalg import cg
 
         if self.dim <= DENSE_DIM:
-            return np.asarray(cho_solve(cho_factor(self._proper_hessian(x)), gradient), np.float64)
-        curvature = self.loss.curvature(self.rows.predict(self._point(x)), self.y)
-        product = LinearOperator(
-            (self.dim, self.dim), matvec=lambda p: self._curved_product(curvature, p), dtype=np.float64
-        )
+            return np.asarray(cho_solve(self._factor(x), gradient), np.float64)
+        product = self._operator(self._curvatures(x))
         step, _ = cg(product, gradient, rtol=1e-8, maxiter=10 * self.dim)  # cut short, it is still a way down
         return np.asarray(step, np.float64)
 
-    def _proper_hessian(self, x: Array) -> Array:
-        hessian = self.hessian(x)
+    def _factor(self, x: Array) -> Any:
+        """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
+        from scipy.linalg import cho_factor
+
         try:
-            np.linalg.cholesky(hessian)
+            return cho_factor(self.hessian(x))
         except np.linalg.LinAlgError:
             raise requirement(
                 "prior_precision",
@@ -206,7 +203,17 @@ class GeneralisedLinear(FiniteSum):
                 f"a smallest value of {self.prior_precision.min():g}",
                 "the posterior is improper",
             ) from None
-        return hessian
+
+    def _curvatures(self, x: npt.ArrayLike) -> Array:
+        """ℓ″ of every row at x."""
+        return self.loss.curvature(self.rows.predict(self._point(x))[0], self.y)
+
+    def _operator(self, curvature: Array) -> Any:
+        """Aᵀ diag(curvature) A + Λ as scipy's linear operator."""
+        from scipy.sparse.linalg import LinearOperator
+
+        shape = (self.dim, self.dim)
+        return LinearOperator(shape, matvec=lambda p: self._curved_product(curvature, p), dtype=np.float64)
 
     def _curved_product(self, curvature: Array, direction: Array) -> Array:
         row = np.asarray(direction, np.float64).reshape(1, -1)
@@ -215,22 +222,17 @@ class GeneralisedLinear(FiniteSum):
 
     @cached_property
     def _modal_curvature(self) -> float:
-        return self._extreme_eigenvalue(
-            "LA", self.loss.curvature(self.rows.predict(self._point(self.mode()))[0], self.y)
-        )
+        return self._extreme_eigenvalue("LA", self._curvatures(self.mode()))
 
     def _extreme_eigenvalue(self, which: str, curvature: Array) -> float:
         """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + Λ: dense up to DENSE_DIM columns, Lanczos beyond."""
         if self.dim <= DENSE_DIM:
             spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(self.prior_precision))
             return float(spectrum[-1 if which == "LA" else 0])
-        from scipy.sparse.linalg import LinearOperator, eigsh
+        from scipy.sparse.linalg import eigsh
 
-        product = LinearOperator(
-            (self.dim, self.dim), matvec=lambda p: self._curved_product(curvature, p), dtype=np.float64
-        )
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time
-        return float(eigsh(product, k=1, which=which, v0=start, return_eigenvectors=False)[0])
+        return float(eigsh(self._operator(curvature), k=1, which=which, v0=start, return_eigenvectors=False)[0])
 
 
 def _precisions(value: float | npt.ArrayLike, dim: int) -> Array:
