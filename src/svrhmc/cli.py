@@ -69,10 +69,12 @@ def compare_command(
 ) -> None:
     """Compare samplers on the paper's synthetic target: 2-Wasserstein distance against data passes.
 
-    The target is a Gaussian: n quadratic components with centres from N(2, 4I) and a common matrix with eigenvalues
-    from 2/3 to 3/2. Chains start at 0. Beside each distance estimated from the chains stands the one that belongs
-    to the exact mean and covariance of the sampler at that step. The floor is what the chains' estimate would be,
-    in the root mean square, for exact draws from the target.
+    The target is a Gaussian: n quadratic components with centres from
+    N(2, 4I) and a common matrix with eigenvalues from 2/3 to 3/2. Chains
+    start at 0. Beside each distance estimated from the chains stands the one
+    that belongs to the exact mean and covariance of the sampler at that step.
+    The floor is what the chains' estimate would be, in the root mean square,
+    for exact draws from the target.
 
     [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
