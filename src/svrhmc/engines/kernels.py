@@ -96,7 +96,6 @@ class Workspace(NamedTuple):
     snapshot: Any  # x̃ in the rows' precision
     anchor: Any  # data part of ḡ
     sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
-    g: Any
     memory: Any  # the slopes of all rows at x̃
     partial: Any  # sums of blocks of rows
     wide: Any  # x for a pass over all rows, padded with zeros
@@ -496,35 +495,29 @@ def _copy(source, out):
 
 
 @njit(forceinline=True, **QUICK)
-def _gradient(prior, x, anchor, total, out):
-    """g = prior·x + ḡ + what the batch adds."""
-    for j in range(len(out)):
-        out[j] = prior[j] * x[j] + anchor[j] + np.float64(total[j])
+def _move(table, k, x, v, gradient, z, used, at):
+    """(x, v) ← M (x, v) − k g + L ξ, with k, M and L at table[k : k + 9] and ξ after the `used` vectors of z.
 
-
-@njit(forceinline=True, **QUICK)
-def _move(table, k, x, v, g, kick_x, kick_v, z, used):
-    """(x, v) ← M (x, v) − k g + L ξ, with M and L at table[k : k + 7] and ξ after the `used` vectors of z."""
+    `gradient` holds what g = prior·x + ḡ + (what the batch adds) is made of. `at` becomes x in the rows' precision.
+    Gives True while the state is finite.
+    """
+    prior, anchor, batch = gradient
     dim = len(x)
-    xx, xv, vx, vv = table[k], table[k + 1], table[k + 2], table[k + 3]
-    lvv, lxv, lxx = table[k + 4], table[k + 5], table[k + 6]
+    kick_x, kick_v = table[k], table[k + 1]
+    xx, xv, vx, vv = table[k + 2], table[k + 3], table[k + 4], table[k + 5]
+    lvv, lxv, lxx = table[k + 6], table[k + 7], table[k + 8]
     a = min(used * dim, len(z) - dim)  # what is not used is read all the same, and multiplied by 0
     b = a + dim if (lvv != 0.0 or lxv != 0.0) and lxx != 0.0 else a
     ones, twos = z[a : a + dim], z[b : b + dim]  # slices: a sum as an index would be checked for its sign
+    check = 0.0
     for j in range(dim):
         old_x, old_v = x[j], v[j]
         one, two = np.float64(ones[j]), np.float64(twos[j])
-        x[j] = xx * old_x + xv * old_v + (lxv * one + lxx * two) - kick_x * g[j]
-        v[j] = vx * old_x + vv * old_v + lvv * one - kick_v * g[j]
-
-
-@njit(forceinline=True, **QUICK)
-def _settle(x, v, at):
-    """x in the rows' precision; True while the state is finite."""
-    check = 0.0
-    for j in range(len(x)):
-        at[j] = x[j]
-        check += x[j] * 0.0 + v[j] * 0.0
+        g = prior[j] * old_x + anchor[j] + np.float64(batch[j])
+        new_x = xx * old_x + xv * old_v + (lxv * one + lxx * two) - kick_x * g
+        new_v = vx * old_x + vv * old_v + lvv * one - kick_v * g
+        x[j], v[j], at[j] = new_x, new_v, new_x
+        check += new_x * 0.0 + new_v * 0.0
     return check == 0.0
 
 
@@ -573,7 +566,8 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
     which the caller makes on many threads (only if `outside`) and then calls again with `passed`.
     """
     dim = x.shape[1]
-    at, anchor, z, batch = work.at, work.anchor, work.z, plan.batch
+    at, z, batch = work.at, work.z, plan.batch
+    gradient = model.prior, work.anchor, work.sum
     first, second = work.normals[0], work.normals[1]
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(work.noise_steps) // half  # steps whose noise is made together
@@ -598,8 +592,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
-                    _move(table, 0, xc, vc, work.g, 0.0, 0.0, z, 0)
-                    _settle(xc, vc, at)
+                    _move(table, 0, xc, vc, gradient, z, 0, at)
                 if plan.kind == FULL or (plan.kind == SVRG and step % plan.epoch == 0):
                     if outside and not passed:
                         return PASS_DUE, chain, step
@@ -615,9 +608,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                         model, work.rows[begin : begin + batch], at, work.snapshot, plan.kind == SVRG, plan.remembers,
                         work.memory, work.t, work.labels, work.slopes, work.then, work.sum,
                     )  # fmt: skip
-                _gradient(model.prior, xc, anchor, work.sum, work.g)
-                _move(table, 9, xc, vc, work.g, table[7], table[8], z, plan.before_normals)
-                fine = _settle(xc, vc, at)
+                fine = _move(table, 9, xc, vc, gradient, z, plan.before_normals, at)
                 step += 1
                 if not fine:
                     return DIVERGED, chain, step

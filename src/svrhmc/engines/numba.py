@@ -296,7 +296,7 @@ def _kind(gradient: Gradient) -> int:
 
 
 def _table(scheme: Scheme) -> Any:
-    parts = (scheme.before, scheme.before_noise, scheme.kick, scheme.after, scheme.after_noise)
+    parts = ((0.0, 0.0), scheme.before, scheme.before_noise, scheme.kick, scheme.after, scheme.after_noise)
     return np.array([number for part in parts for number in part], np.float64)
 
 
@@ -319,7 +319,6 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         snapshot=_apart(dim, kind),
         anchor=_apart(dim),
         sum=_apart(dim, kind),
-        g=_apart(dim),
         memory=_apart(plan.n if plan.remembers else 1, kind),
         partial=_apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
         wide=_apart(pad, kind),
