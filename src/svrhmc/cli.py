@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +16,12 @@ from rich.markup import escape
 from rich.table import Table
 
 import svrhmc
+from svrhmc import theory
 from svrhmc.compare import Curve, compare
-from svrhmc.errors import requirement
-from svrhmc.plots import COLOURS, plot_comparison, require_matplotlib
+from svrhmc.errors import one_of, requirement
+from svrhmc.files import read_table
+from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
+from svrhmc.samplers import LABELS, METHODS
 
 app = typer.Typer(
     name="svrhmc",
@@ -29,7 +34,6 @@ app = typer.Typer(
 
 _COLUMNS = 8
 _DEFAULT_STEP = "0.1"
-NAMES = {"lmc": "LMC", "sgld": "SGLD", "vr-sgld": "VR-SGLD", "hmc": "HMC", "sg-hmc": "SG-HMC", "svr-hmc": "SVR-HMC"}
 _STOCHASTIC = {"sgld", "sg-hmc", "vr-sgld", "svr-hmc"}
 _SNAPSHOTS = {"vr-sgld", "svr-hmc"}
 
@@ -50,7 +54,7 @@ def _main(
 @app.command("compare")
 def compare_command(
     samplers: Annotated[
-        str, typer.Option(help="Which samplers, by comma: " + ", ".join(NAMES) + ", or all.")
+        str, typer.Option(help="Which samplers, by comma: " + ", ".join(METHODS) + ", or all.")
     ] = "hmc,sg-hmc,svr-hmc",
     n: Annotated[int, typer.Option(help="Components of the target.", min=1)] = 100,
     dim: Annotated[int, typer.Option(help="Dimension of the target.", min=1)] = 10,
@@ -78,20 +82,13 @@ def compare_command(
 
     [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
-    chosen = list(NAMES) if samplers == "all" else [name.strip().replace("_", "-") for name in samplers.split(",")]
-    try:
+    chosen = list(METHODS) if samplers == "all" else [name.strip().replace("_", "-") for name in samplers.split(",")]
+    with _plain_errors():
         sizes = _step_sizes(step_size or [_DEFAULT_STEP], chosen)
         target = svrhmc.targets.synthetic(n, dim, seed=seed)
-        built = [(NAMES[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
-        if plot.suffix not in (".png", ".svg", ".pdf"):
-            raise requirement("--plot", "a name ending in .png, .svg or .pdf", plot)
-        if not os.access(plot.resolve().parent, os.W_OK):
-            raise requirement("--plot", "in a folder that exists and can be written", plot)
-        require_matplotlib()
+        built = [(LABELS[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
+        _check_figure(plot)
         curves = compare(target, built, passes, chains, seed)
-    except (ValueError, ModuleNotFoundError, svrhmc.DivergenceError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(2) from None
     console = Console()
     console.print(_table(curves, passes, f"W₂ to N(x*, S⁻¹), n = {n}, d = {dim}, {chains} chains, seed {seed}"))
     for curve in curves:
@@ -102,11 +99,121 @@ def compare_command(
     console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
 
 
+@app.command("plan")
+def plan_command(
+    accuracy: Annotated[float, typer.Option(help="ε: the 2-Wasserstein distance to reach.")],
+    n: Annotated[int | None, typer.Option(help="Components.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension d.")] = None,
+    smoothness: Annotated[float | None, typer.Option(help="L of f.")] = None,
+    convexity: Annotated[float | None, typer.Option(help="μ of f.")] = None,
+    radius: Annotated[float, typer.Option(help="Bound on the distance from the start to the minimiser.")] = 0.0,
+    gradient_variance: Annotated[
+        float | None, typer.Option(help="Mean of |∇fᵢ(x*)|²; SGLD and SG-HMC need it.")
+    ] = None,
+    component_smoothness: Annotated[float | None, typer.Option(help="L of the components, if larger.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Instead of constants: a .csv whose last column is y, or an .npz with X and y."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="What --data is for: logistic or linear.")] = "logistic",
+    prior_precision: Annotated[float, typer.Option(help="Of the model of --data.")] = 1.0,
+    method: Annotated[str, typer.Option(help="One of " + ", ".join(METHODS) + ".")] = "svr-hmc",
+    rule: Annotated[str, typer.Option(help="exact, corollary or repaired.")] = "exact",
+    plot: Annotated[Path | None, typer.Option(help="Draw cost against n into this file.")] = None,
+) -> None:
+    """Plan a run from an accuracy, and compare the methods by the paper's Table 1.
+
+    The target is given by its constants, or by a data file: then chains start
+    at 0 and the constants are those of the posterior. Rule exact (the
+    default) uses the exact law on a quadratic and says what that assumes;
+    corollary solves the paper's Theorem 1, corrected; repaired uses our bound.
+
+    [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
+    """
+    with _plain_errors():
+        if plot is not None:
+            _check_figure(plot)
+        subject = _subject(
+            n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness, data, model, prior_precision
+        )
+        problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject)
+        comparison = theory.compare(problem, accuracy)
+        made = theory.plan(subject, accuracy, method, rule)
+        if plot is not None:
+            plot_complexity(comparison, plot)
+    console = Console()
+    console.print(escape(str(problem)), highlight=False, soft_wrap=True)
+    console.print(_complexity_table(comparison))
+    for line in str(comparison).split("With n alone changed:\n")[1].splitlines():
+        console.print(escape(line.strip()), highlight=False, soft_wrap=True)
+    console.print()
+    console.print(escape(str(made)), highlight=False, soft_wrap=True)
+    if plot is not None:
+        console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
+
+
+def _subject(
+    n: int | None,
+    dim: int | None,
+    smoothness: float | None,
+    convexity: float | None,
+    radius: float,
+    gradient_variance: float | None,
+    component_smoothness: float | None,
+    data: Path | None,
+    model: str,
+    prior_precision: float,
+) -> theory.Problem | svrhmc.targets.FiniteSum:
+    """The problem that the options name, or the target of the data file."""
+    if data is not None:
+        one_of("--model", model, ("logistic", "linear"))
+        build = svrhmc.targets.logistic if model == "logistic" else svrhmc.targets.linear
+        X, y = read_table(data)
+        return build(X, y, prior_precision=prior_precision)
+    given = {"--n": n, "--dim": dim, "--smoothness": smoothness, "--convexity": convexity}
+    absent = [name for name, value in given.items() if value is None]
+    if n is None or dim is None or smoothness is None or convexity is None:
+        raise requirement("--n, --dim, --smoothness and --convexity, or --data,", "given", "no " + ", ".join(absent))
+    return theory.Problem(n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness)
+
+
+def _complexity_table(comparison: theory.Comparison) -> Table:
+    table = Table(
+        title=f"Table 1: component gradients for W₂ ≤ {comparison.accuracy:g}, leading terms",
+        box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False,
+    )  # fmt: skip
+    for name, side in (("method", "left"), ("gradients", "right"), ("formula", "left"), ("", "left")):
+        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
+    for row in comparison.rows:
+        formula = " + ".join(term.formula for term in row.terms)
+        mark = "cheapest" if row.method == comparison.cheapest else ""
+        table.add_row(LABELS[row.method], f"{row.total:.3g}", formula, mark)
+    return table
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of the library as one line, with exit code 2."""
+    try:
+        yield
+    except (ValueError, ModuleNotFoundError, OSError, RuntimeError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+def _check_figure(plot: Path) -> None:
+    if plot.suffix not in (".png", ".svg", ".pdf"):
+        raise requirement("--plot", "a name ending in .png, .svg or .pdf", plot)
+    if not os.access(plot.resolve().parent, os.W_OK):
+        raise requirement("--plot", "in a folder that exists and can be written", plot)
+    require_matplotlib()
+
+
 def _step_sizes(given: list[str], chosen: list[str]) -> dict[str, float]:
     """A step for each chosen sampler: the last plain number, or the one given for it by name."""
     for name in chosen:
-        if name not in NAMES:
-            raise requirement("--samplers", "among " + ", ".join(NAMES) + ", or all", repr(name))
+        if name not in METHODS:
+            raise requirement("--samplers", "among " + ", ".join(METHODS) + ", or all", repr(name))
     sizes = dict.fromkeys(chosen, float(_DEFAULT_STEP))
     for text in sorted(given, key=lambda text: "=" in text):
         name, _, number = text.rpartition("=")
@@ -129,8 +236,7 @@ def _sampler(name: str, step_size: float, batch_size: int, epoch_length: int | N
         settings["batch_size"] = batch_size
     if name in _SNAPSHOTS:
         settings["epoch_length"] = epoch_length
-    sampler: svrhmc.Sampler = getattr(svrhmc, name.replace("-", "_"))(step_size, **settings)
-    return sampler
+    return METHODS[name](step_size, **settings)
 
 
 def _table(curves: list[Curve], passes: float, title: str) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,18 @@ from svrhmc.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 
 Count = TypeVar("Count", int, Indices)
+
+
+class Counted(Protocol):
+    """What the cost of a gradient depends on."""
+
+    @property
+    def n(self) -> int:
+        """Components."""
+
+    @property
+    def scalar_parts(self) -> bool:
+        """Whether a component's part is one number."""
 
 
 class Estimator(ABC):
@@ -44,7 +56,7 @@ class Gradient(ABC):
         """The estimator for the chains of a stream."""
 
     @abstractmethod
-    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
+    def evaluations(self, target: Counted, steps: Count) -> Count:
         """Component gradients that a chain evaluates in so many steps (one number, or many), from its start."""
 
     @property
@@ -52,7 +64,7 @@ class Gradient(ABC):
     def rows_at_once(self) -> int:
         """Rows drawn together for one chain, which an engine has to make room for."""
 
-    def steps_within(self, target: FiniteSum, budget: float) -> int:
+    def steps_within(self, target: Counted, budget: float) -> int:
         """The most steps that evaluate no more component gradients than the budget."""
         low, high = 0, 1
         while self.evaluations(target, high) <= budget:
@@ -79,7 +91,7 @@ class Full(Gradient):
         """∇f itself."""
         return _FullEstimator(target)
 
-    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
+    def evaluations(self, target: Counted, steps: Count) -> Count:
         """n a step."""
         return steps * target.n
 
@@ -118,7 +130,7 @@ class Minibatch(Gradient):
         """A fresh batch each step."""
         return _MinibatchEstimator(self, target, stream)
 
-    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
+    def evaluations(self, target: Counted, steps: Count) -> Count:
         """B a step."""
         return steps * self.batch_size
 
@@ -170,7 +182,7 @@ class SVRG(Gradient):
         """A snapshot with its clock."""
         return _SVRGEstimator(self, target, stream)
 
-    def evaluations(self, target: FiniteSum, steps: Count) -> Count:
+    def evaluations(self, target: Counted, steps: Count) -> Count:
         """A snapshot at the start of each epoch, B or 2B a step."""
         snapshots = -(-steps // self.period(target.n))
         per_row = 1 if self.remembers(target) else 2
@@ -185,7 +197,7 @@ class SVRG(Gradient):
         """Steps from one snapshot to the next."""
         return max(1, n // self.batch_size) if self.epoch_length is None else self.epoch_length
 
-    def remembers(self, target: FiniteSum) -> bool:
+    def remembers(self, target: Counted) -> bool:
         """Whether a snapshot keeps one number for each row."""
         return target.scalar_parts and self.snapshot_size is None
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from svrhmc.compare import Curve
 from svrhmc.errors import missing
+from svrhmc.samplers import LABELS
+from svrhmc.theory import Comparison, boundaries, complexity, crossings
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -41,9 +44,43 @@ def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> No
         axes.set_ylabel("2-Wasserstein distance to the target")
         axes.set_title(title, loc="left", fontsize=11)
         axes.legend(fontsize=8.5)
-        metadata = {"Date": None} if str(path).endswith(".svg") else {}
-        figure.savefig(path, metadata=metadata)
-        pyplot.close(figure)
+        _save(pyplot, figure, path)
+
+
+def plot_complexity(comparison: Comparison, path: str | Path) -> None:
+    """Table 1 against n, all else fixed: a line for each method, dots where another becomes the cheapest."""
+    pyplot = require_matplotlib()
+    problem, accuracy = comparison.problem, comparison.accuracy
+    edges = boundaries(problem, accuracy)
+    high = min(1e18, 30 * max(problem.n, *edges.values()))
+    grid = [max(1, round(high ** (k / 150))) for k in range(151)]
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(7, 4.4), layout="constrained")
+        for row, colour, dash in zip(comparison.rows, COLOURS, ("-", "-", (0, (4, 2)), (4, (4, 2)), "-"), strict=False):
+            cost = [complexity(replace(problem, n=n), accuracy, row.method).total for n in grid]
+            axes.plot(grid, cost, color=colour, linestyle=dash, linewidth=1.8, label=LABELS[row.method])
+        for n in crossings(problem, accuracy, high):
+            least = min(complexity(replace(problem, n=round(n)), accuracy, r.method).total for r in comparison.rows)
+            axes.plot([n], [least], "o", color="0.1", markersize=6)
+            axes.annotate(f"n = {n:.2g}", (n, least), (6, -12), textcoords="offset points", fontsize=8.5)
+        for name, n in edges.items():
+            axes.axvline(n, color="0.6", linewidth=0.8, linestyle=":")
+            label = name[0] + "₁₂₃"[int(name[1]) - 1]
+            axes.annotate(label, (n, 1), (2, -9), xycoords=("data", "axes fraction"), textcoords="offset points")
+        axes.axvline(problem.n, color="0.3", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=axes.get_ylim()[0] / 4)
+        axes.set_xlabel("n, all other constants fixed (solid line: this problem)")
+        axes.set_ylabel("component gradients, leading terms")
+        axes.set_title(f"Table 1 for W₂ ≤ {accuracy:g}, κ = {problem.condition_number:.3g}", loc="left", fontsize=11)
+        axes.legend(fontsize=8.5)
+        _save(pyplot, figure, path)
+
+
+def _save(pyplot: Any, figure: Any, path: str | Path) -> None:
+    figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else {})
+    pyplot.close(figure)
 
 
 def require_matplotlib() -> Any:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -185,6 +185,12 @@ def svr_hmc(
         Underdamped(step_size, friction, inverse_mass),
         SVRG(batch_size, epoch_length, replacement, snapshot_size),
     )
+
+
+METHODS: dict[str, Callable[..., Sampler]] = {
+    "lmc": lmc, "sgld": sgld, "vr-sgld": vr_sgld, "hmc": hmc, "sg-hmc": sg_hmc, "svr-hmc": svr_hmc,
+}  # fmt: skip
+LABELS = {name: name.upper() for name in METHODS}  # as the paper writes them
 
 
 def _chain_numbers(chains: int | Sequence[int]) -> Indices:

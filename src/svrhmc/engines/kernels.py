@@ -46,6 +46,7 @@ class DenseModel(NamedTuple):
     flat: Any
     y: Any
     prior: Any
+    prior_force: Any
     loss: int
     scale: float
 
@@ -58,6 +59,7 @@ class SparseModel(NamedTuple):
     begin: Any
     y: Any
     prior: Any
+    prior_force: Any
     loss: int
     scale: float
 
@@ -70,6 +72,7 @@ class GaussianModel(NamedTuple):
     mean_precision: Any
     mean_force: Any
     prior: Any
+    prior_force: Any
 
 
 class Plan(NamedTuple):
@@ -498,10 +501,11 @@ def _copy(source, out):
 def _move(table, k, x, v, gradient, z, used, at):
     """(x, v) ← M (x, v) − k g + L ξ, with k, M and L at table[k : k + 9] and ξ after the `used` vectors of z.
 
-    `gradient` holds what g = prior·x + ḡ + (what the batch adds) is made of. `at` becomes x in the rows' precision.
+    `gradient` holds what g = prior·x − (the prior's pull) + ḡ + (what the batch adds) is made of. `at`
+    becomes x in the rows' precision.
     Gives True while the state is finite.
     """
-    prior, anchor, batch = gradient
+    prior, force, anchor, batch = gradient
     dim = len(x)
     kick_x, kick_v = table[k], table[k + 1]
     xx, xv, vx, vv = table[k + 2], table[k + 3], table[k + 4], table[k + 5]
@@ -513,7 +517,7 @@ def _move(table, k, x, v, gradient, z, used, at):
     for j in range(dim):
         old_x, old_v = x[j], v[j]
         one, two = np.float64(ones[j]), np.float64(twos[j])
-        g = prior[j] * old_x + anchor[j] + np.float64(batch[j])
+        g = prior[j] * old_x - force[j] + anchor[j] + np.float64(batch[j])
         new_x = xx * old_x + xv * old_v + (lxv * one + lxx * two) - kick_x * g
         new_v = vx * old_x + vv * old_v + lvv * one - kick_v * g
         x[j], v[j], at[j] = new_x, new_v, new_x
@@ -567,7 +571,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
     """
     dim = x.shape[1]
     at, z, batch = work.at, work.z, plan.batch
-    gradient = model.prior, work.anchor, work.sum
+    gradient = model.prior, model.prior_force, work.anchor, work.sum
     first, second = work.normals[0], work.normals[1]
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(work.noise_steps) // half  # steps whose noise is made together

@@ -256,13 +256,15 @@ class _Pace:
 def _model(target: FiniteSum) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
-        arrays = (S, target.forces, target.mean_precision, target.mean_force, np.zeros(target.dim))
+        none = np.zeros(target.dim)
+        arrays = (S, target.forces, target.mean_precision, target.mean_force, none, none)
         return kernels.GaussianModel(*map(_fixed, arrays))
     assert isinstance(target, GeneralisedLinear)
     kind = target.rows.dtype.type
     logistic = isinstance(target.loss, LogisticLoss)
     scale = kind(1 if logistic else target.loss.curvature_bound)
-    rest = (_fixed(target.y.astype(kind)), _fixed(target.prior_precision), LOGISTIC if logistic else SQUARED, scale)
+    prior = (_fixed(target.prior_precision), _fixed(target.prior_precision * target.prior_mean))
+    rest = (_fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale)
     if isinstance(target.rows, DenseRows):
         return kernels.DenseModel(_fixed(target.rows.X), _fixed(target.rows.X.reshape(-1)), *rest)
     assert isinstance(target.rows, SparseRows)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.arrays import Array, Indices
-from svrhmc.errors import real_array, requirement
+from svrhmc.errors import positive, real_array, requirement
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +18,12 @@ class Moments:
 
     mean: Array
     covariance: Array
+
+    def fourth_about(self, centre: Array) -> float:
+        """E|x − c|⁴ of the Gaussian: (tr C + |Δ|²)² + 2 tr C² + 4ΔᵀCΔ with Δ = mean − c."""
+        away, C = self.mean - centre, self.covariance
+        second = np.trace(C) + away @ away
+        return float(second**2 + 2 * (C * C).sum() + 4 * away @ C @ away)
 
 
 class FiniteSum(ABC):
@@ -89,6 +95,57 @@ class FiniteSum(ABC):
     @abstractmethod
     def prior_gradient(self, x: Array) -> Array:
         """The gradient every component shares: (chains, dim) → (chains, dim)."""
+
+    @abstractmethod
+    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
+        """f + (strength/2)|x − centre|², up to a constant, as a target."""
+
+    def _require_posterior(self) -> None:
+        """Refuse a target that is known to have no density: none is, unless its class knows better."""
+        return
+
+    def laplace(self) -> Moments:
+        """A Gaussian approximation of π: the law itself where it is Gaussian."""
+        if self.closed_form is None:
+            raise requirement("target", "one with a Hessian for a Laplace approximation", repr(self))
+        return self.closed_form
+
+    def regularised(
+        self,
+        strength: float | None = None,
+        *,
+        accuracy: float | None = None,
+        fourth_moment: float | str | None = None,
+        centre: str | npt.ArrayLike | None = None,
+    ) -> FiniteSum:
+        """π̄ ∝ exp(−f(x) − (λ/2)|x − c|²), strongly log-concave where π is only log-concave (paper, section 4.2).
+
+        strength: λ itself; or `accuracy` ε with `fourth_moment`, an upper bound on E_π|x − c|⁴ (Ūd² in the paper's
+            Assumption 3), for which λ = ε²/fourth_moment gives W₂(π̄, π) ≤ ½√(λ·fourth_moment) = ε/2 (Theorem 2).
+            "laplace" takes the fourth moment of the Laplace approximation, which is an estimate and not a bound.
+        centre: c: None (the origin), "mode" or a point.
+
+        >>> from svrhmc import targets
+        >>> flat = targets.logistic([[1.0], [2.0], [0.5]], [1, 0, 1], prior_precision=0.0)
+        >>> flat.convexity, flat.regularised(0.1).convexity
+        (0.0, 0.1)
+        """
+        self._require_posterior()
+        c = self.mode() if isinstance(centre, str) and centre == "mode" else np.zeros(self.dim)
+        if centre is not None and not isinstance(centre, str):
+            c = np.asarray(real_array("centre", centre, (self.dim,)), np.float64)
+        elif isinstance(centre, str) and centre != "mode":
+            raise requirement("centre", "None, 'mode' or a point", repr(centre))
+        if (strength is None) == (accuracy is None) or (accuracy is None) != (fourth_moment is None):
+            raise requirement(
+                "strength, or accuracy with fourth_moment,",
+                "given",
+                f"strength={strength}, accuracy={accuracy}, fourth_moment={fourth_moment}",
+            )
+        if strength is not None:
+            return self._with_quadratic(positive("strength", strength), c)
+        moment = self.laplace().fourth_about(c) if fourth_moment == "laplace" else fourth_moment
+        return self._with_quadratic(positive("accuracy", accuracy) ** 2 / positive("fourth_moment", moment), c)
 
     @property
     def condition_number(self) -> float:

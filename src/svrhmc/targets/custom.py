@@ -140,6 +140,21 @@ class Custom(FiniteSum):
         """The user's components hold the prior already."""
         return np.zeros_like(x)
 
+    def _with_quadratic(self, strength: float, centre: Array) -> Custom:
+        """The user's functions with the quadratic added to each."""
+        inner, potential = self._gradients, self._potential
+
+        def gradients(x: Array, indices: Indices) -> Array:
+            return np.asarray(inner(x, indices)) + strength * (x - centre)
+
+        def total(x: Array) -> float:
+            assert potential is not None
+            return float(potential(x)) + strength / 2 * float((x - centre) @ (x - centre))
+
+        more = [None if value is None else value + strength for value in (self._smoothness, self._component_smoothness)]
+        convexity = (self._convexity or 0.0) + strength
+        return Custom(self.n, self.dim, gradients, total if potential else None, more[0], convexity, more[1])
+
     def _component(self, x: Array, indices: Indices) -> Array:
         state, rows = x.copy(), np.array(indices)  # the user's own, whatever is done to them
         given = np.asarray(self._gradients(state, rows))

@@ -145,6 +145,12 @@ class Gaussian(FiniteSum):
         """Nothing is shared."""
         return np.zeros_like(x)
 
+    def _with_quadratic(self, strength: float, centre: Array) -> Gaussian:
+        """Sᵢ + λI around (Sᵢ + λI)⁻¹(Sᵢaᵢ + λc)."""
+        precision = self.precision + strength * np.eye(self.dim)
+        centers = np.linalg.solve(precision, (self.forces + strength * centre)[:, :, None])[:, :, 0]
+        return Gaussian(centers, precision)
+
     @cached_property
     def _least(self) -> float:
         away = self.closed_form.mean - self.centers

@@ -1,6 +1,6 @@
 """Generalised linear models: a scalar loss, rows of data and a Gaussian prior.
 
-    fᵢ(x) = n ℓ(aᵢᵀx, yᵢ) + ½ xᵀΛx,      Λ = diag(prior_precision),
+    fᵢ(x) = n ℓ(aᵢᵀx, yᵢ) + ½ (x − p)ᵀΛ(x − p),      Λ = diag(prior_precision),      p = prior_mean,
 
 so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (The paper prints the posterior without the
 1/n, and labels {0, 1} for a likelihood that needs {−1, 1}; both are corrected here.)
@@ -27,11 +27,16 @@ _ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 
-def logistic(X: Any, y: npt.ArrayLike, prior_precision: float | npt.ArrayLike = 1.0) -> GeneralisedLinear:
-    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(0, 1/prior_precision).
+def logistic(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
 
-    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision: one number not
-    below 0, or one for each column.
+    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision (not below 0; 0
+    is a flat prior) and prior_mean: one number, or one for each column.
 
     >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
     >>> target.n, target.dim
@@ -40,13 +45,17 @@ def logistic(X: Any, y: npt.ArrayLike, prior_precision: float | npt.ArrayLike = 
     array([0.3  , 0.833])
     """
     rows = make_rows(X)
-    return GeneralisedLinear(rows, _signs(y, rows.n), LogisticLoss(), prior_precision)
+    return GeneralisedLinear(rows, _signs(y, rows.n), LogisticLoss(), prior_precision, prior_mean)
 
 
 def linear(
-    X: Any, y: npt.ArrayLike, noise_variance: float = 1.0, prior_precision: float | npt.ArrayLike = 1.0
+    X: Any,
+    y: npt.ArrayLike,
+    noise_variance: float = 1.0,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
 ) -> GeneralisedLinear:
-    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(0, 1/prior_precision).
+    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
 
     The posterior is Gaussian; `closed_form` has it.
 
@@ -55,8 +64,8 @@ def linear(
     (array([1.166667]), array([[0.166667]]))
     """
     rows = make_rows(X)
-    loss = SquaredLoss(noise_variance)
-    return GeneralisedLinear(rows, np.asarray(real_array("y", y, (rows.n,)), np.float64), loss, prior_precision)
+    targets = np.asarray(real_array("y", y, (rows.n,)), np.float64)
+    return GeneralisedLinear(rows, targets, SquaredLoss(noise_variance), prior_precision, prior_mean)
 
 
 class GeneralisedLinear(FiniteSum):
@@ -64,11 +73,20 @@ class GeneralisedLinear(FiniteSum):
 
     scalar_parts = True
 
-    def __init__(self, rows: Rows, y: Array, loss: Loss, prior_precision: float | npt.ArrayLike) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        y: Array,
+        loss: Loss,
+        prior_precision: float | npt.ArrayLike,
+        prior_mean: float | npt.ArrayLike = 0.0,
+    ) -> None:
         self.rows, self.y, self.loss = rows, y, loss
         self.n, self.dim = rows.n, rows.dim
         self.row_size = rows.dim
-        self.prior_precision = _precisions(prior_precision, self.dim)
+        self.prior_precision = _per_column("prior_precision", prior_precision, self.dim)
+        nonnegative("prior_precision", float(self.prior_precision.min()))
+        self.prior_mean = _per_column("prior_mean", prior_mean, self.dim)
 
     def __repr__(self) -> str:
         return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim})"
@@ -109,13 +127,21 @@ class GeneralisedLinear(FiniteSum):
         covariance = cho_solve(factor, np.eye(self.dim))
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
 
+    def laplace(self) -> Moments:
+        """The Gaussian at the mode with the inverse Hessian there; exact for a quadratic loss."""
+        if self.closed_form is not None:
+            return self.closed_form
+        mode = self.mode()
+        covariance = np.linalg.inv(self.hessian(mode))
+        return Moments(mode, (covariance + covariance.T) / 2)
+
     def hessian(self, x: npt.ArrayLike) -> Array:
         """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense."""
-        return self.rows.gram(self._curvatures(x)) + np.diag(self.prior_precision)
+        return self.rows.gram(self.row_curvatures(x)) + np.diag(self.prior_precision)
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        return self._curved_product(self._curvatures(x), direction)
+        return self._curved_product(self.row_curvatures(x), direction)
 
     def mode(self) -> Array:
         """Newton's method with halving, on the Hessian up to 2000 columns and by conjugate gradients beyond.
@@ -143,13 +169,14 @@ class GeneralisedLinear(FiniteSum):
         raise RuntimeError(f"no mode within {_NEWTON_STEPS} Newton steps: {decrement**0.5:.2g} sd are left to go.")
 
     def potentials(self, x: Array) -> Array:
-        """Σᵢ ℓ(aᵢᵀx, yᵢ) + ½ xᵀΛx."""
-        prior = 0.5 * contract("cd,cd,d->c", x, x, self.prior_precision)
+        """Σᵢ ℓ(aᵢᵀx, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
+        away = x - self.prior_mean
+        prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
         total: Array = self.loss.value(self.rows.predict(x), self.y).sum(axis=1) + prior
         return total
 
     def gradients(self, x: Array) -> Array:
-        """Aᵀℓ′ + Λx."""
+        """Aᵀℓ′ + Λ(x − p)."""
         return self.assemble(self.parts(x, None), None) + self.prior_gradient(x)
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
@@ -165,8 +192,19 @@ class GeneralisedLinear(FiniteSum):
         return self.rows.combine_at(parts / indices.shape[1], indices)
 
     def prior_gradient(self, x: Array) -> Array:
-        """Λx."""
-        return x * self.prior_precision
+        """Λ(x − p)."""
+        return (x - self.prior_mean) * self.prior_precision
+
+    def _require_posterior(self) -> None:
+        """A flat prior on separable data, or on columns that depend on each other, has no posterior; `mode` says so."""
+        if self.convexity == 0:
+            self.mode()
+
+    def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
+        """The prior and the quadratic together are one Gaussian."""
+        precision = self.prior_precision + strength
+        mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
+        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean)
 
     def _require_curvature(self, x: Array, step: Array) -> None:
         """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}."""
@@ -186,7 +224,7 @@ class GeneralisedLinear(FiniteSum):
 
         if self.dim <= DENSE_DIM:
             return np.asarray(cho_solve(self._factor(x), gradient), np.float64)
-        product = self._operator(self._curvatures(x))
+        product = self._operator(self.row_curvatures(x))
         step, _ = cg(product, gradient, rtol=1e-8, maxiter=10 * self.dim)  # cut short, it is still a way down
         return np.asarray(step, np.float64)
 
@@ -204,7 +242,7 @@ class GeneralisedLinear(FiniteSum):
                 "the posterior is improper",
             ) from None
 
-    def _curvatures(self, x: npt.ArrayLike) -> Array:
+    def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """ℓ″ of every row at x."""
         return self.loss.curvature(self.rows.predict(self._point(x))[0], self.y)
 
@@ -217,12 +255,12 @@ class GeneralisedLinear(FiniteSum):
 
     def _curved_product(self, curvature: Array, direction: Array) -> Array:
         row = np.asarray(direction, np.float64).reshape(1, -1)
-        product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + self.prior_gradient(row))[0]
+        product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + row * self.prior_precision)[0]
         return product
 
     @cached_property
     def _modal_curvature(self) -> float:
-        return self._extreme_eigenvalue("LA", self._curvatures(self.mode()))
+        return self._extreme_eigenvalue("LA", self.row_curvatures(self.mode()))
 
     def _extreme_eigenvalue(self, which: str, curvature: Array) -> float:
         """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + Λ: dense up to DENSE_DIM columns, Lanczos beyond."""
@@ -235,12 +273,10 @@ class GeneralisedLinear(FiniteSum):
         return float(eigsh(self._operator(curvature), k=1, which=which, v0=start, return_eigenvectors=False)[0])
 
 
-def _precisions(value: float | npt.ArrayLike, dim: int) -> Array:
-    if np.ndim(value) == 0:
-        return np.full(dim, nonnegative("prior_precision", value))
-    array = np.asarray(real_array("prior_precision", value, (dim,)), np.float64)
-    nonnegative("prior_precision", float(array.min()))
-    return array
+def _per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
+    """One finite number for each column."""
+    array = real_array(name, np.atleast_1d(np.asarray(value)), (1 if np.ndim(value) == 0 else dim,))
+    return np.array(np.broadcast_to(array, dim), np.float64)
 
 
 def _signs(y: npt.ArrayLike, n: int) -> Array:

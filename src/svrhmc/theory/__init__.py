@@ -1,5 +1,33 @@
-"""Exact laws of the samplers on quadratics."""
+"""The paper's theory, made usable: bounds, plans, Table 1, and exact laws on quadratics."""
 
-from svrhmc.theory.exact import Law, laws
+from svrhmc.theory.bounds import Bound, Condition, Constants, bound, constants, repaired_bound
+from svrhmc.theory.complexity import Comparison, Complexity, Regime, boundaries, compare, complexity, crossings, regimes
+from svrhmc.theory.exact import Law, law, laws, stationary
+from svrhmc.theory.general import regularisation_distance
+from svrhmc.theory.planning import Plan, plan
+from svrhmc.theory.problem import Problem
 
-__all__ = ["Law", "laws"]
+__all__ = [
+    "Bound",
+    "Comparison",
+    "Complexity",
+    "Condition",
+    "Constants",
+    "Law",
+    "Plan",
+    "Problem",
+    "Regime",
+    "bound",
+    "boundaries",
+    "compare",
+    "complexity",
+    "constants",
+    "crossings",
+    "law",
+    "laws",
+    "plan",
+    "regimes",
+    "regularisation_distance",
+    "repaired_bound",
+    "stationary",
+]

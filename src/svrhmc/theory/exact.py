@@ -1,24 +1,29 @@
-"""The exact law of a sampler on a quadratic target: no simulation, no bound.
+"""The exact law of a sampler on a quadratic target: no simulation, no bound (ours).
 
-Write x for x − x*, S̄ for the mean Hessian, Cᵢ = Sᵢ − S̄ and bᵢ = ∇fᵢ(x*), which average to 0. Then ∇fᵢ(x) = S̄x +
-Cᵢx + bᵢ, every scheme is linear in the state y = (x, v, x̃, ζ̃) (snapshot x̃; error ζ̃ of an estimated snapshot
-gradient), and its gradient noise has mean zero. So mean m = E y and covariance C = E yyᵀ − mmᵀ obey, over the two
-halves of a step,
+In the coordinates of `quadratic`, every scheme acts on each coordinate of y = (x, v, x̃, ζ̃) alone (snapshot x̃; error ζ̃
+of an estimated snapshot gradient), and the noise of its gradient has mean zero. So the mean m_a of coordinate a and
+the covariance C_ab of a pair obey, over the two halves of a step,
 
-    m ← P m,   C ← P C Pᵀ + Lp Lpᵀ ;      m ← F m,   C ← F C Fᵀ + Lq Lqᵀ + k (ρ V) kᵀ,
+    m_a ← P m_a,   C_ab ← P C_ab Pᵀ + δ_ab Lp Lpᵀ ;     m_a ← F_a m_a,   C_ab ← F_a C_ab F_bᵀ + δ_ab Lq Lqᵀ + ρV_ab kkᵀ,
 
-F containing the drift −k(S̄x + ζ̃), ρ = 1/B, or (n − B)/(B(n − 1)) without replacement, and V the second moment of
-one component's noise:
+F_a containing the drift −k(s_a x + ζ̃), ρ = 1/B, or (n − B)/(B(n − 1)) without replacement, and V the second moment of
+one component's noise, from M = C + mmᵀ:
 
-    Minibatch:  V = (1/n) Σ E (Cᵢx + bᵢ)(Cᵢx + bᵢ)ᵀ,          SVRG:  V = (1/n) Σ Cᵢ E[(x − x̃)(x − x̃)ᵀ] Cᵢ.
+    Minibatch:  V = 𝒩(M_xx) + 𝒳(m_x) + ℱ,          SVRG:  V = 𝒩(E (x − x̃)(x − x̃)ᵀ).
 
-At a snapshot x̃ ← x, and ζ̃ ← a fresh error with second moment ρ̃ (1/n) Σ E (Cᵢx + bᵢ)(Cᵢx + bᵢ)ᵀ, uncorrelated
-with the rest. Mean and covariance are exact always; the law itself is Gaussian where the gradient has no noise.
-Where it has, W₂ between Gaussians of these moments is a lower bound on W₂ (Gelbrich 1990).
+At a snapshot x̃ ← x, and ζ̃ ← a fresh error with second moment ρ̃ (𝒩(M_xx) + 𝒳(m_x) + ℱ), uncorrelated with the rest.
+
+All this is linear in (C, m̂m̂ᵀ), m̂ = (m, 1). Where pairs do not mix (a common S, or Sᵢ that commute) or are few, the
+map of an epoch is a small matrix: its powers give the law after any number of steps, and a linear system the one at
+stationarity. Else the steps are made one by one, each in O(dim⁴) or a pass over the components.
+
+Mean and covariance are exact always; the law itself is Gaussian where the gradient has no noise. Where it has, W₂
+between Gaussians of these moments is a lower bound on W₂ (Gelbrich 1990).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,32 +32,46 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, contract
-from svrhmc.dynamics import Kick, Map, Noise
-from svrhmc.errors import real_array, requirement
-from svrhmc.gradients import SVRG, Full, Minibatch
+from svrhmc.arrays import Array
+from svrhmc.distances import gaussian_w2
+from svrhmc.dynamics import IDENTITY, SILENT, Curved, Map, Noise
+from svrhmc.errors import real_array, requirement, whole
+from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
 from svrhmc.targets.base import FiniteSum, Moments
-from svrhmc.targets.gaussian import Gaussian
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.theory.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from svrhmc.samplers import Sampler
 
+_DENSE = 1500  # largest matrix of a step on all pairs together
+_ROUNDS = 200  # of the iteration to a stationary law
+_SETTLED = 1e-13
+
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Mean (2·dim) and covariance (2·dim, 2·dim) of (x, v) after `step` steps, and the passes that took."""
+    """Mean (2·dim) and covariance (2·dim, 2·dim) of (x, v) after `step` steps (None: stationary), and the passes spent.
 
-    step: int
+    `w2` is the distance of x to the target, by these moments.
+    """
+
+    step: int | None
     passes: float
     mean: Array
     covariance: Array
+    target: Moments
 
     @property
     def position(self) -> Moments:
         """Mean and covariance of x alone."""
         dim = len(self.mean) // 2
         return Moments(self.mean[:dim], self.covariance[:dim, :dim])
+
+    @cached_property
+    def w2(self) -> float:
+        """W₂ between the Gaussian with these moments of x and the target."""
+        x, pi = self.position, self.target
+        return gaussian_w2(x.mean, x.covariance, pi.mean, pi.covariance)
 
 
 def laws(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike | None = None) -> Iterator[Law]:
@@ -63,111 +82,342 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike |
     >>> last.position.mean.shape
     (2,)
     """
-    quadratic = _Quadratic.of(target)
-    origin = np.zeros(target.dim) if start is None else real_array("start", start, (target.dim,))
-    state = _State.at(np.asarray(origin, np.float64) - quadratic.mean, quadratic.mean)
-    scheme, gradient = sampler.dynamics.scheme(target), sampler.gradient
-    gradient.check(target.n)
-    yield state.law(0, 0.0)
+    chain = Chain.of(sampler, target)
+    state = chain.at(_origin(target, start))
+    yield chain.law(state, 0, 0.0)
     for step in range(steps):
-        state = state.moved(scheme.before, scheme.before_noise)
-        if isinstance(gradient, SVRG) and step % gradient.period(target.n) == 0:
-            state = state.snapshot(_snapshot_noise(gradient, quadratic, state))
-        noise = _gradient_noise(gradient, quadratic, state)
-        state = state.kicked(scheme.kick, scheme.after, scheme.after_noise, quadratic.hessian, noise)
-        yield state.law(step + 1, gradient.evaluations(target, step + 1) / target.n)
+        state = chain.step(state, step)
+        yield chain.law(state, step + 1, sampler.gradient.evaluations(target, step + 1) / target.n)
+
+
+def law(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike | None = None) -> Law:
+    """The law after `steps` steps alone: for a common S, in time that grows with the logarithm of the steps.
+
+    >>> from svrhmc import hmc, targets
+    >>> float(round(law(hmc(step_size=1e-6), targets.synthetic(n=5000, dim=50), steps=10**9).w2, 9))
+    1.227e-06
+    """
+    chain, steps = Chain.of(sampler, target), whole("steps", steps, 0)
+    state = chain.after(chain.at(_origin(target, start)), steps)
+    return chain.law(state, steps, sampler.gradient.evaluations(target, steps) / target.n)
+
+
+def stationary(sampler: Sampler, target: FiniteSum) -> Law:
+    """The law that the sampler settles to; with snapshots, the one at the end of an epoch.
+
+    >>> from svrhmc import hmc, targets
+    >>> settled = stationary(hmc(step_size=0.1, inverse_mass=2 / 3), targets.gaussian([[3.0]], [[1.2]]))
+    >>> float(settled.covariance[0, 0].round(9))  # 1/1.2 is 0.833333333
+    0.86858999
+    """
+    chain = Chain.of(sampler, target)
+    return chain.law(chain.stationary(), None, math.inf)
+
+
+def _origin(target: FiniteSum, start: npt.ArrayLike | None) -> Array:
+    origin = np.zeros(target.dim) if start is None else real_array("start", start, (target.dim,))
+    return np.asarray(origin, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """Mean and covariance of y = (x, v, x̃, ζ̃), x and x̃ measured from x*, the `centre`."""
+class State:
+    """Covariance (…, pairs, k, k) of y, and the outer product (…, pairs, k + 1, k + 1) of its mean m̂ = (m, 1)."""
 
-    mean: Array
-    covariance: Array
-    centre: Array
+    C: Array
+    mm: Array
+
+    def flat(self) -> Array:
+        """Both as one axis of numbers for each pair: (…, pairs, k² + (k + 1)²)."""
+        shape = self.C.shape[:-2]
+        return np.concatenate([self.C.reshape(*shape, -1), self.mm.reshape(*shape, -1)], axis=-1)
 
     @staticmethod
-    def at(x: Array, centre: Array) -> _State:
-        mean = np.concatenate([x, np.zeros_like(x), x, np.zeros_like(x)])
-        return _State(mean, np.zeros((len(mean), len(mean))), centre)
-
-    @property
-    def second(self) -> Array:
-        """E yyᵀ, which the noise of a gradient depends on."""
-        return self.covariance + np.outer(self.mean, self.mean)
-
-    @property
-    def dim(self) -> int:
-        return len(self.mean) // 4
-
-    def law(self, step: int, passes: float) -> Law:
-        two = 2 * self.dim
-        mean = self.mean[:two] + np.concatenate([self.centre, np.zeros_like(self.centre)])
-        return Law(step, passes, mean, self.covariance[:two, :two])
-
-    def moved(self, linear: Map, noise: Noise) -> _State:
-        F = np.eye(4 * self.dim)
-        self._put(F, linear)
-        return self._through(F, linear, noise, None, None)
-
-    def kicked(self, kick: Kick, linear: Map, noise: Noise, hessian: Array, gradient_noise: Array | None) -> _State:
-        d = self.dim
-        F = np.eye(4 * d)
-        self._put(F, linear)
-        for row, amount in ((0, kick.x), (d, kick.v)):
-            F[row : row + d, :d] -= amount * hessian
-            F[row : row + d, 3 * d :] -= amount * np.eye(d)
-        return self._through(F, linear, noise, kick, gradient_noise)
-
-    def snapshot(self, error: Array) -> _State:
-        d = self.dim
-        F = np.eye(4 * d)
-        F[2 * d :] = 0
-        F[2 * d : 3 * d, :d] = np.eye(d)
-        covariance = F @ self.covariance @ F.T
-        covariance[3 * d :, 3 * d :] = error
-        return _State(F @ self.mean, covariance, self.centre)
-
-    def _put(self, F: Array, linear: Map) -> None:
-        d, eye = self.dim, np.eye(self.dim)
-        F[:d, :d], F[:d, d : 2 * d] = linear.xx * eye, linear.xv * eye
-        F[d : 2 * d, :d], F[d : 2 * d, d : 2 * d] = linear.vx * eye, linear.vv * eye
-
-    def _through(self, F: Array, linear: Map, noise: Noise, kick: Kick | None, V: Array | None) -> _State:
-        d, eye = self.dim, np.eye(self.dim)
-        covariance = F @ self.covariance @ F.T
-        added = np.zeros_like(covariance)
-        added[:d, :d] = (noise.xv**2 + noise.xx**2) * eye
-        added[:d, d : 2 * d] = added[d : 2 * d, :d] = noise.xv * noise.vv * eye
-        added[d : 2 * d, d : 2 * d] = noise.vv**2 * eye
-        if kick is not None and V is not None:
-            added[: 2 * d, : 2 * d] += np.kron(np.outer(kick, kick), V)
-        mean = F @ self.mean
-        mean[:d] += (linear.xx - 1) * self.centre  # the map acts on x, not on x − x*
-        mean[d : 2 * d] += linear.vx * self.centre
-        return _State(mean, covariance + added, self.centre)
+    def unflat(numbers: Array, k: int) -> State:
+        """The state that `flat` made numbers of."""
+        shape = numbers.shape[:-1]
+        return State(numbers[..., : k * k].reshape(*shape, k, k), numbers[..., k * k :].reshape(*shape, k + 1, k + 1))
 
 
-def _gradient_noise(gradient: object, quadratic: _Quadratic, state: _State) -> Array | None:
-    if isinstance(gradient, Full):
+class Chain:
+    """A sampler on a quadratic: one step as a linear map of `State`."""
+
+    def __init__(self, sampler: Sampler, model: Quadratic, curved: Curved) -> None:
+        gradient = sampler.gradient
+        gradient.check(model.n)
+        self.model, self.gradient = model, gradient
+        self.scheme = sampler.dynamics.scheme(curved)
+        self.period = gradient.period(model.n) if isinstance(gradient, SVRG) else 1
+        self.k = _parts(gradient)  # of y that matter: x, v, then x̃, then ζ̃
+        self._diagonal = np.where(model.a == model.b, 1.0, 0.0)
+        self._plain = (self.scheme.before, self.scheme.before_noise) == (IDENTITY, SILENT)
+        kick = np.zeros((model.dim, self.k, self.k))
+        kick[:, :2, 0] = -np.outer(model.spectrum, self.scheme.kick)
+        if self.k == 4:
+            kick[:, :2, 3] = -np.array(self.scheme.kick)
+        self._before = self._maps(self.scheme.before, np.zeros_like(kick))
+        self._after = self._maps(self.scheme.after, kick)
+        self._before_noise, self._after_noise = (
+            self._noise(noise) for noise in (self.scheme.before_noise, self.scheme.after_noise)
+        )
+        self._kick_noise = self._top(np.outer(self.scheme.kick, self.scheme.kick))
+        self._coordinates = np.flatnonzero(model.a == model.b)
+
+    @staticmethod
+    def of(sampler: Sampler, target: FiniteSum) -> Chain:
+        """On a quadratic target."""
+        return Chain(sampler, Quadratic.of(target), target)
+
+    def at(self, x: Array) -> State:
+        """The state at a fixed point with velocity 0."""
+        away = self.model.basis.T @ (x - self.model.centre)
+        mean = np.zeros((self.model.dim, self.k + 1))
+        mean[:, 0], mean[:, self.k] = away, 1.0
+        if self.k > 2:
+            mean[:, 2] = away
+        pairs = mean[self.model.a, :, None] * mean[self.model.b, None, :]
+        return State(np.zeros((len(pairs), self.k, self.k)), pairs)
+
+    def law(self, state: State, step: int | None, passes: float) -> Law:
+        """Moments of (x, v) in the target's coordinates."""
+        model, d, U = self.model, self.model.dim, self.model.basis
+        mean = np.concatenate([U @ self._mean(state)[:, 0] + model.centre, U @ self._mean(state)[:, 1]])
+        covariance = np.zeros((2, d, 2, d))
+        for i in range(2):
+            for j in range(2):
+                covariance[j, model.b, i, model.a] = state.C[:, i, j]
+                covariance[i, model.a, j, model.b] = state.C[:, i, j]
+        turned = np.einsum("da,iajb,eb->idje", U, covariance, U, optimize=True).reshape(2 * d, 2 * d)
+        return Law(step, passes, mean, (turned + turned.T) / 2, model.moments)
+
+    def spread(self, state: State) -> tuple[Array, Array]:
+        """Mean and variance of x in each coordinate."""
+        return self._mean(state)[:, 0], state.C[self._coordinates, 0, 0]
+
+    def step(self, state: State, number: int) -> State:
+        """One step, with its snapshot where one is due."""
+        return self._advance(state, isinstance(self.gradient, SVRG) and number % self.period == 0)
+
+    def after(self, state: State, steps: int) -> State:
+        """So many steps from the start of a run."""
+        if not self.compact:
+            for number in range(steps):
+                state = self.step(state, number)
+            return state
+        epochs, rest = divmod(steps, self.period)
+        numbers = self.apply(_power(self.epoch_map, epochs), self.numbers(state))
+        if rest:
+            numbers = self.apply(_power(self.inner_map, rest - 1) @ self.first_map, numbers)
+        return self.state(numbers)
+
+    def stationary(self) -> State:
+        """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
+        settled = self._settled_mean()
+        state = self._solved(settled) if self.compact else self._iterated(settled)
+        variances = np.einsum("pii->pi", state.C[self._coordinates])
+        if not (np.isfinite(variances).all() and variances.min() >= -1e-9 * np.abs(variances).max()):
+            raise self._unsettled()
+        return state
+
+    @cached_property
+    def compact(self) -> bool:
+        """Whether a step is a matrix of affordable size: pairs that do not mix, or few of them."""
+        size = self.k**2 + (self.k + 1) ** 2
+        return self.model.noise.elementwise or size * len(self.model.a) <= _DENSE
+
+    @cached_property
+    def first_map(self) -> Array:
+        """The first step of an epoch as a matrix for each block: (blocks, size, size)."""
+        return self._matrix(isinstance(self.gradient, SVRG))
+
+    @cached_property
+    def inner_map(self) -> Array:
+        """Every other step of an epoch."""
+        return self._matrix(False) if isinstance(self.gradient, SVRG) else self.first_map
+
+    @cached_property
+    def epoch_map(self) -> Array:
+        """A whole epoch."""
+        return _power(self.inner_map, self.period - 1) @ self.first_map
+
+    def _advance(self, state: State, snapshot: bool) -> State:
+        C, mm = state.C, state.mm
+        if not self._plain:
+            C, mm = self._through(C, mm, self._before)
+            C = C + self._before_noise * mm[..., -1:, -1:]
+        if snapshot:
+            C, mm = self._snapshot(C, mm)
+        V = self._gradient_noise(C, mm)
+        C, mm = self._through(C, mm, self._after)
+        C = C + self._after_noise * mm[..., -1:, -1:]
+        if V is not None:
+            C = C + self._kick_noise * V[..., None, None]
+        return State(C, mm)
+
+    def _through(self, C: Array, mm: Array, maps: Array) -> tuple[Array, Array]:
+        left, right = maps[self.model.a], maps[self.model.b].swapaxes(-1, -2)
+        k = self.k
+        return left[:, :k, :k] @ C @ right[:, :k, :k], left @ mm @ right
+
+    def _snapshot(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        take, inner = self._take, self._take[: self.k, : self.k]
+        moved = inner @ C @ inner.T
+        if self.k == 4:
+            assert isinstance(self.gradient, SVRG)
+            assert self.gradient.snapshot_size is not None
+            scale = _scale(self.gradient.snapshot_size, self.model.n, self.gradient.replacement)
+            moved[..., 3, 3] = scale * self._component_noise(C, mm)
+        return moved, take @ mm @ take.T
+
+    def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
+        """ρV of each pair."""
+        gradient = self.gradient
+        if isinstance(gradient, Minibatch):
+            return _scale(gradient.batch_size, self.model.n, gradient.replacement) * self._component_noise(C, mm)
+        if isinstance(gradient, SVRG):
+            M = C + mm[..., :-1, :-1]
+            apart = M[..., 0, 0] - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
+            scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
+            return scale * self.model.noise.curvature(apart)
         return None
-    d, M = state.dim, state.second
-    if isinstance(gradient, Minibatch):
-        scale = _scale(gradient.batch_size, quadratic.n, gradient.replacement)
-        return scale * quadratic.component_noise(state.mean[:d], M[:d, :d])
+
+    def _component_noise(self, C: Array, mm: Array) -> Array:
+        noise = self.model.noise
+        mean = mm[..., self._coordinates, 0, -1]
+        cross = noise.cross(mm[..., 0, -1], mm[..., -1, 0], mean)
+        return noise.curvature(C[..., 0, 0] + mm[..., 0, 0]) + cross + noise.forces * mm[..., -1, -1]
+
+    def _maps(self, linear: Map, kick: Array) -> Array:
+        """The map of (y, 1) in each coordinate; a map with xx ≠ 1 acts on x itself, not on x − x*."""
+        d, k = self.model.dim, self.k
+        F = np.tile(np.eye(k + 1), (d, 1, 1))
+        F[:, 0, 0], F[:, 0, 1], F[:, 1, 0], F[:, 1, 1] = linear
+        centre = self.model.basis.T @ self.model.centre
+        F[:, 0, k], F[:, 1, k] = (linear.xx - 1) * centre, linear.vx * centre
+        F[:, :k, :k] += kick
+        return F
+
+    def _noise(self, noise: Noise) -> Array:
+        """LLᵀ on the pairs of equal coordinates."""
+        cross = noise.xv * noise.vv
+        matrix = np.array([[noise.xv**2 + noise.xx**2, cross], [cross, noise.vv**2]])
+        return self._diagonal[:, None, None] * self._top(matrix)
+
+    def _top(self, matrix: Array) -> Array:
+        """A 2 × 2 matrix of (x, v) as one of y."""
+        whole = np.zeros((self.k, self.k))
+        whole[:2, :2] = matrix
+        return whole
+
+    def _mean(self, state: State) -> Array:
+        mean: Array = state.mm[self._coordinates, :, -1]
+        return mean
+
+    def _matrix(self, snapshot: bool) -> Array:
+        """A step applied to every unit vector: of each pair at once where pairs do not mix, else of all."""
+        pairs, size = len(self.model.a), self.k**2 + (self.k + 1) ** 2
+        if self.model.noise.elementwise:
+            units = np.broadcast_to(np.eye(size)[:, None, :], (size, pairs, size))
+            out = self._advance(State.unflat(units, self.k), snapshot).flat()
+            return np.ascontiguousarray(out.transpose(1, 2, 0))
+        units = np.eye(pairs * size).reshape(-1, pairs, size)
+        out = self._advance(State.unflat(units, self.k), snapshot).flat()
+        return np.ascontiguousarray(out.reshape(-1, pairs * size).T[None])
+
+    def numbers(self, state: State) -> Array:
+        """A state as one vector for each block of the maps."""
+        numbers = state.flat()
+        return numbers if self.model.noise.elementwise else numbers.reshape(1, -1)
+
+    def state(self, numbers: Array) -> State:
+        """The state that those numbers are."""
+        return State.unflat(numbers.reshape(len(self.model.a), -1), self.k)
+
+    @staticmethod
+    def apply(maps: Array, numbers: Array) -> Array:
+        """A map, block by block."""
+        applied: Array = (maps @ numbers[:, :, None])[:, :, 0]
+        return applied
+
+    def _settled_mean(self) -> State:
+        """C = 0 with the mean that an epoch leaves as it is."""
+        k, (first, inner) = self.k, self._quiet_steps
+        epoch = _power(inner, self.period - 1) @ first
+        if np.abs(np.linalg.eigvals(epoch[:, :k, :k])).max() >= 1:
+            raise self._unsettled()
+        mean = np.zeros((self.model.dim, k + 1))
+        mean[:, k] = 1.0
+        mean[:, :k] = np.linalg.solve(np.eye(k) - epoch[:, :k, :k], epoch[:, :k, k:])[..., 0]
+        pairs = mean[self.model.a, :, None] * mean[self.model.b, None, :]
+        return State(np.zeros((len(pairs), k, k)), pairs)
+
+    def _solved(self, settled: State) -> State:
+        """(I − T_CC) C = T_Cm mm, in every block."""
+        count = self.k**2
+        maps, numbers = self.epoch_map, self.numbers(settled)
+        if self.model.noise.elementwise:
+            inner = slice(0, count)
+        else:
+            per_pair = np.arange(numbers.shape[1]).reshape(len(self.model.a), -1)
+            inner = per_pair[:, :count].reshape(-1)  # type: ignore[assignment]
+        T = maps[:, inner][:, :, inner]
+        if np.abs(np.linalg.eigvals(T)).max() >= 1:
+            raise self._unsettled()
+        pushed = self.apply(maps, numbers)[:, inner]
+        solved = numbers.copy()
+        solved[:, inner] = np.linalg.solve(np.eye(T.shape[1]) - T, pushed[:, :, None])[:, :, 0]
+        return self.state(solved)
+
+    def _iterated(self, settled: State) -> State:
+        """C ← C + (I − T₀)⁻¹ (Φ(C) − C): Φ an epoch, T₀ the same without the noise that mixes pairs."""
+        k, a, b = self.k, self.model.a, self.model.b
+        first, inner = (
+            np.einsum("pij,pkl->pikjl", m[a, :k, :k], m[b, :k, :k]).reshape(-1, k * k, k * k) for m in self._quiet_steps
+        )
+        alone = _power(inner, self.period - 1) @ first
+        C = settled.C
+        for _ in range(_ROUNDS):
+            state = State(C, settled.mm)
+            for number in range(self.period):
+                state = self.step(state, number)
+            residual = (state.C - C).reshape(-1, k * k, 1)
+            change = np.linalg.solve(np.eye(k * k) - alone, residual).reshape(C.shape)
+            C = C + change
+            if not np.isfinite(C).all():
+                raise self._unsettled()
+            if np.abs(change).max() <= _SETTLED * np.abs(C).max():
+                return State(C, settled.mm)
+        raise self._unsettled()
+
+    @cached_property
+    def _quiet_steps(self) -> tuple[Array, Array]:
+        """The first and every other step of an epoch on (y, 1) in each coordinate, without noise."""
+        inner = self._after @ self._before
+        return (self._after @ self._take @ self._before if self.k > 2 else inner), inner
+
+    @cached_property
+    def _take(self) -> Array:
+        """A snapshot on (y, 1): x̃ ← x, ζ̃ ← 0."""
+        take = np.eye(self.k + 1)
+        take[2] = take[0]
+        take[3 : self.k] = 0
+        return take
+
+    def _unsettled(self) -> ValueError:
+        return requirement(
+            "step_size",
+            "small enough for a stationary law",
+            f"{self.gradient} with a step at which the chain, or the noise of its gradient, grows",
+            "try half the step or a larger batch_size",
+        )
+
+
+def _parts(gradient: Gradient) -> int:
+    """How many parts of y matter to a gradient."""
     if isinstance(gradient, SVRG):
-        scale = _scale(gradient.batch_size, quadratic.n, gradient.replacement)
-        cross = M[:d, 2 * d : 3 * d]
-        return scale * quadratic.curvature_noise(M[:d, :d] - cross - cross.T + M[2 * d : 3 * d, 2 * d : 3 * d])
+        return 3 if gradient.snapshot_size is None else 4
+    if isinstance(gradient, Full | Minibatch):
+        return 2
     raise requirement("gradient", "one whose law is known: Full, Minibatch or SVRG", repr(gradient))
-
-
-def _snapshot_noise(gradient: SVRG, quadratic: _Quadratic, state: _State) -> Array:
-    d = state.dim
-    if gradient.snapshot_size is None:
-        return np.zeros((d, d))
-    scale = _scale(gradient.snapshot_size, quadratic.n, gradient.replacement)
-    return scale * quadratic.component_noise(state.mean[:d], state.second[:d, :d])
 
 
 def _scale(size: int, n: int, replacement: bool) -> float:
@@ -177,54 +427,6 @@ def _scale(size: int, n: int, replacement: bool) -> float:
     return (n - size) / (size * (n - 1)) if n > 1 else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class _Quadratic:
-    """S̄, x*, and the Sᵢ as scaled outer products or whole matrices, with bᵢ = ∇fᵢ(x*)."""
-
-    n: int
-    mean: Array
-    hessian: Array
-    forces: Array
-    rows: Array | None
-    matrices: Array | None
-
-    @staticmethod
-    def of(target: FiniteSum) -> _Quadratic:
-        known = target.closed_form
-        if known is None or not isinstance(target, Gaussian | GeneralisedLinear):
-            raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
-        forces = target.component_gradients(known.mean, np.arange(target.n))
-        if isinstance(target, Gaussian):
-            matrices = None if target.shared else target.precision - target.mean_precision
-            return _Quadratic(target.n, known.mean, target.mean_precision, forces, None, matrices)
-        identity = np.eye(target.dim)
-        rows = np.stack([target.rows.predict(axis[None, :])[0] for axis in identity], axis=1)
-        rows = rows * np.sqrt(target.n * target.loss.curvature_bound)
-        return _Quadratic(target.n, known.mean, target.hessian(known.mean), forces, rows, None)
-
-    def curvature_noise(self, R: Array) -> Array:
-        """(1/n) Σ Cᵢ R Cᵢ for symmetric R."""
-        if self.rows is not None:  # Sᵢ = rᵢrᵢᵀ + Λ, so Cᵢ = rᵢrᵢᵀ − G with G their mean
-            weights = contract("nd,de,ne->n", self.rows, R, self.rows)
-            G = self._outer_mean
-            return (self.rows * (weights / self.n)[:, None]).T @ self.rows - G @ R @ G
-        if self.matrices is not None:
-            noise: Array = (self.matrices @ R @ self.matrices).mean(axis=0)
-            return noise
-        return np.zeros_like(R)
-
-    def component_noise(self, m: Array, M: Array) -> Array:
-        """(1/n) Σ E (Cᵢx + bᵢ)(Cᵢx + bᵢ)ᵀ for x with mean m and second moment M."""
-        if self.rows is not None:
-            turned = self.rows * (self.rows @ m)[:, None] - self._outer_mean @ m
-        elif self.matrices is not None:
-            turned = self.matrices @ m
-        else:
-            turned = np.zeros_like(self.forces)
-        cross = turned.T @ self.forces / self.n
-        return self.curvature_noise(M) + cross + cross.T + self.forces.T @ self.forces / self.n
-
-    @cached_property
-    def _outer_mean(self) -> Array:
-        assert self.rows is not None
-        return self.rows.T @ self.rows / self.n
+def _power(maps: Array, exponent: int) -> Array:
+    """Powers of a stack of matrices."""
+    return np.linalg.matrix_power(maps, exponent)

@@ -1,0 +1,406 @@
+"""A run planned from an accuracy: step size, epoch, batch, steps, and what they promise.
+
+    rule="corollary"   solves the equations of Theorem 1 as the Corollary does: each error term takes its share of ε
+    rule="repaired"    the cheapest run for which our repaired bound is at most ε
+    rule="exact"       the cheapest run whose exact law on a quadratic with the target's spectrum is within ε
+
+The first two are proofs, and as loose as proofs of this kind are. The last is what to use, and says what it assumes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.arrays import Array
+from svrhmc.errors import one_of, positive, requirement
+from svrhmc.gradients import SVRG, Minibatch
+from svrhmc.samplers import LABELS, METHODS, Sampler
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.gaussian import Gaussian
+from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.theory.bounds import (
+    BOUNDED,
+    FRICTION,
+    Bound,
+    bound,
+    constants,
+    g_0,
+    recursions,
+    repaired_bound,
+    tilde_errors,
+)
+from svrhmc.theory.complexity import TABLE, complexity
+from svrhmc.theory.exact import Chain, State
+from svrhmc.theory.problem import Problem, starting_point
+from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components
+
+RULES = ("exact", "corollary", "repaired")
+MAX_STEPS = (1 << 63) - 1
+_AFFORDABLE = 20_000  # steps that a law is followed for one by one, to check a plan
+_FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
+_UNDERDAMPED = ("hmc", "sg-hmc", "svr-hmc")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that reaches the accuracy. `sampler` is ready; `w2` is the distance promised, by `rule`.
+
+    Where the paper gives an order alone, only `gradient_evaluations` has a value, and `order` is true.
+    """
+
+    method: str
+    rule: str
+    accuracy: float
+    problem: Problem
+    gradient_evaluations: float
+    assumes: str
+    sampler: Sampler | None = None
+    steps: int | None = None
+    w2: float | None = None
+    bound: Bound | None = None
+
+    @property
+    def order(self) -> bool:
+        """True where only an order of magnitude is known."""
+        return self.sampler is None
+
+    @property
+    def step_size(self) -> float | None:
+        """η."""
+        return None if self.sampler is None else self.sampler.dynamics.step_size
+
+    @property
+    def batch_size(self) -> int | None:
+        """B; n for full gradients."""
+        if self.sampler is None:
+            return None
+        gradient = self.sampler.gradient
+        return gradient.batch_size if isinstance(gradient, Minibatch | SVRG) else self.problem.n
+
+    @property
+    def epoch_length(self) -> int | None:
+        """m, for samplers with snapshots."""
+        gradient = None if self.sampler is None else self.sampler.gradient
+        return gradient.period(self.problem.n) if isinstance(gradient, SVRG) else None
+
+    @property
+    def passes(self) -> float:
+        """Gradient evaluations over n."""
+        return self.gradient_evaluations / self.problem.n
+
+    def __str__(self) -> str:
+        head = f"{LABELS[self.method]} to W₂ ≤ {self.accuracy:g} by rule {self.rule!r}"
+        rows: list[tuple[str, str]] = []
+        if self.sampler is not None:
+            rows = [("step_size", f"{self.step_size:.4g}"), ("batch_size", f"{self.batch_size:,}")]
+            if self.epoch_length is not None:
+                rows.append(("epoch_length", f"{self.epoch_length:,}"))
+            rows.append(("steps", f"{self.steps:,}"))
+        rows += [
+            ("gradient evaluations", f"{self.gradient_evaluations:.4g}" + (" (an order only)" if self.order else "")),
+            ("data passes", f"{self.passes:.4g}"),
+        ]
+        if self.w2 is not None:
+            rows.append(("W₂ promised", f"{self.w2:.4g}"))
+        body = "\n".join(f"  {name:<21} {value}" for name, value in rows)
+        return f"{head}\n{body}\n  {self.assumes}"
+
+
+def plan(
+    problem: Problem | FiniteSum,
+    accuracy: float,
+    method: str = "svr-hmc",
+    rule: str = "exact",
+    start: str | npt.ArrayLike | None = None,
+) -> Plan:
+    """A run of `method` after which W₂(P(x_K), π) ≤ accuracy.
+
+    problem: a target, or the constants alone.
+    start: where chains of a target begin: None (the origin), "mode" or a point.
+    rule: "exact" (default; moments of the exact law of a quadratic, see `Plan.assumes`), "corollary" (Theorem 1,
+        SVR-HMC and HMC; an order for the others of Table 1) or "repaired" (our bound; SVR-HMC and HMC).
+
+    >>> from svrhmc import targets
+    >>> target = targets.synthetic(n=1000, dim=10)
+    >>> made = plan(target, accuracy=0.1)
+    >>> made.w2 <= 0.1
+    True
+    >>> trace = made.sampler.run(target, steps=made.steps, keep="last")
+    """
+    eps = positive("accuracy", accuracy)
+    one_of("method", method, tuple(METHODS))
+    one_of("rule", rule, RULES)
+    target = problem if isinstance(problem, FiniteSum) else None
+    if target is None and not isinstance(problem, Problem):
+        raise requirement("problem", "a target or a theory.Problem", repr(problem))
+    if target is None and start is not None:
+        raise requirement("start", "given with a target alone", repr(start), "a Problem has its radius")
+    facts = problem if isinstance(problem, Problem) else Problem.of(problem, start)
+    if rule == "exact":
+        return _exact(facts, eps, method, target, start)
+    if method not in BOUNDED:
+        return _order(facts, eps, method, rule)
+    return _proved(facts, eps, method, rule)
+
+
+def _order(problem: Problem, eps: float, method: str, rule: str) -> Plan:
+    if method not in TABLE or rule == "repaired":
+        known = "svr-hmc or hmc" if rule == "repaired" else "one of " + ", ".join(TABLE)
+        raise requirement("method", f"{known} for rule={rule!r}", repr(method), "rule='exact' plans every sampler")
+    row = complexity(problem, eps, method)
+    formula = " + ".join(term.formula for term in row.terms)
+    assumes = (
+        f"The paper gives only an order for {LABELS[method]}: {formula} (Table 1), without constants or logarithms."
+    )
+    return Plan(method, rule, eps, problem, row.total, assumes)
+
+
+# Plans by a proved bound.
+
+
+def _proved(problem: Problem, eps: float, method: str, rule: str) -> Plan:
+    make = _corollary if rule == "corollary" else _repaired
+    eta, m, K = make(problem, eps, method)
+    if K > MAX_STEPS:
+        raise _too_long(eps, K, lambda accuracy: make(problem, accuracy, method)[2])
+    settings: dict[str, Any] = {"epoch_length": m} if m else {}
+    sampler = METHODS[method](eta, inverse_mass=1 / problem.smoothness, **settings)
+    promise = (bound if rule == "corollary" else repaired_bound)(problem, eta, int(K), m or None, method=method)
+    open_end = "" if promise.proved else " One of its conditions cannot be told without gradient_variance."
+    text = (
+        "Proved for every L-smooth, μ-strongly convex sum, from |x₀ − x*| ≤ radius and v₀ = 0"
+        f" ({promise.form}).{open_end}"
+    )
+    evaluations = sampler.gradient.evaluations(problem, int(K))
+    return Plan(method, rule, eps, problem, evaluations, text, sampler, int(K), promise.value, promise)
+
+
+def _corollary(problem: Problem, eps: float, method: str) -> tuple[float, int, float]:
+    """η, m = n (0 for HMC) and K: start, discretisation and variance at ε/3 each; without the last, ε/2 each.
+
+    Then K = (2κ/η) log(w₀/(ε − the two errors)), which is at most the Corollary's. The step also keeps the conditions
+    of the proof, with T = 2κ log(3w₀/ε).
+    """
+    kappa, m = problem.condition_number, problem.n if method == "svr-hmc" else 0
+    share = eps / (3 if m else 2)
+    ratio = problem.variance_ratio if m else 1.0
+    w_0 = constants(problem, 1.0).w_0
+    time = 2 * kappa * max(math.log(w_0 / share), math.log(2))
+
+    def errors(eta: float) -> tuple[float, float]:
+        promise = bound(problem, eta, 0, m or None, method=method)
+        return promise.discretisation, promise.variance
+
+    def allowed(eta: float) -> bool:
+        variance = (problem.gradient_variance or 0.0) if m else 0.0
+        return (
+            max(errors(eta)) <= share
+            and eta <= min(0.25, kappa, math.log(2) / (36 * kappa * ratio * time))
+            and eta * g_0(problem, variance) <= FRICTION * problem.dim
+            and max(tilde_errors(problem, eta, time, m, ratio if m else 0.0)) <= problem.scale
+        )
+
+    eta = _largest(allowed, 0.25)
+    K = math.ceil(2 * kappa / eta * max(0.0, math.log(w_0 / (eps - sum(errors(eta)))))) or 1
+    return eta, m, K
+
+
+def _repaired(problem: Problem, eps: float, method: str) -> tuple[float, int, float]:
+    """The step and epoch with the fewest gradient evaluations for which the repaired bound is at most ε."""
+    best: tuple[float, float, int, float] | None = None
+    for m in _epochs(problem.n) if method == "svr-hmc" else [0]:
+
+        def steps(eta: float, m: int = m) -> float:
+            ratio = problem.variance_ratio if m else 0.0
+            return min(
+                (chain.steps_to(eps) for chain in recursions(problem, eta, m, ratio) if chain.beta < 1),
+                default=math.inf,
+            )
+
+        limit = _largest(lambda eta: math.isfinite(steps(eta)), 0.25)
+        for fraction in _FRACTIONS:
+            eta = limit * fraction
+            K = steps(eta)
+            cost = (2 + problem.n / m if m else problem.n) * K
+            if best is None or cost < best[0]:
+                best = (cost, eta, m, K)
+    assert best is not None
+    _, eta, m, K = best
+    while K < MAX_STEPS and repaired_bound(problem, eta, int(K), m or None, method=method).value > eps:
+        K += max(1, K // 1000)  # rounding of the closed form
+    return eta, m, K
+
+
+def _largest(allowed: Callable[[float], bool], high: float) -> float:
+    """The largest step that is allowed, to 1e-6 of it, for conditions that hold for every smaller one."""
+    low = high
+    while not allowed(low):
+        high, low = low, low / 4
+        if low < 1e-300:
+            raise requirement("accuracy", "within reach of float64", "a plan with a step below 1e-300")
+    while high - low > 1e-6 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low
+
+
+def _too_long(eps: float, K: float, steps: Callable[[float], float]) -> ValueError:
+    feasible = 1 / _largest(lambda inverse: steps(1 / inverse) <= MAX_STEPS, 1 / eps)
+    return requirement(
+        "accuracy",
+        f"at least {1.01 * feasible:.3g} for these constants and this rule",
+        f"{eps:g}",
+        f"that would take {K:.3g} steps, and {MAX_STEPS:.3g} can be counted; rule='exact' needs far fewer",
+    )
+
+
+def _epochs(n: int) -> list[int]:
+    """Epoch lengths that are tried; of equals, the one nearest n is taken."""
+    return list(dict.fromkeys(max(1, round(n * factor)) for factor in (1, 1 / 2, 2, 1 / 4, 4, 1 / 16, 16, 64)))
+
+
+# Plans by the exact law.
+
+
+def _exact(
+    problem: Problem, eps: float, method: str, target: FiniteSum | None, start: str | npt.ArrayLike | None
+) -> Plan:
+    model, origin, text = _spectrum(problem, target, start, method)
+    aim = eps
+    for _ in range(20):
+        sampler, steps, w2 = _cheapest(problem, model, origin, aim, method)
+        if target is None or target.closed_form is None:
+            break
+        chain = Chain.of(sampler, target)
+        if not (chain.compact or steps <= _AFFORDABLE):
+            text += " Too large to be followed pair by pair: coordinates are taken one by one."
+            break
+        w2 = chain.law(chain.after(chain.at(starting_point(target, start)), steps), steps, 0.0).w2
+        if w2 <= eps:
+            break
+        aim *= 0.98 * eps / w2
+    else:
+        raise requirement("accuracy", "one that the exact law reaches", f"{eps:g}")
+    evaluations = sampler.gradient.evaluations(problem, steps)
+    return Plan(method, "exact", eps, problem, evaluations, text, sampler, steps, w2)
+
+
+def _spectrum(
+    problem: Problem, target: FiniteSum | None, start: str | npt.ArrayLike | None, method: str
+) -> tuple[Quadratic, Array, str]:
+    """A quadratic with one scalar recursion for each eigenvalue, where a chain starts, and what that assumes.
+
+    The noise of a variance-reduced gradient in direction a is Σ_b N_ab R_bb, N_ab = (1/n) Σ C_i[a, b]²; with R_bb in
+    the proportion 1/s_b that a posterior has, that is (Σ_b N_ab s_a/s_b) R_aa.
+    """
+    noisy = "moments of its exact law; the law itself is not Gaussian where gradients are noisy"
+    if isinstance(target, Gaussian | GeneralisedLinear):
+        centre = target.mode()
+        spectrum, basis, components = eigen_components(target, centre)
+        N = components.squares()
+        noise = (N * (spectrum[:, None] / spectrum)).sum(axis=1)
+        forces = (components.forces**2).mean(axis=0)
+        origin = starting_point(target, start)
+        what = "the target itself" if target.closed_form else "the quadratic with the target's Hessians at its mode"
+        text = f"Assumes {what}: {noisy}."
+    else:
+        if method in ("sgld", "sg-hmc") and problem.gradient_variance is None:
+            raise requirement("gradient_variance", f"given for {LABELS[method]}", "None")
+        d, L_max = problem.dim, problem.component_smoothness or problem.smoothness
+        spectrum, basis = np.geomspace(problem.convexity, problem.smoothness, d), np.eye(d)
+        noise = spectrum * (L_max - spectrum)  # the most that 0 ≤ s_i ≤ L_max with mean s can vary
+        forces = np.full(d, (problem.gradient_variance or 0.0) / d)
+        centre, origin = np.zeros(d), np.eye(d)[0] * problem.radius
+        text = (
+            "Assumes eigenvalues spaced evenly in the logarithm between μ and L, a start at the radius along the least "
+            f"curved direction, and component curvatures that vary as much as L_max allows: {noisy}."
+        )
+    axes, zero = np.arange(len(spectrum)), np.zeros(len(spectrum))
+    alone = Elementwise(noise, zero, zero, forces)
+    return Quadratic(problem.n, centre, basis, spectrum, axes, axes, alone), origin, text
+
+
+def _cheapest(problem: Problem, model: Quadratic, origin: Array, eps: float, method: str) -> tuple[Sampler, int, float]:
+    """The sampler and steps with the fewest gradient evaluations, over batches or epochs and steps."""
+    best: tuple[float, Sampler, int, float] | None = None
+    for settings in _settings(problem.n, method):
+
+        def sampler(eta: float, settings: dict[str, int] = settings) -> Sampler:
+            mass = {"inverse_mass": 1 / problem.smoothness} if method in _UNDERDAMPED else {}
+            return METHODS[method](eta, **mass, **settings)
+
+        def settles(eta: float) -> bool:
+            try:
+                chain = Chain(sampler(eta), model, problem)
+                return _distance(chain, chain.stationary()) < eps
+            except ValueError:
+                return False
+
+        limit = _largest(settles, 0.999 if method in _UNDERDAMPED else 1.999 / problem.smoothness)
+        for fraction in _FRACTIONS:
+            made = sampler(limit * fraction)
+            chain = Chain(made, model, problem)
+            steps = _steps_to(chain, chain.at(origin), eps)
+            cost = made.gradient.evaluations(problem, steps)
+            if best is None or cost < best[0]:
+                w2 = _distance(chain, chain.after(chain.at(origin), steps))
+                best = (cost, made, steps, w2)
+    assert best is not None
+    return best[1:]
+
+
+def _settings(n: int, method: str) -> Iterator[dict[str, int]]:
+    if method in ("svr-hmc", "vr-sgld"):
+        yield from ({"epoch_length": m} for m in _epochs(n))
+    elif method in ("sg-hmc", "sgld"):
+        yield from ({"batch_size": 4**k} for k in range(12) if 4**k <= n)
+    else:
+        yield {}
+
+
+def _distance(chain: Chain, state: State) -> float:
+    """W₂ of x to the target where coordinates are independent."""
+    mean, variance = chain.spread(state)
+    exact = 1 / np.sqrt(chain.model.spectrum)
+    return float(np.sqrt((mean**2 + (np.sqrt(np.maximum(variance, 0)) - exact) ** 2).sum()))
+
+
+def _steps_to(chain: Chain, state: State, eps: float) -> int:
+    """The least number of steps after which W₂ ≤ eps: whole epochs by powers of two, then steps within one."""
+    numbers = chain.numbers(state)
+    if _distance(chain, state) <= eps:
+        return 1
+
+    def far(at: Array) -> bool:
+        return _distance(chain, chain.state(at)) > eps
+
+    powers = [chain.epoch_map]
+    while far(chain.apply(powers[-1], numbers)):
+        powers.append(powers[-1] @ powers[-1])
+        if len(powers) > 62:
+            raise requirement("accuracy", "one that the exact law reaches", f"{eps:g}")
+    epochs, numbers = _walk(chain, powers, numbers, far)
+    first = chain.apply(chain.first_map, numbers)
+    if chain.period == 1 or not far(first):
+        return epochs * chain.period + 1
+    powers = [chain.inner_map]
+    while 2 ** len(powers) < chain.period:
+        powers.append(powers[-1] @ powers[-1])
+    inner, _ = _walk(chain, powers, first, far)
+    return epochs * chain.period + 2 + min(inner, chain.period - 2)
+
+
+def _walk(chain: Chain, powers: list[Array], numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
+    """The most applications of the first map after which it is still `far`, by binary digits, and where that is."""
+    count = 0
+    for k in reversed(range(len(powers))):
+        trial = chain.apply(powers[k], numbers)
+        if far(trial):
+            count, numbers = count + 2**k, trial
+    return count, numbers

@@ -1,0 +1,139 @@
+"""The constants that the theory knows a target by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.gaussian import Gaussian
+from svrhmc.targets.glm import GeneralisedLinear
+
+_BLOCK = 1 << 14  # components whose gradients are held at once
+
+
+@dataclass(frozen=True)
+class Problem:
+    """n components in `dim` dimensions, and what Assumptions 1 and 2 of the paper bound.
+
+    smoothness: L of f. convexity: μ of f.
+    radius: R, a bound on the distance from the start to the minimiser x* (the paper starts at 0, so there it is |x*|).
+    gradient_variance: (1/n) Σ|∇fᵢ(x*)|², needed for the conditions of Theorem 1 and for SGLD and SG-HMC; the paper's
+        σ² stands for it (in its Remark) or for 1/dim of it (in its Table 1).
+    component_smoothness: L_max of the fᵢ (None: L, as in the paper, whose L bounds every fᵢ).
+    convex_components: whether every fᵢ is convex; then L_max counts only as √(L_max L).
+    scalar_parts: whether a snapshot can remember one number a row, so that a step evaluates one gradient, not two.
+
+    >>> Problem(n=1000, dim=10, smoothness=1.5, convexity=0.5).condition_number
+    3.0
+    """
+
+    n: int
+    dim: int
+    smoothness: float
+    convexity: float
+    radius: float = 0.0
+    gradient_variance: float | None = None
+    component_smoothness: float | None = None
+    convex_components: bool = True
+    scalar_parts: bool = False
+
+    def __post_init__(self) -> None:
+        L_max, variance = self.component_smoothness, self.gradient_variance
+        settle(
+            self,
+            n=whole("n", self.n, 1),
+            dim=whole("dim", self.dim, 1),
+            smoothness=positive("smoothness", self.smoothness),
+            convexity=positive(
+                "convexity", self.convexity, "for a target that is not strongly convex, see target.regularised"
+            ),
+            radius=nonnegative("radius", self.radius),
+            gradient_variance=None if variance is None else nonnegative("gradient_variance", variance),
+            component_smoothness=None if L_max is None else positive("component_smoothness", L_max),
+            convex_components=truth("convex_components", self.convex_components),
+            scalar_parts=truth("scalar_parts", self.scalar_parts),
+        )
+        if self.convexity > self.smoothness * (1 + 1e-12):
+            raise requirement("convexity", f"at most the smoothness, {self.smoothness:g}", f"{self.convexity:g}")
+
+    @staticmethod
+    def of(target: FiniteSum, start: str | npt.ArrayLike | None = None) -> Problem:
+        """The constants of a target, for chains from `start`: None (the origin), "mode" or a point.
+
+        >>> from svrhmc import targets
+        >>> problem = Problem.of(targets.synthetic(n=100, dim=10))
+        >>> round(problem.condition_number, 6)
+        2.25
+        """
+        mode = target.mode()
+        return Problem(
+            n=target.n,
+            dim=target.dim,
+            smoothness=target.smoothness,
+            convexity=target.convexity,
+            radius=float(np.linalg.norm(starting_point(target, start) - mode)),
+            gradient_variance=_gradient_variance(target, mode),
+            component_smoothness=max(target.component_smoothness, target.smoothness),
+            convex_components=_convex(target),
+            scalar_parts=target.scalar_parts,
+        )
+
+    @property
+    def condition_number(self) -> float:
+        """κ = L/μ."""
+        return self.smoothness / self.convexity
+
+    @property
+    def scale(self) -> float:
+        """√(d/μ), which bounds the posterior's root mean square distance from x*."""
+        return math.sqrt(self.dim / self.convexity)
+
+    @property
+    def variance_ratio(self) -> float:
+        """Λ²/L², with Λ² ≥ (1/n) Σ|∇fᵢ(x) − ∇fᵢ(y)|²/|x − y|²: L_max/L for convex fᵢ, else (L_max/L)²."""
+        if self.component_smoothness is None:
+            return 1.0
+        ratio = self.component_smoothness / self.smoothness
+        return ratio if self.convex_components else ratio**2
+
+    def curvature_range(self, bound: bool) -> tuple[float, float]:
+        """μ and L."""
+        return self.convexity, self.smoothness
+
+    def __str__(self) -> str:
+        shown = [(f.name, getattr(self, f.name)) for f in fields(self)[:7]]
+        return "Problem(" + ", ".join(f"{name}={_short(value)}" for name, value in shown if value is not None) + ")"
+
+
+def starting_point(target: FiniteSum, start: str | npt.ArrayLike | None) -> npt.NDArray[np.float64]:
+    """The point that `start` stands for."""
+    if start is None:
+        return np.zeros(target.dim)
+    if isinstance(start, str):
+        if start != "mode":
+            raise requirement("start", "None, 'mode' or an array", repr(start))
+        return target.mode()
+    return np.asarray(real_array("start", start, (target.dim,)), np.float64)
+
+
+def _gradient_variance(target: FiniteSum, mode: npt.NDArray[np.float64]) -> float:
+    total = 0.0
+    for begin in range(0, target.n, _BLOCK):
+        rows = np.arange(begin, min(begin + _BLOCK, target.n))
+        total += float((target.component_gradients(mode, rows) ** 2).sum())
+    return total / target.n
+
+
+def _convex(target: FiniteSum) -> bool:
+    if isinstance(target, Gaussian):
+        return bool(np.linalg.eigvalsh(target.precision).min() >= 0)
+    return isinstance(target, GeneralisedLinear)
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,250 @@
+"""A finite sum of quadratics in the eigenvectors of its mean Hessian, where every scheme acts on each coordinate alone.
+
+With x measured from x*, S̄ = U diag(s) Uᵀ, Cᵢ = Sᵢ − S̄ and bᵢ = ∇fᵢ(x*), all in the coordinates of U,
+
+    ∇fᵢ(x) = s∘x + Cᵢx + bᵢ,      Σ Cᵢ = 0,      Σ bᵢ = 0.
+
+What couples the coordinates is the noise of the gradient alone. Its second moments need, for a pair (a, b) of
+coordinates, three averages over the components:
+
+    𝒩(R)_ab = (1/n) Σ (CᵢRCᵢ)_ab,      𝒳(m)_ab = (1/n) Σ (Cᵢm)_a b_ib + b_ia (Cᵢm)_b,      ℱ_ab = (1/n) Σ b_ia b_ib.
+
+`pairs` lists the pairs that are followed: all a ≤ b for a target, the diagonal alone for a spectrum.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from svrhmc.arrays import Array, Indices
+from svrhmc.errors import requirement
+from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.gaussian import Gaussian
+from svrhmc.targets.glm import GeneralisedLinear
+
+_TENSOR_DIM = (
+    64  # up to this dimension 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
+)
+_COMMUTE = 1e-12  # largest entry off the diagonal, over the largest on it, of matrices that count as diagonal
+
+
+class Noise(ABC):
+    """𝒩, 𝒳 and ℱ on pairs; R and the results have the pairs as their last axis."""
+
+    forces: Array  # ℱ
+    elementwise: bool  # whether a pair's noise depends on that pair alone
+
+    @abstractmethod
+    def curvature(self, R: Array) -> Array:
+        """𝒩(R)."""
+
+    @abstractmethod
+    def cross(self, left: Array, right: Array, mean: Array) -> Array:
+        """𝒳(m), with m_a and m_b of each pair (`left`, `right`) and of each coordinate (`mean`) at hand."""
+
+
+@dataclass(frozen=True, eq=False)
+class Elementwise(Noise):
+    """Diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = (1/n) Σ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
+
+    N: Array
+    left: Array
+    right: Array
+    forces: Array
+    elementwise = True
+
+    def curvature(self, R: Array) -> Array:
+        """N∘R."""
+        return self.N * R
+
+    def cross(self, left: Array, right: Array, mean: Array) -> Array:
+        """E_ab m_a + E_ba m_b."""
+        return self.left * left + self.right * right
+
+
+@dataclass(frozen=True, eq=False)
+class Coupled(Noise):
+    """Any Cᵢ, with 𝒩 as a matrix over pairs and 𝒳 as one from coordinates to pairs."""
+
+    N: Array
+    X: Array
+    forces: Array
+    elementwise = False
+
+    def curvature(self, R: Array) -> Array:
+        """N R."""
+        return R @ self.N.T
+
+    def cross(self, left: Array, right: Array, mean: Array) -> Array:
+        """X m."""
+        return mean @ self.X.T
+
+
+@dataclass(frozen=True, eq=False)
+class ByComponent(Noise):
+    """Any Cᵢ in high dimension: each use is a pass over the components."""
+
+    components: Components
+    a: Indices
+    b: Indices
+    forces: Array
+    elementwise = False
+
+    def curvature(self, R: Array) -> Array:
+        """𝒩 of one R."""
+        full = np.zeros((self.components.dim, self.components.dim))
+        full[self.a, self.b] = full[self.b, self.a] = R
+        return self.components.curvature(full)[self.a, self.b]
+
+    def cross(self, left: Array, right: Array, mean: Array) -> Array:
+        """𝒳 of one m."""
+        turned = self.components.turn(mean).T @ self.components.forces / self.components.n
+        return (turned + turned.T)[self.a, self.b]
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The Cᵢ in the eigenvectors of S̄: rᵢrᵢᵀ − G (`rows`), whole matrices, or (neither) all zero; and the bᵢ."""
+
+    forces: Array
+    rows: Array | None = None
+    matrices: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Their number."""
+        return len(self.forces)
+
+    @property
+    def dim(self) -> int:
+        """Coordinates."""
+        return int(self.forces.shape[1])
+
+    @cached_property
+    def outer_mean(self) -> Array:
+        """G = (1/n) Σ rᵢrᵢᵀ."""
+        assert self.rows is not None
+        return self.rows.T @ self.rows / self.n
+
+    def curvature(self, R: Array) -> Array:
+        """(1/n) Σ CᵢRCᵢ for symmetric R."""
+        if self.rows is not None:
+            weights = np.einsum("nd,nd->n", self.rows @ R, self.rows) / self.n
+            seen: Array = (self.rows * weights[:, None]).T @ self.rows
+            return seen - self.outer_mean @ R @ self.outer_mean
+        assert self.matrices is not None
+        mean: Array = (self.matrices @ R @ self.matrices).mean(axis=0)
+        return mean
+
+    def turn(self, m: Array) -> Array:
+        """Cᵢm of every component."""
+        if self.rows is not None:
+            return self.rows * (self.rows @ m)[:, None] - self.outer_mean @ m
+        assert self.matrices is not None
+        return self.matrices @ m
+
+    def diagonals(self) -> Array | None:
+        """The diagonals (n, dim) of the Cᵢ if they have nothing else, else None."""
+        if self.rows is not None:
+            return self.rows**2 - self.outer_mean.diagonal() if self.dim == 1 else None
+        if self.matrices is None:
+            return np.zeros_like(self.forces)
+        diagonals = np.einsum("nii->ni", self.matrices)
+        off = self.matrices - diagonals[:, :, None] * np.eye(self.dim)
+        return diagonals if np.abs(off).max() <= _COMMUTE * np.abs(self.matrices).max() else None
+
+    def squares(self) -> Array:
+        """(1/n) Σ C_i[a, b]²."""
+        if self.rows is not None:
+            return (self.rows**2).T @ self.rows**2 / self.n - self.outer_mean**2
+        if self.matrices is None:
+            return np.zeros((self.dim, self.dim))
+        squares: Array = (self.matrices**2).mean(axis=0)
+        return squares
+
+    def noise(self, a: Indices, b: Indices) -> Noise:
+        """𝒩, 𝒳 and ℱ on these pairs, which are all a ≤ b."""
+        forces = (self.forces.T @ self.forces / self.n)[a, b]
+        diagonals = self.diagonals()
+        if diagonals is not None:
+            N, E = diagonals.T @ diagonals / self.n, diagonals.T @ self.forces / self.n
+            return Elementwise(N[a, b], E[a, b], E[b, a], forces)
+        if self.dim > _TENSOR_DIM:
+            return ByComponent(self, a, b, forces)
+        fourth = self._fourth()  # (a, b, c, d): (1/n) Σ C_i[a, c] C_i[b, d]
+        to_pairs = fourth[a, b]
+        N = to_pairs[:, a, b] + np.where(a == b, 0.0, to_pairs[:, b, a])
+        third = self._third()  # (a, b, c): (1/n) Σ C_i[a, c] b_ib
+        return Coupled(N, third[a, b] + third[b, a], forces)
+
+    def _fourth(self) -> Array:
+        d = self.dim
+        if self.rows is not None:
+            products = (self.rows[:, :, None] * self.rows[:, None, :]).reshape(self.n, d * d)
+            raw = (products.T @ products / self.n).reshape(d, d, d, d)  # r_a r_c r_b r_d: any order of the four
+            return raw - self.outer_mean[:, None, :, None] * self.outer_mean[None, :, None, :]
+        assert self.matrices is not None
+        flat = self.matrices.reshape(self.n, d * d)
+        return (flat.T @ flat / self.n).reshape(d, d, d, d).transpose(0, 2, 1, 3)
+
+    def _third(self) -> Array:
+        d = self.dim
+        if self.rows is not None:
+            products = (self.rows[:, :, None] * self.rows[:, None, :]).reshape(self.n, d * d)
+            raw = (products.T @ self.forces / self.n).reshape(d, d, d)  # (a, c, b); Σ bᵢ = 0 removes G
+            return raw.transpose(0, 2, 1)
+        assert self.matrices is not None
+        flat = self.matrices.reshape(self.n, d * d)
+        return (flat.T @ self.forces / self.n).reshape(d, d, d).transpose(0, 2, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """Spectrum s, eigenvectors U, minimiser x*, and the gradient's noise on pairs of coordinates."""
+
+    n: int
+    centre: Array
+    basis: Array
+    spectrum: Array
+    a: Indices
+    b: Indices
+    noise: Noise
+
+    @property
+    def dim(self) -> int:
+        """Coordinates."""
+        return len(self.spectrum)
+
+    @property
+    def moments(self) -> Moments:
+        """N(x*, S̄⁻¹)."""
+        return Moments(self.centre, (self.basis / self.spectrum) @ self.basis.T)
+
+    @staticmethod
+    def of(target: FiniteSum) -> Quadratic:
+        """A quadratic target, whole: every pair of coordinates."""
+        if target.closed_form is None or not isinstance(target, Gaussian | GeneralisedLinear):
+            raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
+        centre = target.closed_form.mean
+        spectrum, basis, components = eigen_components(target, centre)
+        a, b = np.triu_indices(target.dim)
+        return Quadratic(target.n, centre, basis, spectrum, a, b, components.noise(a, b))
+
+
+def eigen_components(target: Gaussian | GeneralisedLinear, centre: Array) -> tuple[Array, Array, Components]:
+    """Spectrum and eigenvectors of the Hessian at `centre`, and the components there (of a quadratic approximation)."""
+    hessian = target.mean_precision if isinstance(target, Gaussian) else target.hessian(centre)
+    spectrum, basis = np.linalg.eigh(hessian)
+    if isinstance(target, GeneralisedLinear):  # Sᵢ = rᵢrᵢᵀ + Λ
+        turned, point = target.rows.predict(basis.T).T, centre[None, :]
+        rows = turned * np.sqrt(target.n * target.row_curvatures(centre))[:, None]
+        forces = turned * target.parts(point, None)[0][:, None] + (target.prior_gradient(point) @ basis)
+        return spectrum, basis, Components(forces, rows=rows)
+    forces = target.component_gradients(centre, np.arange(target.n)) @ basis
+    if target.shared:
+        return spectrum, basis, Components(forces)
+    return spectrum, basis, Components(forces, matrices=basis.T @ (target.precision - hessian) @ basis)
