@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -8,6 +9,7 @@ import svrhmc
 from svrhmc import __main__
 from svrhmc.cli import app
 from svrhmc.compare import compare
+from svrhmc.files import read_table
 
 SMALL = ["compare", "--n", "20", "--dim", "2", "--chains", "200", "--passes", "5"]
 
@@ -100,3 +102,87 @@ def test_without_matplotlib_the_figure_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=r"a figure needs Matplotlib: pip install 'svrhmc\[plot\]'"):
         svrhmc.plots.require_matplotlib()
+
+
+PLAN = ["plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1"]
+
+
+def test_plan_prints_the_table_the_regimes_and_the_plan(tmp_path):
+    figure = tmp_path / "cost.svg"
+    result = shell(*PLAN, "--gradient-variance", "100", "--plot", str(figure))
+    assert result.exit_code == 0, result.output
+    for line in (
+        "LMC",
+        "HMC",
+        "SGLD",
+        "SG-HMC",
+        "SVR-HMC",
+        "cheapest",
+        "left out by the paper",
+        "step_size",
+        "Assumes",
+    ):
+        assert line in result.output
+    assert "<!-- component gradients" in figure.read_text()
+    problem = svrhmc.theory.Problem(1000, 10, 4.0, 1.0, gradient_variance=100.0)
+    made = svrhmc.theory.plan(problem, 0.1)
+    assert f"{made.steps:,}" in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines()[:12] if not line.startswith("Problem"))
+    proved = shell(*PLAN, "--rule", "corollary", "--method", "hmc")
+    assert "Proved for every" in proved.output
+
+
+@pytest.mark.parametrize("model", ["logistic", "linear"])
+def test_plan_reads_a_data_file(tmp_path, model):
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(60, 2)), rng.normal(size=60)
+    y = X @ [1.0, 2.0] + noise if model == "linear" else (X[:, 0] + noise > 0).astype(float)
+    np.savetxt(tmp_path / "a.csv", np.column_stack([X, y]), delimiter=",", header="one,two,y", comments="")
+    np.savez(tmp_path / "a.npz", X=X, y=y)
+    outputs = [
+        shell("plan", "--data", str(tmp_path / name), "--model", model, "--accuracy", "0.05").output
+        for name in ("a.csv", "a.npz")
+    ]
+    assert outputs[0] == outputs[1]
+    assert ("the target itself" if model == "linear" else "Hessians at its mode") in outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "--accuracy", "0.1", "--n", "10"], "given; got no --dim, --smoothness, --convexity"),
+        ([*PLAN[:-1], "0"], "accuracy must be a positive number; got 0.0"),
+        ([*PLAN[:-1], "-1"], "accuracy must be a positive number; got -1.0"),
+        ([*PLAN, "--convexity", "9"], "convexity must be at most the smoothness, 4; got 9"),
+        ([*PLAN, "--method", "nuts"], "method must be one of 'lmc'"),
+        ([*PLAN, "--rule", "magic"], "rule must be one of"),
+        ([*PLAN, "--method", "sgld"], "gradient_variance must be given for SGLD"),
+        ([*PLAN, "--plot", "x.gif"], "--plot must be a name ending in .png"),
+        (["plan", "--accuracy", "0.1", "--data", "none.csv"], "none.csv"),
+        (["plan", "--accuracy", "0.1", "--data", "none.txt"], "a data file must be a .csv or an .npz"),
+        (["plan", "--accuracy", "0.1", "--data", "none.csv", "--model", "tree"], "--model must be one of"),
+    ],
+)
+def test_plan_says_what_is_wrong(arguments, message):
+    result = shell(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2\n3,x\n", "line 2, must be numbers; got 3,x"),
+        ("a,b\n1,2\n1,2,3\n", "line 3, must be 2 numbers; got 3"),
+        ("a,b\n", "at least one row of two numbers; got 0 rows"),
+        ("1\n", "at least one row of two numbers"),
+    ],
+)
+def test_a_bad_table_is_refused_with_its_line(tmp_path, text, message):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / "bad.csv")
+    np.savez(tmp_path / "bad.npz", a=1)
+    with pytest.raises(ValueError, match="arrays X and y"):
+        read_table(tmp_path / "bad.npz")

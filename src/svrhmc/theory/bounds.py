@@ -197,7 +197,7 @@ class Recursion:
     def decay(self, steps: int) -> float:
         """Γ_K."""
         epochs, rest = divmod(steps, self.epoch)
-        return self._within(self.epoch) ** epochs * self._within(rest)
+        return math.exp(epochs * math.log1p(-self._loss(self.epoch))) * (1 - self._loss(rest))
 
     def after(self, steps: int) -> float:
         """The bound on W₂ after K steps."""
@@ -210,15 +210,16 @@ class Recursion:
         if accuracy >= self.w_0:
             return 1
         wanted = math.log((accuracy**2 - self.floor) / (self.w_0**2 - self.floor))
-        a_epoch = math.log(self._within(self.epoch))
+        a_epoch = math.log1p(-self._loss(self.epoch))
         epochs = math.floor(wanted / a_epoch)
         left = math.exp(wanted - epochs * a_epoch)
         share = (left - self.beta) / (1 - self.beta)  # (1 − A)^rest that is needed after whole epochs
         rest = self.epoch if share <= 0 else min(self.epoch, math.ceil(math.log(share) / math.log1p(-self.A)))
         return epochs * self.epoch + max(rest, 0)
 
-    def _within(self, steps: int) -> float:
-        return self.beta + (1 - self.beta) * math.exp(steps * math.log1p(-self.A))
+    def _loss(self, steps: int) -> float:
+        """1 − (β + (1 − β)(1 − A)^steps), for steps within an epoch."""
+        return -(1 - self.beta) * math.expm1(steps * math.log1p(-self.A))
 
 
 def recursions(problem: Problem, eta: float, m: int, ratio: float) -> list[Recursion]:

@@ -237,7 +237,8 @@ class Chain:
     @cached_property
     def epoch_map(self) -> Array:
         """A whole epoch."""
-        return _power(self.inner_map, self.period - 1) @ self.first_map
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _power(self.inner_map, self.period - 1) @ self.first_map
 
     def _advance(self, state: State, snapshot: bool) -> State:
         C, mm = state.C, state.mm
@@ -360,7 +361,7 @@ class Chain:
             per_pair = np.arange(numbers.shape[1]).reshape(len(self.model.a), -1)
             inner = per_pair[:, :count].reshape(-1)  # type: ignore[assignment]
         T = maps[:, inner][:, :, inner]
-        if np.abs(np.linalg.eigvals(T)).max() >= 1:
+        if not np.isfinite(T).all() or np.abs(np.linalg.eigvals(T)).max() >= 1:
             raise self._unsettled()
         pushed = self.apply(maps, numbers)[:, inner]
         solved = numbers.copy()
@@ -428,5 +429,6 @@ def _scale(size: int, n: int, replacement: bool) -> float:
 
 
 def _power(maps: Array, exponent: int) -> Array:
-    """Powers of a stack of matrices."""
-    return np.linalg.matrix_power(maps, exponent)
+    """Powers of a stack of matrices; those of an unstable map may overflow, which is looked for where it matters."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.linalg.matrix_power(maps, exponent)
