@@ -161,6 +161,8 @@ def test_plan_reads_a_data_file(tmp_path, model):
         (["plan", "--accuracy", "0.1", "--data", "none.csv"], "none.csv"),
         (["plan", "--accuracy", "0.1", "--data", "none.txt"], "a data file must be a .csv or an .npz"),
         (["plan", "--accuracy", "0.1", "--data", "none.csv", "--model", "tree"], "--model must be one of"),
+        (["plan", "--accuracy", "0.1", "--data", "none.csv", "--n", "9"], "--data must be given without constants"),
+        (["plan", "--accuracy", "0.1", "--data", "none.csv", "--start", "x"], "--start must be one of"),
     ],
 )
 def test_plan_says_what_is_wrong(arguments, message):
@@ -175,8 +177,9 @@ def test_plan_says_what_is_wrong(arguments, message):
     [
         ("1,2\n3,x\n", "line 2, must be numbers; got 3,x"),
         ("a,b\n1,2\n1,2,3\n", "line 3, must be 2 numbers; got 3"),
-        ("a,b\n", "at least one row of two numbers; got 0 rows"),
-        ("1\n", "at least one row of two numbers"),
+        ("a,b\n", "at least one row of numbers; got none"),
+        ("1\n2\n", "at least two columns; got 1"),
+        ("1.5,,1\n1,2,3\n", "line 1, must be numbers; got 1.5,,1"),
     ],
 )
 def test_a_bad_table_is_refused_with_its_line(tmp_path, text, message):

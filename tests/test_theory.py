@@ -87,7 +87,7 @@ def test_the_constants_by_hand():
 def test_the_conditions_of_the_proof_are_told_one_by_one():
     problem = Problem(n=50, dim=4, smoothness=8.0, convexity=2.0, radius=0.1, gradient_variance=10.0)
     assert theory.bound(problem, 1e-6, 1000).proved is True
-    verdicts = {c.needs[:7]: c.holds for c in theory.bound(problem, 0.3, 1).conditions}
+    verdicts = {c.needs: c.holds for c in theory.bound(problem, 0.3, 1).conditions}
     assert verdicts["η ≤ 1/4"] is False
     assert theory.bound(problem, 1e-4, 10**9).proved is False  # η² ≤ log 2/(36κK)
     unknown = theory.bound(replace(problem, gradient_variance=None), 1e-6, 1000)
@@ -311,11 +311,20 @@ def test_the_regimes_of_the_remark_and_the_one_it_leaves_out():
     assert edges["n1"] == pytest.approx(kappa * d**0.25 / eps**0.5)
     assert edges["n2"] == pytest.approx(kappa * d * sigma**3 / eps**2)
     assert edges["n3"] == pytest.approx(kappa**4 * d / eps**2)
-    assert [regime.cheapest for regime in comparison.regimes] == ["svr-hmc", "svr-hmc", "sg-hmc", "sg-hmc"]
-    assert [regime.remark for regime in comparison.regimes] == ["", "", "left out by the paper", ""]
+    regimes = comparison.regimes
+    assert [regime.cheapest for regime in regimes] == ["hmc", "svr-hmc", "svr-hmc", "sg-hmc", "sg-hmc"]
+    assert [regime.remark for regime in regimes] == ["", "", "", "left out by the paper", ""]
+    for regime in regimes:  # what is said of a range holds all over it
+        for n in np.geomspace(regime.low * 1.001, min(regime.high, 1e12) / 1.001, 7):
+            rows = theory.compare(replace(problem, n=max(1, round(n))), 0.1)
+            assert n < 50 or rows.cheapest == regime.cheapest
     assert comparison.cheapest == "svr-hmc"
     crossing = theory.crossings(problem, 0.1)[-1]
     totals = [theory.complexity(replace(problem, n=round(crossing)), 0.1, m).total for m in ("svr-hmc", "sg-hmc")]
+    rough = replace(problem, component_smoothness=80.0)  # ρ = 8: the third term doubles
+    third, plain = (theory.complexity(p, 0.1, "svr-hmc").terms[2].value for p in (rough, problem))
+    assert third == pytest.approx(2 * plain)
+    assert theory.boundaries(rough, 0.1)["n3"] == pytest.approx(8 * edges["n3"])
     assert totals[0] == pytest.approx(totals[1], rel=1e-4)
     assert "SVR-HMC" in str(comparison)
     bare = theory.compare(replace(problem, gradient_variance=None), 0.1)
@@ -411,9 +420,51 @@ def test_a_step_without_a_stationary_law_is_refused():
     target = svrhmc.targets.synthetic(10, 2, spread=0.9)
     with pytest.raises(ValueError, match="small enough for a stationary law"):
         theory.stationary(svrhmc.lmc(5.0), target)
+    with pytest.raises(ValueError, match="small enough for a stationary law"):
+        theory.stationary(svrhmc.vr_sgld(5.0, epoch_length=5000), target)
+    with pytest.raises(ValueError, match="one with which the moments stay finite"):
+        theory.law(svrhmc.lmc(5.0), target, 10**6)
     loud = svrhmc.targets.gaussian([[0.0], [0.0]], [[[0.01]], [[200.0]]])  # the mean is stable, the variance is not
     with pytest.raises(ValueError, match="larger batch_size"):
         theory.stationary(svrhmc.sgld(0.012), loud)
+
+
+@pytest.mark.parametrize("eta", [0.1, 1e-3, 1e-5])
+def test_no_digits_are_lost_where_steps_are_small_or_conditions_bad(eta):
+    """The bias (η/4)√(tr S/L) to its leading order, however small; with mixing pairs of coordinates too."""
+    target = svrhmc.targets.gaussian(np.zeros((2, 2)), np.diag([1e-6, 1.0]))
+    for sampler in (svrhmc.hmc(eta), svrhmc.svr_hmc(eta, epoch_length=1000)):
+        assert theory.stationary(sampler, target).w2 == pytest.approx(eta / 4, rel=max(1e-4, eta))
+    rng = np.random.default_rng(2)
+    mixing = svrhmc.targets.linear(rng.normal(size=(200, 12)) * np.geomspace(0.1, 1, 12), rng.normal(size=200))
+    full, reduced = (
+        theory.stationary(sampler, mixing) for sampler in (svrhmc.hmc(eta), svrhmc.svr_hmc(eta, epoch_length=20))
+    )
+    leading = eta / 4 / mixing.smoothness * math.sqrt(np.trace(np.linalg.inv(mixing.closed_form.covariance)))
+    assert full.w2 == pytest.approx(leading, rel=3 * eta + 1e-4)
+    assert full.w2 <= reduced.w2 * (1 + 1e-3)
+    assert reduced.w2 == pytest.approx(full.w2, rel=10 * eta + 1e-4)
+
+
+def test_what_laws_and_bounds_refuse(targets):
+    target = targets["linear"]
+    for call in (
+        lambda: theory.law("hmc", target, 3),
+        lambda: theory.law(svrhmc.hmc(0.1), None, 3),
+        lambda: list(theory.laws(svrhmc.hmc(0.1), target, -2)),
+        lambda: list(theory.laws(svrhmc.hmc(0.1), target, 2.5)),
+        lambda: theory.law(svrhmc.hmc(0.1), target, 3, start="middle"),
+        lambda: Problem.of("x"),
+        lambda: theory.compare("x", 0.1),
+        lambda: theory.bound(None, 0.1, 3),
+        lambda: theory.compare(target, 1e-300),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            call()
+    near = theory.law(svrhmc.hmc(0.1), target, 3, start="mode")
+    assert near.w2 == theory.law(svrhmc.hmc(0.1), target, 3, start=target.mode()).w2
+    assert theory.compare(target, 0.1).rows == theory.compare(Problem.of(target), 0.1).rows
+    assert theory.bound(target, 0.01, 3).value == theory.bound(Problem.of(target), 0.01, 3).value
 
 
 def test_the_paper_size_is_exact_at_any_length():
@@ -463,7 +514,11 @@ def check_flat_prior(flat):
     made = theory.plan(near, accuracy / 2, start="mode")
     reached = made.sampler.run(near, made.steps, chains=2000, start="mode", keep="last", seed=1).draws[:, -1]
     long = svrhmc.hmc(0.02).run(flat, 20_000, chains=4, start="mode", burn_in=1000, thin=20, seed=2)
-    assert np.linalg.norm(reached.mean(0) - long.mean()) <= accuracy
+    true = long.draws.reshape(-1, flat.dim)
+    measured = svrhmc.distances.plug_in_w2(reached, true.mean(0), np.cov(true.T))
+    assert measured.value <= accuracy
+    unmoved = np.tile(flat.mode(), (2, 1))  # the control: chains that never left the mode
+    assert svrhmc.distances.plug_in_w2(unmoved, true.mean(0), np.cov(true.T)).value > 2 * accuracy
 
 
 def test_what_regularised_adds(targets):
@@ -492,6 +547,19 @@ def test_both_engines_run_a_target_with_a_prior_mean(rows):
         assert paths[0] == pytest.approx(paths[1], rel=1e-10)
         moved = sampler.run(svrhmc.targets.logistic(X, labels, [0.5, 1.0, 2.0]), 50, chains=2).draws
         assert np.abs(moved - paths[0]).max() > 0.1
+
+
+def test_a_flat_prior_on_dependent_columns_has_no_posterior():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        X = rng.normal(size=(30, 3))
+        X = np.column_stack([X, X @ rng.normal(size=3)])
+        for flat in (
+            svrhmc.targets.linear(X, rng.normal(size=30), prior_precision=0.0),
+            svrhmc.targets.logistic(X, rng.random(30) < 0.5, prior_precision=0.0),
+        ):
+            with pytest.raises(ValueError, match="improper"):
+                flat.regularised(0.1)
 
 
 def test_the_fourth_moment_of_a_gaussian():
@@ -548,7 +616,7 @@ def test_what_regularised_refuses(targets, settings, message):
     [
         ({"convexity": 3.0}, "convexity must be at most the smoothness, 2; got 3"),
         ({"convexity": 0.0}, "convexity must be a positive number; got 0.0: for a target that is not strongly convex"),
-        ({"n": 0}, "n must be a whole number of at least 1; got 0"),
+        ({"n": 0}, "n must be a whole number from 1 to 4611686018427387904; got 0"),
         ({"dim": 0}, "dim must be"),
         ({"smoothness": math.nan}, "smoothness must be a positive number; got nan"),
         ({"smoothness": math.inf}, "smoothness must be a positive number; got inf"),
@@ -556,6 +624,9 @@ def test_what_regularised_refuses(targets, settings, message):
         ({"radius": math.inf}, "radius must be a number not below 0"),
         ({"gradient_variance": math.nan}, "gradient_variance must be"),
         ({"component_smoothness": 0.0}, "component_smoothness must be"),
+        ({"component_smoothness": 1.0}, "component_smoothness must be at least the smoothness, 2; got 1"),
+        ({"smoothness": 1e100}, "smoothness must be from 1e-60 to 1e\\+60; got 1e\\+100"),
+        ({"n": 10**400}, "n must be a whole number from 1 to"),
     ],
 )
 def test_constants_that_are_refused(changes, message):
@@ -601,8 +672,35 @@ def test_a_plan_too_long_to_count_says_how_long_and_what_would_do(rule):
     assert theory.plan(problem, feasible * 1.01, rule=rule).steps < 2**63
 
 
+def test_an_exact_plan_out_of_reach_says_what_is_within():
+    problem = Problem(n=1000, dim=5, smoothness=4.0, convexity=1.0)
+    with pytest.raises(
+        ValueError, match=r"accuracy must be at least .* for SVR-HMC by rule='exact'; got 1e-20"
+    ) as caught:
+        theory.plan(problem, 1e-20)
+    feasible = float(str(caught.value).split("at least ")[1].split(" ")[0])
+    assert "that would take more than" in str(caught.value)
+    assert theory.plan(problem, 1.01 * feasible).w2 <= 1.01 * feasible
+    with pytest.raises(ValueError, match="n must be at most"):
+        theory.plan(Problem(n=10**12, dim=5, smoothness=4.0, convexity=1.0), 0.1)
+    with pytest.raises(ValueError, match="dim must be at most 5000"):
+        theory.plan(Problem(n=100, dim=30_000, smoothness=4.0, convexity=1.0), 0.1)
+
+
+def test_a_plan_that_cannot_be_checked_pair_by_pair_aims_lower_and_says_so(monkeypatch):
+    monkeypatch.setattr("svrhmc.theory.planning._AFFORDABLE", 0)
+    monkeypatch.setattr("svrhmc.theory.exact._DENSE", 0)
+    target = several(60, 3)
+    made = theory.plan(target, 0.1)
+    assert "not checked" in made.assumes
+    assert made.w2 <= 0.097
+    monkeypatch.undo()
+    assert theory.law(made.sampler, target, made.steps).w2 <= 0.1
+
+
 def test_bounds_without_conditions_are_infinite_and_say_why():
     problem = Problem(n=100, dim=2, smoothness=2.0, convexity=1.0)
     assert theory.repaired_bound(problem, 0.5, 10).value == math.inf
     assert theory.repaired_bound(problem, 0.5, 10).proved is False
+    assert theory.repaired_bound(problem, 1.3, 10).value == math.inf
     assert theory.repaired_bound(replace(problem, component_smoothness=2e4), 0.2, 10).proved is False

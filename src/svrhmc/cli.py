@@ -1,4 +1,4 @@
-"""The shell: `svrhmc compare`."""
+"""The shell: `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from svrhmc import theory
 from svrhmc.compare import Curve, compare
 from svrhmc.errors import one_of, requirement
 from svrhmc.files import read_table
+from svrhmc.paper.data import MissingDataError
 from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
 
@@ -106,7 +107,9 @@ def plan_command(
     dim: Annotated[int | None, typer.Option(help="Dimension d.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="L of f.")] = None,
     convexity: Annotated[float | None, typer.Option(help="μ of f.")] = None,
-    radius: Annotated[float, typer.Option(help="Bound on the distance from the start to the minimiser.")] = 0.0,
+    radius: Annotated[
+        float | None, typer.Option(help="Bound on the distance from the start to the minimiser; 0 if not set.")
+    ] = None,
     gradient_variance: Annotated[
         float | None, typer.Option(help="Mean of |∇fᵢ(x*)|²; SGLD and SG-HMC need it.")
     ] = None,
@@ -117,14 +120,15 @@ def plan_command(
     ] = None,
     model: Annotated[str, typer.Option(help="What --data is for: logistic or linear.")] = "logistic",
     prior_precision: Annotated[float, typer.Option(help="Of the model of --data.")] = 1.0,
+    start: Annotated[str, typer.Option(help="Where chains on --data begin: origin or mode.")] = "origin",
     method: Annotated[str, typer.Option(help="One of " + ", ".join(METHODS) + ".")] = "svr-hmc",
     rule: Annotated[str, typer.Option(help="exact, corollary or repaired.")] = "exact",
     plot: Annotated[Path | None, typer.Option(help="Draw cost against n into this file.")] = None,
 ) -> None:
     """Plan a run from an accuracy, and compare the methods by the paper's Table 1.
 
-    The target is given by its constants, or by a data file: then chains start
-    at 0 and the constants are those of the posterior. Rule exact (the
+    The target is given by its constants, or by a data file, whose posterior
+    then has them. Rule exact (the
     default) uses the exact law on a quadratic and says what that assumes;
     corollary solves the paper's Theorem 1, corrected; repaired uses our bound.
 
@@ -133,23 +137,65 @@ def plan_command(
     with _plain_errors():
         if plot is not None:
             _check_figure(plot)
+        begin = "mode" if one_of("--start", start, ("origin", "mode")) == "mode" else None
         subject = _subject(
             n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness, data, model, prior_precision
         )
-        problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject)
+        problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
         comparison = theory.compare(problem, accuracy)
-        made = theory.plan(subject, accuracy, method, rule)
+        made = theory.plan(subject, accuracy, method, rule, begin)
         if plot is not None:
             plot_complexity(comparison, plot)
     console = Console()
     console.print(escape(str(problem)), highlight=False, soft_wrap=True)
     console.print(_complexity_table(comparison))
-    for line in str(comparison).split("With n alone changed:\n")[1].splitlines():
-        console.print(escape(line.strip()), highlight=False, soft_wrap=True)
+    for line in comparison.remarks:
+        console.print(escape(line), highlight=False, soft_wrap=True)
     console.print()
     console.print(escape(str(made)), highlight=False, soft_wrap=True)
     if plot is not None:
         console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
+
+
+@app.command("reproduce")
+def reproduce_command(
+    part: Annotated[str, typer.Argument(help="figure1, figure2, figure3, table1, table3 or all.")] = "all",
+    out: Annotated[Path, typer.Option(help="Where figures, tables and the report go.")] = Path("reproduced"),
+    data: Annotated[
+        Path | None, typer.Option(envvar="SVRHMC_DATA", help="Folder with the data sets; else they are downloaded.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, in minutes.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of figures 2 and 3 and Table 3; 20 if not set.", min=1)
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes; as many as there are cores if not set.", min=1)] = None,
+) -> None:
+    """Run the paper's experiments again: figures, tables and a report.
+
+    Started again after an interrupt, it goes on where it stopped. Without the
+    data the synthetic part still runs, and the error names the missing files.
+
+    [bold]Example[/bold]: svrhmc reproduce figure1 --quick --out quick
+    """
+    from svrhmc.paper.run import PARTS, reproduce
+
+    with _plain_errors():
+        one_of("PART", part, (*PARTS, "all"))
+        if data is not None and not data.is_dir():
+            raise requirement("--data", "a folder", data)
+        require_matplotlib()
+        console = Console()
+        chosen = PARTS if part == "all" else (part,)
+        try:
+            finished = reproduce(
+                chosen, out, data, quick, seeds, jobs, lambda line: console.print(escape(line), highlight=False)
+            )
+        except KeyboardInterrupt:
+            console.print("Interrupted: the same command goes on from here.", highlight=False)
+            raise typer.Exit(130) from None
+        console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
+        if finished.missing:
+            raise MissingDataError("\n".join(finished.missing))
 
 
 def _subject(
@@ -157,7 +203,7 @@ def _subject(
     dim: int | None,
     smoothness: float | None,
     convexity: float | None,
-    radius: float,
+    radius: float | None,
     gradient_variance: float | None,
     component_smoothness: float | None,
     data: Path | None,
@@ -165,16 +211,22 @@ def _subject(
     prior_precision: float,
 ) -> theory.Problem | svrhmc.targets.FiniteSum:
     """The problem that the options name, or the target of the data file."""
+    given = {
+        "--n": n, "--dim": dim, "--smoothness": smoothness, "--convexity": convexity, "--radius": radius,
+        "--gradient-variance": gradient_variance, "--component-smoothness": component_smoothness,
+    }  # fmt: skip
     if data is not None:
+        beside = [name for name, value in given.items() if value is not None]
+        if beside:
+            raise requirement("--data", "given without constants", ", ".join(beside), "they follow from the data")
         one_of("--model", model, ("logistic", "linear"))
         build = svrhmc.targets.logistic if model == "logistic" else svrhmc.targets.linear
         X, y = read_table(data)
         return build(X, y, prior_precision=prior_precision)
-    given = {"--n": n, "--dim": dim, "--smoothness": smoothness, "--convexity": convexity}
-    absent = [name for name, value in given.items() if value is None]
+    absent = [name for name in list(given)[:4] if given[name] is None]
     if n is None or dim is None or smoothness is None or convexity is None:
         raise requirement("--n, --dim, --smoothness and --convexity, or --data,", "given", "no " + ", ".join(absent))
-    return theory.Problem(n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness)
+    return theory.Problem(n, dim, smoothness, convexity, radius or 0.0, gradient_variance, component_smoothness)
 
 
 def _complexity_table(comparison: theory.Comparison) -> Table:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from svrhmc.compare import Curve
 from svrhmc.errors import missing
 from svrhmc.samplers import LABELS
-from svrhmc.theory import Comparison, boundaries, complexity, crossings
+from svrhmc.theory.complexity import TABLE, Comparison, boundaries, cost, crossings
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -44,7 +43,7 @@ def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> No
         axes.set_ylabel("2-Wasserstein distance to the target")
         axes.set_title(title, loc="left", fontsize=11)
         axes.legend(fontsize=8.5)
-        _save(pyplot, figure, path)
+        save(pyplot, figure, path)
 
 
 def plot_complexity(comparison: Comparison, path: str | Path) -> None:
@@ -53,14 +52,16 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
     problem, accuracy = comparison.problem, comparison.accuracy
     edges = boundaries(problem, accuracy)
     high = min(1e18, 30 * max(problem.n, *edges.values()))
-    grid = [max(1, round(high ** (k / 150))) for k in range(151)]
+    grid = [high ** (k / 150) for k in range(151)]
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(7, 4.4), layout="constrained")
-        for row, colour, dash in zip(comparison.rows, COLOURS, ("-", "-", (0, (4, 2)), (4, (4, 2)), "-"), strict=False):
-            cost = [complexity(replace(problem, n=n), accuracy, row.method).total for n in grid]
-            axes.plot(grid, cost, color=colour, linestyle=dash, linewidth=1.8, label=LABELS[row.method])
+        dashes = {"sgld": (0, (4, 2)), "sg-hmc": (4, (4, 2))}
+        for row in comparison.rows:
+            values = [cost(problem, accuracy, row.method, n) for n in grid]
+            style, colour = dashes.get(row.method, "-"), COLOURS[TABLE.index(row.method)]
+            axes.plot(grid, values, color=colour, linestyle=style, linewidth=1.8, label=LABELS[row.method])
         for n in crossings(problem, accuracy, high):
-            least = min(complexity(replace(problem, n=round(n)), accuracy, r.method).total for r in comparison.rows)
+            least = min(cost(problem, accuracy, row.method, n) for row in comparison.rows)
             axes.plot([n], [least], "o", color="0.1", markersize=6)
             axes.annotate(f"n = {n:.2g}", (n, least), (6, -12), textcoords="offset points", fontsize=8.5)
         for name, n in edges.items():
@@ -75,10 +76,11 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
         axes.set_ylabel("component gradients, leading terms")
         axes.set_title(f"Table 1 for W₂ ≤ {accuracy:g}, κ = {problem.condition_number:.3g}", loc="left", fontsize=11)
         axes.legend(fontsize=8.5)
-        _save(pyplot, figure, path)
+        save(pyplot, figure, path)
 
 
-def _save(pyplot: Any, figure: Any, path: str | Path) -> None:
+def save(pyplot: Any, figure: Any, path: str | Path) -> None:
+    """Write a figure, with no date in it, and close it."""
     figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else {})
     pyplot.close(figure)
 

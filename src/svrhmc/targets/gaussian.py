@@ -148,6 +148,8 @@ class Gaussian(FiniteSum):
     def _with_quadratic(self, strength: float, centre: Array) -> Gaussian:
         """Sᵢ + λI around (Sᵢ + λI)⁻¹(Sᵢaᵢ + λc)."""
         precision = self.precision + strength * np.eye(self.dim)
+        if np.abs(np.linalg.det(precision)).min() == 0:
+            raise requirement("strength", "one for which no Sᵢ + λI is singular", strength)
         centers = np.linalg.solve(precision, (self.forces + strength * centre)[:, :, None])[:, :, 0]
         return Gaussian(centers, precision)
 

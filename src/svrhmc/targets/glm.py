@@ -196,9 +196,14 @@ class GeneralisedLinear(FiniteSum):
         return (x - self.prior_mean) * self.prior_precision
 
     def _require_posterior(self) -> None:
-        """A flat prior on separable data, or on columns that depend on each other, has no posterior; `mode` says so."""
-        if self.convexity == 0:
-            self.mode()
+        """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
+        if self.prior_precision.min() > 0:
+            return
+        if self.dim <= DENSE_DIM:
+            spectrum = np.linalg.eigvalsh(self.rows.gram(np.ones(self.n)) + np.diag(self.prior_precision))
+            if spectrum[0] <= self.dim * np.finfo(np.float64).eps * spectrum[-1]:
+                raise self._improper()
+        self.mode()  # says so where the data are separable
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
@@ -235,12 +240,15 @@ class GeneralisedLinear(FiniteSum):
         try:
             return cho_factor(self.hessian(x))
         except np.linalg.LinAlgError:
-            raise requirement(
-                "prior_precision",
-                "positive where the columns of X are linearly dependent or the data are separable",
-                f"a smallest value of {self.prior_precision.min():g}",
-                "the posterior is improper",
-            ) from None
+            raise self._improper() from None
+
+    def _improper(self) -> ValueError:
+        return requirement(
+            "prior_precision",
+            "positive where the columns of X are linearly dependent or the data are separable",
+            f"a smallest value of {self.prior_precision.min():g}",
+            "the posterior is improper",
+        )
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """ℓ″ of every row at x."""

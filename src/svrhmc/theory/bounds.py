@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 
 from svrhmc.errors import one_of, positive, whole
-from svrhmc.theory.problem import Problem
+from svrhmc.targets.base import FiniteSum
+from svrhmc.theory.problem import Problem, as_problem
 
 FRICTION = 2.0
 BOUNDED = ("svr-hmc", "hmc")
@@ -71,7 +72,7 @@ class Bound:
         return "\n".join(lines)
 
 
-def constants(problem: Problem, step_size: float, printed: bool = False) -> Constants:
+def constants(problem: Problem | FiniteSum, step_size: float, printed: bool = False) -> Constants:
     """The constants of Theorem 1 at a step size.
 
         U_x = 42d/μ + 24R² + 8d/L,    U_f = L U_x/2,    U_v = 80d/μ + 48R² + 18d/L           (Lemma 11)
@@ -83,26 +84,21 @@ def constants(problem: Problem, step_size: float, printed: bool = False) -> Cons
     >>> constants(Problem(n=1, dim=1, smoothness=1.0, convexity=1.0), step_size=1e-6).w_0**2
     2.9999999999999996
     """
+    problem = as_problem(problem)
     d, L, mu, R = problem.dim, problem.smoothness, problem.convexity, problem.radius
     eta = positive("step_size", step_size)
     U_x = 42 * d / mu + 24 * R**2 + 8 * d / L
     U_f = L * U_x / 2
     U_v = 80 * d / mu + 48 * R**2 + 18 * d / L
-    on_U_v = 8 * eta**2 / 5 + 4 / 3 if printed else 10 / 3
+    D_1, D_2, D_3 = _step_errors(d, L, eta, U_f, U_v)
+    if printed:
+        D_1, D_2, D_3 = D_1 + (8 * eta**2 / 5 - 2) * U_v, D_2 + 20 * d * eta / L, D_3 - U_v
     away = problem.scale + R
-    return Constants(
-        U_x=U_x,
-        U_f=U_f,
-        U_v=U_v,
-        D_1=on_U_v * U_v + 4 * U_f / (3 * L) + 16 * d * eta / (3 * L),
-        D_2=13 * U_v + 8 * U_f / L + (28 if printed else 8) * d * eta / L,
-        D_3=(1 if printed else 2) * U_v + 4 * d / L,
-        w_0=away if printed else math.sqrt(2 * away**2 + d / L),
-    )
+    return Constants(U_x, U_f, U_v, D_1, D_2, D_3, away if printed else math.sqrt(2 * away**2 + d / L))
 
 
 def bound(
-    problem: Problem,
+    problem: Problem | FiniteSum,
     step_size: float,
     steps: int,
     epoch_length: int | None = None,
@@ -115,8 +111,8 @@ def bound(
         W₂(P(x_K), π) ≤ e^{−Kη/(2κ)} w₀ + 4ηκ(2√D₁ + √D₂) + 2√(κD₃ρ) m η^{3/2}
 
     with ρ = Λ²/(L²B): 1 in the paper, where B = 1 and L bounds every component. For "hmc" the last term is absent.
-    `epoch_length` None stands for n // batch_size. `printed=True` is the paper's own statement; it is false as it
-    stands (docs/errata.md, A1).
+    `epoch_length` None stands for n // batch_size. `printed=True` takes the paper's own constants; with them the
+    statement is false (docs/errata.md, A1).
 
     >>> problem = Problem(n=100, dim=10, smoothness=1.5, convexity=2 / 3, gradient_variance=50.0)
     >>> print(bound(problem, step_size=1e-6, steps=10**6))
@@ -124,12 +120,12 @@ def bound(
       start           4.84871
       discretisation  0.00252367
       variance        1.54919e-05
-      η ≤ 1/4 and η ≤ κ (Lemma 2): holds
-      η² ≤ log 2/(36κρK) (Lemma 11): holds
+      η ≤ 1/4 (Lemma 2): holds
+      η² ≤ log 2 L²/(36κΛ²K) (Lemma 11): holds
       G₀η ≤ γd (proof of Lemma 11): holds
       4ηκ(2√D̃₁ + √D̃₂) and 2√(κD̃₃ρ)mη^{3/2} ≤ √(d/μ) (proof of Lemma 11): holds
     """
-    eta, K = positive("step_size", step_size), whole("steps", steps, 0)
+    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
     m, ratio = _noise(problem, epoch_length, batch_size, method)
     kappa, found = problem.condition_number, constants(problem, eta, printed)
     terms = (
@@ -141,7 +137,7 @@ def bound(
 
 
 def repaired_bound(
-    problem: Problem,
+    problem: Problem | FiniteSum,
     step_size: float,
     steps: int,
     epoch_length: int | None = None,
@@ -163,14 +159,14 @@ def repaired_bound(
     >>> repaired_bound(problem, step_size=1e-3, steps=10**5).proved
     True
     """
-    eta, K = positive("step_size", step_size), whole("steps", steps, 0)
+    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
     m, ratio = _noise(problem, epoch_length, batch_size, method)
-    found = [recursion for recursion in recursions(problem, eta, m, ratio) if recursion.beta < 1]
     small = Condition("η ≤ 1/4", eta <= 0.25, "ours")
+    found = [chain for chain in recursions(problem, eta, m, ratio) if chain.beta < 1] if small.holds else []
     tame = Condition("β < 1: η ≤ cB/κ or η³ ≤ cB/(κm²), times L/L_max", bool(found), "ours")
-    if not found or not small.holds:
+    if not found:
         return Bound(_OURS, math.inf, math.inf, math.inf, math.inf, (small, tame))
-    best = min(found, key=lambda recursion: recursion.after(K))
+    best = min(found, key=lambda chain: chain.after(K))
     start = math.sqrt(best.decay(K)) * best.w_0
     return Bound(_OURS, best.after(K), start, best.discretisation, best.variance, (small, tame))
 
@@ -267,8 +263,8 @@ def _conditions(problem: Problem, eta: float, K: int, m: int, ratio: float, meth
     noise = None if variance is None else eta * g_0(problem, variance) <= FRICTION * problem.dim
     early = max(tilde_errors(problem, eta, K * eta, m, ratio)) <= problem.scale
     return [
-        Condition("η ≤ 1/4 and η ≤ κ", eta <= 0.25 and eta <= kappa, "Lemma 2"),
-        Condition("η² ≤ log 2/(36κρK)", 36 * kappa * growth * K * eta**2 <= math.log(2), "Lemma 11"),
+        Condition("η ≤ 1/4", eta <= 0.25, "Lemma 2"),
+        Condition("η² ≤ log 2 L²/(36κΛ²K)", 36 * kappa * growth * K * eta**2 <= math.log(2), "Lemma 11"),
         Condition("G₀η ≤ γd", noise, "proof of Lemma 11"),
         Condition("4ηκ(2√D̃₁ + √D̃₂) and 2√(κD̃₃ρ)mη^{3/2} ≤ √(d/μ)", early, "proof of Lemma 11"),
     ]
@@ -283,7 +279,13 @@ def tilde_errors(problem: Problem, eta: float, time: float, m: int, ratio: float
     """The two errors with the first, crude bounds Ũ_f = 4(E₀ + 2γdT), Ũ_v = uŨ_f, E₀ ≤ LR²/2 (proof of Lemma 11)."""
     L, d = problem.smoothness, problem.dim
     U_f = 4 * (L * problem.radius**2 / 2 + 2 * FRICTION * d * time)
-    U_v = U_f / L
-    D_1 = 10 * U_v / 3 + 4 * U_f / (3 * L) + 16 * d * eta / (3 * L)
-    D_2 = 13 * U_v + 8 * U_f / L + 8 * d * eta / L
-    return _errors(problem.condition_number, eta, m, ratio, D_1, D_2, 2 * U_v + 4 * d / L)
+    return _errors(problem.condition_number, eta, m, ratio, *_step_errors(d, L, eta, U_f, U_f / L))
+
+
+def _step_errors(d: int, L: float, eta: float, U_f: float, U_v: float) -> tuple[float, float, float]:
+    """D₁, D₂ and D₃, corrected, from bounds on f(x_k) − f(x*) and |v_k|²."""
+    return (
+        10 / 3 * U_v + 4 * U_f / (3 * L) + 16 * d * eta / (3 * L),
+        13 * U_v + 8 * U_f / L + 8 * d * eta / L,
+        2 * U_v + 4 * d / L,
+    )

@@ -6,23 +6,24 @@ With δ = ε/√(d/μ), the accuracy in units of the posterior's scale, and G = 
     HMC       nκ²/δ                     = nκ²(d/μ)^{1/2}/ε                                       Cheng et al.; Theorem 1
     SGLD      G                         = κ²dσ²/ε² with dσ² = gradient_variance/L²               Dalalyan & Karagulyan
     SG-HMC    G                                                                                  Cheng et al.
-    SVR-HMC   n + κ²/δ + κ^{4/3}n^{2/3}/δ^{2/3}                                                  Corollary
+    SVR-HMC   n + κ²/δ + κ^{4/3}(ρn²)^{1/3}/δ^{2/3}                                              Corollary
 
-Logarithms and constants are left out, as in the paper; units are kept, which it drops ("when μ and L appear
-individually, they can be treated as constants"). The table prints κ^{3/4} in the last row; κ^{4/3} is what the
-Corollary proves. SGLD and SG-HMC are given for gradients whose noise dominates, as in the table.
+ρ = Λ²/L² is 1 in the paper, whose L bounds every component (see `Problem.variance_ratio`). Logarithms and constants are
+left out, as in the paper; units are kept, which it drops. The table prints κ^{3/4} in the last row; κ^{4/3} is what
+the Corollary proves. SGLD and SG-HMC are given for gradients whose noise dominates, as in the table.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
-from svrhmc.errors import one_of, positive, requirement
+from svrhmc.errors import one_of, requirement
 from svrhmc.samplers import LABELS
-from svrhmc.theory.problem import Problem
+from svrhmc.targets.base import FiniteSum
+from svrhmc.theory.problem import Problem, accuracy_of, as_problem
 
 TABLE = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")
 _NOISY = ("sgld", "sg-hmc")
@@ -85,18 +86,22 @@ class Comparison:
             formula = " + ".join(term.formula for term in row.terms)
             mark = "  ← cheapest" if row.method == self.cheapest else ""
             lines.append(f"  {LABELS[row.method]:<8} {row.total:10.3g}   {formula}{mark}")
-        if self.problem.gradient_variance is None:
-            lines.append("  SGLD and SG-HMC need gradient_variance.")
+        return "\n".join([*lines, *self.remarks])
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is missing, and the regimes, a line each."""
+        lines = ["SGLD and SG-HMC need gradient_variance."] if self.problem.gradient_variance is None else []
         lines.append("With n alone changed:")
         lines += [
             f"  n from {_count(regime.low)} to {_count(regime.high)}: {LABELS[regime.cheapest]} is cheapest, "
             f"SVR-HMC's {regime.dominant} dominates{' (' + regime.remark + ')' if regime.remark else ''}"
             for regime in self.regimes
         ]
-        return "\n".join(lines)
+        return lines
 
 
-def complexity(problem: Problem, accuracy: float, method: str, printed: bool = False) -> Complexity:
+def complexity(problem: Problem | FiniteSum, accuracy: float, method: str, printed: bool = False) -> Complexity:
     """The leading terms of a row of Table 1; `printed=True` keeps the table's κ^{3/4}.
 
     >>> problem = Problem(n=1000, dim=10, smoothness=2.0, convexity=1.0)
@@ -104,8 +109,85 @@ def complexity(problem: Problem, accuracy: float, method: str, printed: bool = F
     [1000, 126, 2520]
     """
     one_of("method", method, TABLE)
-    eps, n, kappa = positive("accuracy", accuracy), problem.n, problem.condition_number
-    delta = eps / problem.scale
+    facts = as_problem(problem)
+    return _row(facts, accuracy_of(accuracy), method, facts.n, printed)
+
+
+def compare(problem: Problem | FiniteSum, accuracy: float) -> Comparison:
+    """Table 1 at these constants, the cheapest method, and the regimes of n of the paper's Remark.
+
+    >>> compare(Problem(n=1000, dim=10, smoothness=2.0, convexity=1.0, gradient_variance=1e4), accuracy=0.1).cheapest
+    'svr-hmc'
+    """
+    facts, eps = as_problem(problem), accuracy_of(accuracy)
+    return Comparison(facts, eps, tuple(_rows(facts, eps, facts.n)), regimes(facts, eps))
+
+
+def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float]:
+    """The values of n at which something changes in the Remark after the Corollary.
+
+    n₁ = κ δ^{−1/2} ρ^{−1/2}: SVR-HMC's second and third term are equal     (paper: κd^{1/4}/ε^{1/2})
+    n₂ = δ G^{3/2}/(κ²ρ^{1/2}): its third term equals SG-HMC                 (paper: κdσ³/ε²)
+    n₃ = κ⁴ρ δ^{−2}: its third term equals n                                 (paper: κ⁴d/ε²)
+    """
+    facts = as_problem(problem)
+    eps = accuracy_of(accuracy)
+    delta, kappa, rho = eps / facts.scale, facts.condition_number, facts.variance_ratio
+    found = {"n1": kappa / math.sqrt(delta * rho), "n3": kappa**4 * rho / delta**2}
+    if facts.gradient_variance is not None:
+        found["n2"] = delta * _row(facts, eps, "sg-hmc", 1.0).total ** 1.5 / (kappa**2 * math.sqrt(rho))
+    return found
+
+
+def regimes(problem: Problem | FiniteSum, accuracy: float) -> tuple[Regime, ...]:
+    """Ranges of n, all else fixed, by dominant term and cheapest method; the paper's Remark names three.
+
+    It leaves out κdσ³/ε² < n < κ⁴d/ε², where the third term dominates but SG-HMC is cheaper.
+    """
+    facts, eps = as_problem(problem), accuracy_of(accuracy)
+    cuts = {value for name, value in boundaries(facts, eps).items() if name != "n2"} | set(crossings(facts, eps))
+    found: list[Regime] = []
+    for low, high in pairwise(sorted({1.0, math.inf, *(value for value in cuts if value > 1)})):
+        inside = math.sqrt(low * high) if math.isfinite(high) else low * 1e6
+        rows = _rows(facts, eps, inside)
+        dominant, cheapest = rows[-1].dominant.formula, _least(rows)
+        remark = "left out by the paper" if cheapest in _NOISY and dominant == rows[-1].terms[2].formula else ""
+        found.append(Regime(low, high, dominant, cheapest, remark))
+    return tuple(found)
+
+
+def crossings(problem: Problem | FiniteSum, accuracy: float, high: float = 1e30) -> tuple[float, ...]:
+    """The values of n from 1 to `high`, all else fixed, at which another method becomes the cheapest.
+
+    >>> problem = Problem(n=1000, dim=10, smoothness=2.0, convexity=1.0, gradient_variance=1e4)
+    >>> [round(n, 2) for n in crossings(problem, accuracy=0.1)]
+    [1.24, 785374.82]
+    """
+    facts, eps = as_problem(problem), accuracy_of(accuracy)
+
+    def cheapest(n: float) -> str:
+        return _least(_rows(facts, eps, n))
+
+    found = []
+    for left, right in pairwise(high ** (k / 300) for k in range(301)):
+        before = cheapest(left)
+        if cheapest(right) != before:
+            while right / left > 1 + 1e-12:
+                middle = math.sqrt(left * right)
+                if not left < middle < right:
+                    break
+                left, right = (middle, right) if cheapest(middle) == before else (left, middle)
+            found.append(left)
+    return tuple(found)
+
+
+def cost(problem: Problem, accuracy: float, method: str, n: float) -> float:
+    """The total of a row with another n, which need not be whole."""
+    return _row(problem, accuracy, method, n).total
+
+
+def _row(problem: Problem, eps: float, method: str, n: float, printed: bool = False) -> Complexity:
+    kappa, delta = problem.condition_number, eps / problem.scale
     if method == "lmc":
         return Complexity(method, (Term("nκ²d/(με²)", n * kappa**2 / delta**2),))
     if method == "hmc":
@@ -113,92 +195,23 @@ def complexity(problem: Problem, accuracy: float, method: str, printed: bool = F
     if method in _NOISY:
         if problem.gradient_variance is None:
             raise requirement("gradient_variance", f"given for {LABELS[method]}", "None")
-        noise = problem.gradient_variance / (problem.convexity * eps) ** 2
-        return Complexity(method, (Term("κ²dσ²/ε²", noise),))
+        return Complexity(method, (Term("κ²dσ²/ε²", problem.gradient_variance / (problem.convexity * eps) ** 2),))
     power, shown = (3 / 4, "κ^¾") if printed else (4 / 3, "κ^{4/3}")
+    third = kappa**power * (problem.variance_ratio * n**2 / delta**2) ** (1 / 3)
     return Complexity(
-        method,
-        (
-            Term("n", float(n)),
-            Term("κ²(d/μ)^½/ε", kappa**2 / delta),
-            Term(f"{shown}(d/μ)^⅓n^⅔/ε^⅔", kappa**power * n ** (2 / 3) / delta ** (2 / 3)),
-        ),
+        method, (Term("n", n), Term("κ²(d/μ)^½/ε", kappa**2 / delta), Term(f"{shown}(d/μ)^⅓n^⅔/ε^⅔", third))
     )
 
 
-def compare(problem: Problem, accuracy: float) -> Comparison:
-    """Table 1 at these constants, the cheapest method, and the regimes of n of the paper's Remark.
-
-    >>> compare(Problem(n=1000, dim=10, smoothness=2.0, convexity=1.0, gradient_variance=1e4), accuracy=0.1).cheapest
-    'svr-hmc'
-    """
-    rows = tuple(complexity(problem, accuracy, method) for method in _known(problem))
-    return Comparison(problem, positive("accuracy", accuracy), rows, regimes(problem, accuracy))
-
-
-def boundaries(problem: Problem, accuracy: float) -> dict[str, float]:
-    """The values of n at which something changes in the Remark after the Corollary.
-
-    n₁ = κ δ^{−1/2}: SVR-HMC's second and third term are equal           (paper: κd^{1/4}/ε^{1/2})
-    n₂ = δ G^{3/2}/κ²: its third term equals SG-HMC                      (paper: κdσ³/ε²)
-    n₃ = κ⁴ δ^{−2}: its third term equals n                              (paper: κ⁴d/ε²)
-    """
-    delta, kappa = positive("accuracy", accuracy) / problem.scale, problem.condition_number
-    found = {"n1": kappa / math.sqrt(delta), "n3": kappa**4 / delta**2}
-    if problem.gradient_variance is not None:
-        noise = complexity(problem, accuracy, "sg-hmc").total
-        found["n2"] = delta * noise**1.5 / kappa**2
-    return found
-
-
-def regimes(problem: Problem, accuracy: float) -> tuple[Regime, ...]:
-    """Ranges of n, all else fixed, by dominant term and cheapest method; the paper's Remark names three.
-
-    It leaves out κdσ³/ε² < n < κ⁴d/ε², where the third term dominates but SG-HMC is cheaper.
-    """
-    edges = sorted({1.0, math.inf, *(max(1.0, value) for value in boundaries(problem, accuracy).values())})
-    found: list[Regime] = []
-    for low, high in pairwise(edges):
-        inside = math.sqrt(low * high) if math.isfinite(high) else low * 1e6
-        rows = [complexity(replace(problem, n=max(1, round(inside))), accuracy, method) for method in _known(problem)]
-        dominant = rows[-1].dominant.formula
-        cheapest = _least(rows)
-        remark = "left out by the paper" if cheapest in _NOISY and dominant == rows[-1].terms[2].formula else ""
-        found.append(Regime(low, high, dominant, cheapest, remark))
-    return tuple(found)
-
-
-def crossings(problem: Problem, accuracy: float, high: float = 1e18) -> tuple[float, ...]:
-    """The values of n up to `high`, all else fixed, at which another method becomes the cheapest.
-
-    >>> problem = Problem(n=1000, dim=10, smoothness=2.0, convexity=1.0, gradient_variance=1e4)
-    >>> [round(n) for n in crossings(problem, accuracy=0.1)]
-    [1, 785374]
-    """
-
-    def cheapest(n: float) -> str:
-        rows = [complexity(replace(problem, n=max(1, round(n))), accuracy, method) for method in _known(problem)]
-        return _least(rows)
-
-    found = []
-    for left, right in pairwise(high ** (k / 200) for k in range(201)):
-        before = cheapest(left)
-        if cheapest(right) != before:
-            while right / left > 1 + 1e-9 and right - left > 0.5:
-                middle = math.sqrt(left * right)
-                left, right = (middle, right) if cheapest(middle) == before else (left, middle)
-            found.append(left)
-    return tuple(found)
+def _rows(problem: Problem, eps: float, n: float) -> list[Complexity]:
+    """The rows that can be evaluated."""
+    known = [method for method in TABLE if method not in _NOISY or problem.gradient_variance is not None]
+    return [_row(problem, eps, method, n) for method in known]
 
 
 def _least(rows: Sequence[Complexity]) -> str:
     """The cheapest method; of SGLD and SG-HMC, which the table has as equals, SG-HMC, as the Remark does."""
     return min(reversed(rows), key=lambda row: row.total).method
-
-
-def _known(problem: Problem) -> list[str]:
-    """The rows that can be evaluated."""
-    return [method for method in TABLE if method not in _NOISY or problem.gradient_variance is not None]
 
 
 def _count(n: float) -> str:

@@ -24,27 +24,27 @@ between Gaussians of these moments is a lower bound on W₂ (Gelbrich 1990).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.arrays import Array
 from svrhmc.distances import gaussian_w2
 from svrhmc.dynamics import IDENTITY, SILENT, Curved, Map, Noise
-from svrhmc.errors import real_array, requirement, whole
+from svrhmc.errors import requirement, whole
 from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
 from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.theory.problem import Start, starting_point
 from svrhmc.theory.quadratic import Quadratic
 
 if TYPE_CHECKING:
     from svrhmc.samplers import Sampler
 
 _DENSE = 1500  # largest matrix of a step on all pairs together
-_ROUNDS = 200  # of the iteration to a stationary law
+_REFINEMENTS = 6  # of the iteration to a stationary law
 _SETTLED = 1e-13
 
 
@@ -74,8 +74,9 @@ class Law:
         return gaussian_w2(x.mean, x.covariance, pi.mean, pi.covariance)
 
 
-def laws(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike | None = None) -> Iterator[Law]:
-    """The law after 0, 1, …, `steps` steps, from a fixed start (None: the origin) and velocity 0.
+def laws(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -> Iterator[Law]:
+    """The law after 0, 1, …, `steps` steps, from a fixed start (None: the origin; "mode"; a point) and
+    velocity 0.
 
     >>> from svrhmc import svr_hmc, targets
     >>> *_, last = laws(svr_hmc(step_size=0.1), targets.synthetic(n=50, dim=2), steps=100)
@@ -83,14 +84,14 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike |
     (2,)
     """
     chain = Chain.of(sampler, target)
-    state = chain.at(_origin(target, start))
+    state = chain.at(starting_point(target, start))
     yield chain.law(state, 0, 0.0)
-    for step in range(steps):
+    for step in range(whole("steps", steps, 0)):
         state = chain.step(state, step)
         yield chain.law(state, step + 1, sampler.gradient.evaluations(target, step + 1) / target.n)
 
 
-def law(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike | None = None) -> Law:
+def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -> Law:
     """The law after `steps` steps alone: for a common S, in time that grows with the logarithm of the steps.
 
     >>> from svrhmc import hmc, targets
@@ -98,7 +99,7 @@ def law(sampler: Sampler, target: FiniteSum, steps: int, start: npt.ArrayLike | 
     1.227e-06
     """
     chain, steps = Chain.of(sampler, target), whole("steps", steps, 0)
-    state = chain.after(chain.at(_origin(target, start)), steps)
+    state = chain.after(chain.at(starting_point(target, start)), steps)
     return chain.law(state, steps, sampler.gradient.evaluations(target, steps) / target.n)
 
 
@@ -114,9 +115,14 @@ def stationary(sampler: Sampler, target: FiniteSum) -> Law:
     return chain.law(chain.stationary(), None, math.inf)
 
 
-def _origin(target: FiniteSum, start: npt.ArrayLike | None) -> Array:
-    origin = np.zeros(target.dim) if start is None else real_array("start", start, (target.dim,))
-    return np.asarray(origin, np.float64)
+class UnsettledError(ValueError):
+    """A sampler has no stationary law at its step."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "step_size must be small enough for a stationary law; got one at which the chain, or the noise of its "
+            "gradient, grows (or is damped too little to tell): try half the step or a larger batch_size."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +171,9 @@ class Chain:
     @staticmethod
     def of(sampler: Sampler, target: FiniteSum) -> Chain:
         """On a quadratic target."""
-        return Chain(sampler, Quadratic.of(target), target)
+        if not hasattr(sampler, "dynamics"):
+            raise requirement("sampler", "a Sampler, such as svr_hmc(0.1)", repr(sampler))
+        return Chain(sampler, Quadratic.of(target, noisy=not isinstance(sampler.gradient, Full)), target)
 
     def at(self, x: Array) -> State:
         """The state at a fixed point with velocity 0."""
@@ -180,6 +188,8 @@ class Chain:
     def law(self, state: State, step: int | None, passes: float) -> Law:
         """Moments of (x, v) in the target's coordinates."""
         model, d, U = self.model, self.model.dim, self.model.basis
+        if not np.isfinite(state.C).all():
+            raise requirement("step_size", "one with which the moments stay finite", "one with which they do not")
         mean = np.concatenate([U @ self._mean(state)[:, 0] + model.centre, U @ self._mean(state)[:, 1]])
         covariance = np.zeros((2, d, 2, d))
         for i in range(2):
@@ -206,8 +216,44 @@ class Chain:
         epochs, rest = divmod(steps, self.period)
         numbers = self.apply(_power(self.epoch_map, epochs), self.numbers(state))
         if rest:
-            numbers = self.apply(_power(self.inner_map, rest - 1) @ self.first_map, numbers)
+            numbers = self.apply(_after(_power(self.inner_map, rest - 1), self.first_map), numbers)
         return self.state(numbers)
+
+    def steps_to(self, state: State, near: Callable[[State], bool]) -> int:
+        """The least number of steps from the start of a run after which a state is `near`, at least 1.
+
+        Whole epochs by powers of two, then steps within one: for a distance that falls, and a chain that is compact.
+        """
+        numbers = self.numbers(state)
+        if near(state):
+            return 1
+
+        def far(at: Array) -> bool:
+            return not near(self.state(at))
+
+        powers = [self.epoch_map]
+        while far(self.apply(powers[-1], numbers)):
+            powers.append(_after(powers[-1], powers[-1]))
+            if len(powers) > 62:
+                raise requirement("accuracy", "one that the exact law reaches", "one that it does not come near")
+        epochs, numbers = self._walk(powers, numbers, far)
+        first = self.apply(self.first_map, numbers)
+        if self.period == 1 or not far(first):
+            return epochs * self.period + 1
+        powers = [self.inner_map]
+        while 2 ** len(powers) < self.period:
+            powers.append(_after(powers[-1], powers[-1]))
+        inner, _ = self._walk(powers, first, far)
+        return epochs * self.period + 2 + min(inner, self.period - 2)
+
+    def _walk(self, powers: list[Array], numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
+        """The most applications of powers[0] after which it is still `far`, by binary digits, and where that is."""
+        count = 0
+        for k in reversed(range(len(powers))):
+            trial = self.apply(powers[k], numbers)
+            if far(trial):
+                count, numbers = count + 2**k, trial
+        return count, numbers
 
     def stationary(self) -> State:
         """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
@@ -215,7 +261,7 @@ class Chain:
         state = self._solved(settled) if self.compact else self._iterated(settled)
         variances = np.einsum("pii->pi", state.C[self._coordinates])
         if not (np.isfinite(variances).all() and variances.min() >= -1e-9 * np.abs(variances).max()):
-            raise self._unsettled()
+            raise UnsettledError()
         return state
 
     @cached_property
@@ -224,50 +270,72 @@ class Chain:
         size = self.k**2 + (self.k + 1) ** 2
         return self.model.noise.elementwise or size * len(self.model.a) <= _DENSE
 
+    @property
+    def cost(self) -> float:
+        """Operations of a step made by itself, roughly."""
+        return 50.0 * len(self.model.a) * self.k**2 + self.model.noise.cost
+
     @cached_property
     def first_map(self) -> Array:
-        """The first step of an epoch as a matrix for each block: (blocks, size, size)."""
+        """What the first step of an epoch changes, T − I, as a matrix for each block: (blocks, size, size)."""
         return self._matrix(isinstance(self.gradient, SVRG))
 
     @cached_property
     def inner_map(self) -> Array:
-        """Every other step of an epoch."""
+        """The same for every other step of an epoch."""
         return self._matrix(False) if isinstance(self.gradient, SVRG) else self.first_map
 
     @cached_property
     def epoch_map(self) -> Array:
-        """A whole epoch."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return _power(self.inner_map, self.period - 1) @ self.first_map
+        """The same for a whole epoch."""
+        return _after(_power(self.inner_map, self.period - 1), self.first_map)
 
     def _advance(self, state: State, snapshot: bool) -> State:
+        change = self._change(state, snapshot)
+        return State(state.C + change.C, state.mm + change.mm)
+
+    def _change(self, state: State, snapshot: bool) -> State:
+        """What a step adds to a state: linear in it, and never by way of 1 plus something small."""
+        changes = []
         C, mm = state.C, state.mm
         if not self._plain:
-            C, mm = self._through(C, mm, self._before)
-            C = C + self._before_noise * mm[..., -1:, -1:]
+            dC, dmm = self._through(C, mm, self._before)
+            changes.append((dC + self._before_noise * mm[..., -1:, -1:], dmm))
+            C, mm = C + changes[-1][0], mm + changes[-1][1]
         if snapshot:
-            C, mm = self._snapshot(C, mm)
+            changes.append(self._snapshot(C, mm))
+            C, mm = C + changes[-1][0], mm + changes[-1][1]
         V = self._gradient_noise(C, mm)
-        C, mm = self._through(C, mm, self._after)
-        C = C + self._after_noise * mm[..., -1:, -1:]
+        dC, dmm = self._through(C, mm, self._after)
+        dC = dC + self._after_noise * mm[..., -1:, -1:]
         if V is not None:
-            C = C + self._kick_noise * V[..., None, None]
-        return State(C, mm)
+            dC = dC + self._kick_noise * V[..., None, None]
+        for earlier in changes:
+            dC, dmm = dC + earlier[0], dmm + earlier[1]
+        return State(dC, dmm)
 
     def _through(self, C: Array, mm: Array, maps: Array) -> tuple[Array, Array]:
+        """(I + G_a) C (I + G_b)ᵀ − C for both, given G."""
         left, right = maps[self.model.a], maps[self.model.b].swapaxes(-1, -2)
         k = self.k
-        return left[:, :k, :k] @ C @ right[:, :k, :k], left @ mm @ right
+
+        def change(M: Array, a: Array, b: Array) -> Array:
+            moved: Array = a @ M
+            return moved + M @ b + moved @ b
+
+        return change(C, left[:, :k, :k], right[:, :k, :k]), change(mm, left, right)
 
     def _snapshot(self, C: Array, mm: Array) -> tuple[Array, Array]:
-        take, inner = self._take, self._take[: self.k, : self.k]
+        """What a snapshot changes."""
+        take = self._take + np.eye(self.k + 1)
+        inner = take[: self.k, : self.k]
         moved = inner @ C @ inner.T
         if self.k == 4:
             assert isinstance(self.gradient, SVRG)
             assert self.gradient.snapshot_size is not None
             scale = _scale(self.gradient.snapshot_size, self.model.n, self.gradient.replacement)
             moved[..., 3, 3] = scale * self._component_noise(C, mm)
-        return moved, take @ mm @ take.T
+        return moved - C, take @ mm @ take.T - mm
 
     def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
         """ρV of each pair."""
@@ -288,14 +356,14 @@ class Chain:
         return noise.curvature(C[..., 0, 0] + mm[..., 0, 0]) + cross + noise.forces * mm[..., -1, -1]
 
     def _maps(self, linear: Map, kick: Array) -> Array:
-        """The map of (y, 1) in each coordinate; a map with xx ≠ 1 acts on x itself, not on x − x*."""
+        """G = F − I on (y, 1) in each coordinate; a map with xx ≠ 1 acts on x itself, not on x − x*."""
         d, k = self.model.dim, self.k
-        F = np.tile(np.eye(k + 1), (d, 1, 1))
-        F[:, 0, 0], F[:, 0, 1], F[:, 1, 0], F[:, 1, 1] = linear
+        G = np.zeros((d, k + 1, k + 1))
+        G[:, 0, 0], G[:, 0, 1], G[:, 1, 0], G[:, 1, 1] = linear.xx - 1, linear.xv, linear.vx, linear.vv - 1
         centre = self.model.basis.T @ self.model.centre
-        F[:, 0, k], F[:, 1, k] = (linear.xx - 1) * centre, linear.vx * centre
-        F[:, :k, :k] += kick
-        return F
+        G[:, 0, k], G[:, 1, k] = (linear.xx - 1) * centre, linear.vx * centre
+        G[:, :k, :k] += kick
+        return G
 
     def _noise(self, noise: Noise) -> Array:
         """LLᵀ on the pairs of equal coordinates."""
@@ -318,10 +386,10 @@ class Chain:
         pairs, size = len(self.model.a), self.k**2 + (self.k + 1) ** 2
         if self.model.noise.elementwise:
             units = np.broadcast_to(np.eye(size)[:, None, :], (size, pairs, size))
-            out = self._advance(State.unflat(units, self.k), snapshot).flat()
+            out = self._change(State.unflat(units, self.k), snapshot).flat()
             return np.ascontiguousarray(out.transpose(1, 2, 0))
         units = np.eye(pairs * size).reshape(-1, pairs, size)
-        out = self._advance(State.unflat(units, self.k), snapshot).flat()
+        out = self._change(State.unflat(units, self.k), snapshot).flat()
         return np.ascontiguousarray(out.reshape(-1, pairs * size).T[None])
 
     def numbers(self, state: State) -> Array:
@@ -335,24 +403,23 @@ class Chain:
 
     @staticmethod
     def apply(maps: Array, numbers: Array) -> Array:
-        """A map, block by block."""
-        applied: Array = (maps @ numbers[:, :, None])[:, :, 0]
+        """What a map leaves, block by block, given what it changes."""
+        applied: Array = numbers + (maps @ numbers[:, :, None])[:, :, 0]
         return applied
 
     def _settled_mean(self) -> State:
         """C = 0 with the mean that an epoch leaves as it is."""
         k, (first, inner) = self.k, self._quiet_steps
-        epoch = _power(inner, self.period - 1) @ first
-        if np.abs(np.linalg.eigvals(epoch[:, :k, :k])).max() >= 1:
-            raise self._unsettled()
+        epoch = _after(_power(inner, self.period - 1), first)[:, :k]
+        _require_decay(epoch[:, :, :k])
         mean = np.zeros((self.model.dim, k + 1))
         mean[:, k] = 1.0
-        mean[:, :k] = np.linalg.solve(np.eye(k) - epoch[:, :k, :k], epoch[:, :k, k:])[..., 0]
+        mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
         pairs = mean[self.model.a, :, None] * mean[self.model.b, None, :]
         return State(np.zeros((len(pairs), k, k)), pairs)
 
     def _solved(self, settled: State) -> State:
-        """(I − T_CC) C = T_Cm mm, in every block."""
+        """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
         count = self.k**2
         maps, numbers = self.epoch_map, self.numbers(settled)
         if self.model.noise.elementwise:
@@ -360,56 +427,76 @@ class Chain:
         else:
             per_pair = np.arange(numbers.shape[1]).reshape(len(self.model.a), -1)
             inner = per_pair[:, :count].reshape(-1)  # type: ignore[assignment]
-        T = maps[:, inner][:, :, inner]
-        if not np.isfinite(T).all() or np.abs(np.linalg.eigvals(T)).max() >= 1:
-            raise self._unsettled()
-        pushed = self.apply(maps, numbers)[:, inner]
+        change = maps[:, inner][:, :, inner]
+        _require_decay(change)
+        pushed = (maps @ numbers[:, :, None])[:, inner]
         solved = numbers.copy()
-        solved[:, inner] = np.linalg.solve(np.eye(T.shape[1]) - T, pushed[:, :, None])[:, :, 0]
+        solved[:, inner] = np.linalg.solve(-change, pushed)[:, :, 0]
         return self.state(solved)
 
     def _iterated(self, settled: State) -> State:
-        """C ← C + (I − T₀)⁻¹ (Φ(C) − C): Φ an epoch, T₀ the same without the noise that mixes pairs."""
-        k, a, b = self.k, self.model.a, self.model.b
-        first, inner = (
-            np.einsum("pij,pkl->pikjl", m[a, :k, :k], m[b, :k, :k]).reshape(-1, k * k, k * k) for m in self._quiet_steps
-        )
-        alone = _power(inner, self.period - 1) @ first
-        C = settled.C
-        for _ in range(_ROUNDS):
-            state = State(C, settled.mm)
+        """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
+
+        T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone.
+        """
+        from scipy.sparse.linalg import LinearOperator, gmres
+
+        k, a, b, shape = self.k, self.model.a, self.model.b, settled.C.shape
+        eye = np.eye(k)
+
+        def of_pairs(G: Array) -> Array:
+            left, right = G[a, :k, :k], G[b, :k, :k]
+            joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
+            joined += np.einsum("pij,pkl->pikjl", left, right)
+            return joined.reshape(-1, k * k, k * k)
+
+        first, inner = (of_pairs(G) for G in self._quiet_steps)
+        alone = -_after(_power(inner, self.period - 1), first)
+
+        def epoch(C: Array, mm: Array) -> Array:
+            state = State(C.reshape(shape), mm)
             for number in range(self.period):
                 state = self.step(state, number)
-            residual = (state.C - C).reshape(-1, k * k, 1)
-            change = np.linalg.solve(np.eye(k * k) - alone, residual).reshape(C.shape)
-            C = C + change
-            if not np.isfinite(C).all():
-                raise self._unsettled()
-            if np.abs(change).max() <= _SETTLED * np.abs(C).max():
-                return State(C, settled.mm)
-        raise self._unsettled()
+            return np.asarray(state.C.ravel(), np.float64)
+
+        def quiet(C: Array) -> Array:
+            return C - epoch(C, np.zeros_like(settled.mm))
+
+        def divided(C: Array) -> Array:
+            return np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
+
+        size = settled.C.size
+        system, front = (LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (quiet, divided))
+        pushed = epoch(settled.C.ravel(), settled.mm)
+        C, left = np.zeros(size), pushed
+        for _ in range(_REFINEMENTS):
+            step, _ = gmres(system, left, M=front, rtol=1e-10, restart=40, maxiter=3)
+            C, before = C + step, left
+            left = pushed - quiet(C)
+            if not np.isfinite(left).all() or np.abs(divided(left)).max() <= _SETTLED * np.abs(C).max():
+                break
+            if np.linalg.norm(left) > 0.5 * np.linalg.norm(before):  # rounding is reached
+                break
+        if not (np.isfinite(C).all() and np.abs(divided(left)).max() <= 1e-6 * np.abs(C).max()):
+            raise UnsettledError()
+        return State(C.reshape(shape), settled.mm)
 
     @cached_property
     def _quiet_steps(self) -> tuple[Array, Array]:
         """The first and every other step of an epoch on (y, 1) in each coordinate, without noise."""
-        inner = self._after @ self._before
-        return (self._after @ self._take @ self._before if self.k > 2 else inner), inner
+        inner = _after(self._after, self._before)
+        if self.k == 2:
+            return inner, inner
+        return _after(self._after, _after(np.broadcast_to(self._take, inner.shape), self._before)), inner
 
     @cached_property
     def _take(self) -> Array:
-        """A snapshot on (y, 1): x̃ ← x, ζ̃ ← 0."""
-        take = np.eye(self.k + 1)
-        take[2] = take[0]
-        take[3 : self.k] = 0
+        """What a snapshot changes on (y, 1): x̃ ← x, ζ̃ ← 0."""
+        take = np.zeros((self.k + 1, self.k + 1))
+        take[2, 0], take[2, 2] = 1.0, -1.0
+        for k in range(3, self.k):
+            take[k, k] = -1.0
         return take
-
-    def _unsettled(self) -> ValueError:
-        return requirement(
-            "step_size",
-            "small enough for a stationary law",
-            f"{self.gradient} with a step at which the chain, or the noise of its gradient, grows",
-            "try half the step or a larger batch_size",
-        )
 
 
 def _parts(gradient: Gradient) -> int:
@@ -428,7 +515,29 @@ def _scale(size: int, n: int, replacement: bool) -> float:
     return (n - size) / (size * (n - 1)) if n > 1 else 0.0
 
 
-def _power(maps: Array, exponent: int) -> Array:
-    """Powers of a stack of matrices; those of an unstable map may overflow, which is looked for where it matters."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.linalg.matrix_power(maps, exponent)
+def _after(second: Array, first: Array) -> Array:
+    """(I + second)(I + first) − I."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of an unstable map, which is looked for where it matters
+        return second + first + second @ first
+
+
+def _power(change: Array, exponent: int) -> Array:
+    """(I + change)^exponent − I of a stack of matrices, with no digits lost where the change is small."""
+    total = np.zeros_like(change)
+    while exponent:
+        if exponent & 1:
+            total = _after(total, change)
+        exponent >>= 1
+        if exponent:
+            change = _after(change, change)
+    return total
+
+
+def _require_decay(change: Array) -> None:
+    """Refuse a map I + change that does not shrink: |1 + λ|² − 1 = 2 Re λ + |λ|² must be negative."""
+    if not np.isfinite(change).all():
+        raise UnsettledError()
+    values = np.linalg.eigvals(change)
+    with np.errstate(over="ignore"):
+        if (2 * values.real + np.abs(values) ** 2).max() >= 0:
+            raise UnsettledError()

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.arrays import Array
-from svrhmc.errors import one_of, positive, requirement
-from svrhmc.gradients import SVRG, Minibatch
+from svrhmc.errors import one_of, requirement
+from svrhmc.gradients import SVRG, Full, Minibatch
 from svrhmc.samplers import LABELS, METHODS, Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
@@ -36,13 +36,15 @@ from svrhmc.theory.bounds import (
     tilde_errors,
 )
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.exact import Chain, State
-from svrhmc.theory.problem import Problem, starting_point
+from svrhmc.theory.exact import Chain, State, UnsettledError
+from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components
 
 RULES = ("exact", "corollary", "repaired")
 MAX_STEPS = (1 << 63) - 1
-_AFFORDABLE = 20_000  # steps that a law is followed for one by one, to check a plan
+_AFFORDABLE = 2e10  # operations that a law is followed for step by step, to check a plan
+_MARGIN = 0.97  # of the accuracy, aimed at where that is too much
+_MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
 _UNDERDAMPED = ("hmc", "sg-hmc", "svr-hmc")
 
@@ -117,7 +119,7 @@ def plan(
     accuracy: float,
     method: str = "svr-hmc",
     rule: str = "exact",
-    start: str | npt.ArrayLike | None = None,
+    start: Start = None,
 ) -> Plan:
     """A run of `method` after which W₂(P(x_K), π) ≤ accuracy.
 
@@ -133,15 +135,13 @@ def plan(
     True
     >>> trace = made.sampler.run(target, steps=made.steps, keep="last")
     """
-    eps = positive("accuracy", accuracy)
+    eps = accuracy_of(accuracy)
     one_of("method", method, tuple(METHODS))
     one_of("rule", rule, RULES)
     target = problem if isinstance(problem, FiniteSum) else None
-    if target is None and not isinstance(problem, Problem):
-        raise requirement("problem", "a target or a theory.Problem", repr(problem))
     if target is None and start is not None:
         raise requirement("start", "given with a target alone", repr(start), "a Problem has its radius")
-    facts = problem if isinstance(problem, Problem) else Problem.of(problem, start)
+    facts = as_problem(problem) if target is None else Problem.of(target, start)
     if rule == "exact":
         return _exact(facts, eps, method, target, start)
     if method not in BOUNDED:
@@ -174,8 +174,9 @@ def _proved(problem: Problem, eps: float, method: str, rule: str) -> Plan:
     promise = (bound if rule == "corollary" else repaired_bound)(problem, eta, int(K), m or None, method=method)
     open_end = "" if promise.proved else " One of its conditions cannot be told without gradient_variance."
     text = (
-        "Proved for every L-smooth, μ-strongly convex sum, from |x₀ − x*| ≤ radius and v₀ = 0"
-        f" ({promise.form}).{open_end}"
+        "Proved for every L-smooth, μ-strongly convex f with "
+        f"{'convex ' if problem.convex_components else ''}components of smoothness up to L_max, "
+        f"from |x₀ − x*| ≤ radius and v₀ = 0 ({promise.form}).{open_end}"
     )
     evaluations = sampler.gradient.evaluations(problem, int(K))
     return Plan(method, rule, eps, problem, evaluations, text, sampler, int(K), promise.value, promise)
@@ -201,12 +202,13 @@ def _corollary(problem: Problem, eps: float, method: str) -> tuple[float, int, f
         variance = (problem.gradient_variance or 0.0) if m else 0.0
         return (
             max(errors(eta)) <= share
-            and eta <= min(0.25, kappa, math.log(2) / (36 * kappa * ratio * time))
+            and eta <= min(0.25, math.log(2) / (36 * kappa * ratio * time))
             and eta * g_0(problem, variance) <= FRICTION * problem.dim
             and max(tilde_errors(problem, eta, time, m, ratio if m else 0.0)) <= problem.scale
         )
 
     eta = _largest(allowed, 0.25)
+    assert eta is not None
     K = math.ceil(2 * kappa / eta * max(0.0, math.log(w_0 / (eps - sum(errors(eta)))))) or 1
     return eta, m, K
 
@@ -224,10 +226,11 @@ def _repaired(problem: Problem, eps: float, method: str) -> tuple[float, int, fl
             )
 
         limit = _largest(lambda eta: math.isfinite(steps(eta)), 0.25)
+        assert limit is not None
         for fraction in _FRACTIONS:
             eta = limit * fraction
             K = steps(eta)
-            cost = (2 + problem.n / m if m else problem.n) * K
+            cost = (SVRG(epoch_length=m) if m else Full()).evaluations(problem, int(min(K, 1e300)))
             if best is None or cost < best[0]:
                 best = (cost, eta, m, K)
     assert best is not None
@@ -237,13 +240,18 @@ def _repaired(problem: Problem, eps: float, method: str) -> tuple[float, int, fl
     return eta, m, K
 
 
-def _largest(allowed: Callable[[float], bool], high: float) -> float:
-    """The largest step that is allowed, to 1e-6 of it, for conditions that hold for every smaller one."""
+def _largest(allowed: Callable[[float], bool], high: float, depth: int = 500) -> float | None:
+    """The largest step that is allowed, to 1e-6 of it, for conditions that hold for every smaller one.
+
+    None if even 4^−depth of `high` is not.
+    """
     low = high
-    while not allowed(low):
+    for _ in range(depth):
+        if allowed(low):
+            break
         high, low = low, low / 4
-        if low < 1e-300:
-            raise requirement("accuracy", "within reach of float64", "a plan with a step below 1e-300")
+    else:
+        return None
     while high - low > 1e-6 * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if allowed(middle) else (low, middle)
@@ -251,7 +259,9 @@ def _largest(allowed: Callable[[float], bool], high: float) -> float:
 
 
 def _too_long(eps: float, K: float, steps: Callable[[float], float]) -> ValueError:
-    feasible = 1 / _largest(lambda inverse: steps(1 / inverse) <= MAX_STEPS, 1 / eps)
+    most = _largest(lambda inverse: steps(1 / inverse) <= MAX_STEPS, 1 / eps)
+    assert most is not None
+    feasible = 1 / most
     return requirement(
         "accuracy",
         f"at least {1.01 * feasible:.3g} for these constants and this rule",
@@ -268,32 +278,67 @@ def _epochs(n: int) -> list[int]:
 # Plans by the exact law.
 
 
-def _exact(
-    problem: Problem, eps: float, method: str, target: FiniteSum | None, start: str | npt.ArrayLike | None
-) -> Plan:
+def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, start: Start) -> Plan:
+    next(iter(_samplers(problem, method)))(1e-3).gradient.check(problem.n)
+    if problem.dim > _MAX_DIM:
+        raise requirement("dim", f"at most {_MAX_DIM} for rule='exact'", problem.dim)
     model, origin, text = _spectrum(problem, target, start, method)
-    aim = eps
-    for _ in range(20):
-        sampler, steps, w2 = _cheapest(problem, model, origin, aim, method)
-        if target is None or target.closed_form is None:
-            break
-        chain = Chain.of(sampler, target)
-        if not (chain.compact or steps <= _AFFORDABLE):
-            text += " Too large to be followed pair by pair: coordinates are taken one by one."
-            break
-        w2 = chain.law(chain.after(chain.at(starting_point(target, start)), steps), steps, 0.0).w2
-        if w2 <= eps:
-            break
-        aim *= 0.98 * eps / w2
-    else:
-        raise requirement("accuracy", "one that the exact law reaches", f"{eps:g}")
+    try:
+        sampler, steps, w2, checked = _checked(problem, model, origin, eps, method, target)
+    except _OutOfReachError:
+        raise _unreachable(problem, model, origin, eps, method) from None
+    if not checked:
+        text += " Coordinates are taken one by one, which was not checked: too many for all pairs."
     evaluations = sampler.gradient.evaluations(problem, steps)
     return Plan(method, "exact", eps, problem, evaluations, text, sampler, steps, w2)
 
 
-def _spectrum(
-    problem: Problem, target: FiniteSum | None, start: str | npt.ArrayLike | None, method: str
-) -> tuple[Quadratic, Array, str]:
+class _OutOfReachError(Exception):
+    """No step that is tried comes within the accuracy."""
+
+
+def _checked(
+    problem: Problem, model: Quadratic, origin: Array, eps: float, method: str, target: FiniteSum | None
+) -> tuple[Sampler, int, float, bool]:
+    """The cheapest run on the spectrum; on a quadratic target, tightened until the target's own law agrees."""
+    quadratic = target is not None and target.closed_form is not None
+    aim = eps
+    for _ in range(20):
+        sampler, steps, w2 = _cheapest(problem, model, origin, aim, method)
+        if target is None or not quadratic:
+            return sampler, steps, w2, True
+        chain = Chain.of(sampler, target)
+        if not chain.compact and steps * chain.cost > _AFFORDABLE:
+            if aim == eps:
+                aim = _MARGIN * eps
+                continue
+            return sampler, steps, w2, False
+        w2 = chain.law(chain.after(chain.at(origin), steps), steps, 0.0).w2
+        if w2 <= eps:
+            return sampler, steps, w2, True
+        aim *= 0.98 * eps / w2
+    raise _OutOfReachError
+
+
+def _unreachable(problem: Problem, model: Quadratic, origin: Array, eps: float, method: str) -> ValueError:
+    """Says what accuracy is within reach of the exact law in float64, and how long a run would be for this one."""
+    near = eps
+    for _ in range(120):
+        near *= 4
+        try:
+            _, steps, _ = _cheapest(problem, model, origin, near, method)
+        except _OutOfReachError:
+            continue
+        return requirement(
+            "accuracy",
+            f"at least {near:.3g} for {LABELS[method]} by rule='exact'",
+            f"{eps:g}",
+            f"that would take more than {steps * near / eps:.2g} steps, or digits that float64 does not have",
+        )
+    return requirement("accuracy", "one that a law in float64 can show", f"{eps:g}")
+
+
+def _spectrum(problem: Problem, target: FiniteSum | None, start: Start, method: str) -> tuple[Quadratic, Array, str]:
     """A quadratic with one scalar recursion for each eigenvalue, where a chain starts, and what that assumes.
 
     The noise of a variance-reduced gradient in direction a is Σ_b N_ab R_bb, N_ab = (1/n) Σ C_i[a, b]²; with R_bb in
@@ -329,39 +374,50 @@ def _spectrum(
 def _cheapest(problem: Problem, model: Quadratic, origin: Array, eps: float, method: str) -> tuple[Sampler, int, float]:
     """The sampler and steps with the fewest gradient evaluations, over batches or epochs and steps."""
     best: tuple[float, Sampler, int, float] | None = None
-    for settings in _settings(problem.n, method):
+    for make in _samplers(problem, method):
 
-        def sampler(eta: float, settings: dict[str, int] = settings) -> Sampler:
-            mass = {"inverse_mass": 1 / problem.smoothness} if method in _UNDERDAMPED else {}
-            return METHODS[method](eta, **mass, **settings)
+        def chain_of(eta: float, make: Callable[[float], Sampler] = make) -> Chain:
+            return Chain(make(eta), model, problem)
 
         def settles(eta: float) -> bool:
             try:
-                chain = Chain(sampler(eta), model, problem)
+                chain = chain_of(eta)
                 return _distance(chain, chain.stationary()) < eps
-            except ValueError:
+            except UnsettledError:
                 return False
 
-        limit = _largest(settles, 0.999 if method in _UNDERDAMPED else 1.999 / problem.smoothness)
+        limit = _largest(settles, 0.999 if method in _UNDERDAMPED else 1.999 / problem.smoothness, depth=25)
+        if limit is None:
+            continue
         for fraction in _FRACTIONS:
-            made = sampler(limit * fraction)
-            chain = Chain(made, model, problem)
-            steps = _steps_to(chain, chain.at(origin), eps)
-            cost = made.gradient.evaluations(problem, steps)
+            chain = chain_of(limit * fraction)
+
+            def near(state: State, chain: Chain = chain) -> bool:
+                return _distance(chain, state) <= eps
+
+            try:
+                steps = chain.steps_to(chain.at(origin), near)
+            except ValueError:  # rounding keeps it from coming near
+                continue
+            sampler = make(limit * fraction)
+            cost = sampler.gradient.evaluations(problem, steps)
             if best is None or cost < best[0]:
-                w2 = _distance(chain, chain.after(chain.at(origin), steps))
-                best = (cost, made, steps, w2)
-    assert best is not None
+                best = (cost, sampler, steps, _distance(chain, chain.after(chain.at(origin), steps)))
+    if best is None:
+        raise _OutOfReachError
     return best[1:]
 
 
-def _settings(n: int, method: str) -> Iterator[dict[str, int]]:
+def _samplers(problem: Problem, method: str) -> Iterator[Callable[[float], Sampler]]:
+    """Samplers by their step, for each epoch or batch that is tried."""
+    mass = {"inverse_mass": 1 / problem.smoothness} if method in _UNDERDAMPED else {}
+    settings: list[dict[str, int]] = [{}]
     if method in ("svr-hmc", "vr-sgld"):
-        yield from ({"epoch_length": m} for m in _epochs(n))
+        settings = [{"epoch_length": m} for m in _epochs(problem.n)]
     elif method in ("sg-hmc", "sgld"):
-        yield from ({"batch_size": 4**k} for k in range(12) if 4**k <= n)
-    else:
-        yield {}
+        settings = [{"batch_size": 4**k} for k in range(12) if 4**k <= problem.n]
+    for chosen in settings:
+        yield partial(METHODS[method], **mass, **chosen)
 
 
 def _distance(chain: Chain, state: State) -> float:
@@ -369,38 +425,3 @@ def _distance(chain: Chain, state: State) -> float:
     mean, variance = chain.spread(state)
     exact = 1 / np.sqrt(chain.model.spectrum)
     return float(np.sqrt((mean**2 + (np.sqrt(np.maximum(variance, 0)) - exact) ** 2).sum()))
-
-
-def _steps_to(chain: Chain, state: State, eps: float) -> int:
-    """The least number of steps after which W₂ ≤ eps: whole epochs by powers of two, then steps within one."""
-    numbers = chain.numbers(state)
-    if _distance(chain, state) <= eps:
-        return 1
-
-    def far(at: Array) -> bool:
-        return _distance(chain, chain.state(at)) > eps
-
-    powers = [chain.epoch_map]
-    while far(chain.apply(powers[-1], numbers)):
-        powers.append(powers[-1] @ powers[-1])
-        if len(powers) > 62:
-            raise requirement("accuracy", "one that the exact law reaches", f"{eps:g}")
-    epochs, numbers = _walk(chain, powers, numbers, far)
-    first = chain.apply(chain.first_map, numbers)
-    if chain.period == 1 or not far(first):
-        return epochs * chain.period + 1
-    powers = [chain.inner_map]
-    while 2 ** len(powers) < chain.period:
-        powers.append(powers[-1] @ powers[-1])
-    inner, _ = _walk(chain, powers, first, far)
-    return epochs * chain.period + 2 + min(inner, chain.period - 2)
-
-
-def _walk(chain: Chain, powers: list[Array], numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
-    """The most applications of the first map after which it is still `far`, by binary digits, and where that is."""
-    count = 0
-    for k in reversed(range(len(powers))):
-        trial = chain.apply(powers[k], numbers)
-        if far(trial):
-            count, numbers = count + 2**k, trial
-    return count, numbers

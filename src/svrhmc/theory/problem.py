@@ -13,6 +13,8 @@ from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear
 
+Start = str | npt.ArrayLike | None  # of chains: None (the origin), "mode" or a point
+_RANGE = (1e-60, 1e60)  # of every constant, so that no formula overflows
 _BLOCK = 1 << 14  # components whose gradients are held at once
 
 
@@ -46,8 +48,8 @@ class Problem:
         L_max, variance = self.component_smoothness, self.gradient_variance
         settle(
             self,
-            n=whole("n", self.n, 1),
-            dim=whole("dim", self.dim, 1),
+            n=whole("n", self.n, 1, 1 << 62),
+            dim=whole("dim", self.dim, 1, 1 << 62),
             smoothness=positive("smoothness", self.smoothness),
             convexity=positive(
                 "convexity", self.convexity, "for a target that is not strongly convex, see target.regularised"
@@ -58,11 +60,22 @@ class Problem:
             convex_components=truth("convex_components", self.convex_components),
             scalar_parts=truth("scalar_parts", self.scalar_parts),
         )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and value and not _RANGE[0] <= value <= _RANGE[1]:
+                raise requirement(field.name, f"from {_RANGE[0]:g} to {_RANGE[1]:g}", f"{value:g}")
+        if self.component_smoothness is not None and self.component_smoothness < self.smoothness * (1 - 1e-12):
+            raise requirement(
+                "component_smoothness",
+                f"at least the smoothness, {self.smoothness:g}",
+                f"{self.component_smoothness:g}",
+                "the mean of the components cannot be less smooth than all of them",
+            )
         if self.convexity > self.smoothness * (1 + 1e-12):
             raise requirement("convexity", f"at most the smoothness, {self.smoothness:g}", f"{self.convexity:g}")
 
     @staticmethod
-    def of(target: FiniteSum, start: str | npt.ArrayLike | None = None) -> Problem:
+    def of(target: FiniteSum, start: Start = None) -> Problem:
         """The constants of a target, for chains from `start`: None (the origin), "mode" or a point.
 
         >>> from svrhmc import targets
@@ -70,6 +83,8 @@ class Problem:
         >>> round(problem.condition_number, 6)
         2.25
         """
+        if not isinstance(target, FiniteSum):
+            raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(target))
         mode = target.mode()
         return Problem(
             n=target.n,
@@ -110,7 +125,7 @@ class Problem:
         return "Problem(" + ", ".join(f"{name}={_short(value)}" for name, value in shown if value is not None) + ")"
 
 
-def starting_point(target: FiniteSum, start: str | npt.ArrayLike | None) -> npt.NDArray[np.float64]:
+def starting_point(target: FiniteSum, start: Start) -> npt.NDArray[np.float64]:
     """The point that `start` stands for."""
     if start is None:
         return np.zeros(target.dim)
@@ -137,3 +152,20 @@ def _convex(target: FiniteSum) -> bool:
 
 def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def as_problem(problem: Problem | FiniteSum) -> Problem:
+    """The constants, of a target too (for chains from the origin)."""
+    if isinstance(problem, Problem):
+        return problem
+    if isinstance(problem, FiniteSum):
+        return Problem.of(problem)
+    raise requirement("problem", "a target or a theory.Problem", repr(problem))
+
+
+def accuracy_of(accuracy: float) -> float:
+    """ε, within the range of the constants."""
+    eps = positive("accuracy", accuracy)
+    if not _RANGE[0] <= eps <= _RANGE[1]:
+        raise requirement("accuracy", f"from {_RANGE[0]:g} to {_RANGE[1]:g}", f"{eps:g}")
+    return eps

@@ -29,14 +29,20 @@ from svrhmc.targets.glm import GeneralisedLinear
 _TENSOR_DIM = (
     64  # up to this dimension 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
 )
+_BLOCK = 1 << 23  # numbers of component matrices held at once
 _COMMUTE = 1e-12  # largest entry off the diagonal, over the largest on it, of matrices that count as diagonal
 
 
-class Noise(ABC):
+class GradientNoise(ABC):
     """𝒩, 𝒳 and ℱ on pairs; R and the results have the pairs as their last axis."""
 
     forces: Array  # ℱ
     elementwise: bool  # whether a pair's noise depends on that pair alone
+
+    @property
+    def cost(self) -> float:
+        """Operations of one use, roughly."""
+        return float(self.forces.size)
 
     @abstractmethod
     def curvature(self, R: Array) -> Array:
@@ -48,7 +54,7 @@ class Noise(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Elementwise(Noise):
+class Elementwise(GradientNoise):
     """Diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = (1/n) Σ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
 
     N: Array
@@ -67,13 +73,18 @@ class Elementwise(Noise):
 
 
 @dataclass(frozen=True, eq=False)
-class Coupled(Noise):
+class Coupled(GradientNoise):
     """Any Cᵢ, with 𝒩 as a matrix over pairs and 𝒳 as one from coordinates to pairs."""
 
     N: Array
     X: Array
     forces: Array
     elementwise = False
+
+    @property
+    def cost(self) -> float:
+        """Of the matrix."""
+        return 2.0 * self.N.size
 
     def curvature(self, R: Array) -> Array:
         """N R."""
@@ -85,7 +96,7 @@ class Coupled(Noise):
 
 
 @dataclass(frozen=True, eq=False)
-class ByComponent(Noise):
+class ByComponent(GradientNoise):
     """Any Cᵢ in high dimension: each use is a pass over the components."""
 
     components: Components
@@ -93,6 +104,11 @@ class ByComponent(Noise):
     b: Indices
     forces: Array
     elementwise = False
+
+    @property
+    def cost(self) -> float:
+        """Of a pass over the components."""
+        return 6.0 * self.components.n * self.components.dim**2
 
     def curvature(self, R: Array) -> Array:
         """𝒩 of one R."""
@@ -166,7 +182,7 @@ class Components:
         squares: Array = (self.matrices**2).mean(axis=0)
         return squares
 
-    def noise(self, a: Indices, b: Indices) -> Noise:
+    def noise(self, a: Indices, b: Indices) -> GradientNoise:
         """𝒩, 𝒳 and ℱ on these pairs, which are all a ≤ b."""
         forces = (self.forces.T @ self.forces / self.n)[a, b]
         diagonals = self.diagonals()
@@ -175,31 +191,29 @@ class Components:
             return Elementwise(N[a, b], E[a, b], E[b, a], forces)
         if self.dim > _TENSOR_DIM:
             return ByComponent(self, a, b, forces)
-        fourth = self._fourth()  # (a, b, c, d): (1/n) Σ C_i[a, c] C_i[b, d]
+        fourth, third = self._averages()
         to_pairs = fourth[a, b]
         N = to_pairs[:, a, b] + np.where(a == b, 0.0, to_pairs[:, b, a])
-        third = self._third()  # (a, b, c): (1/n) Σ C_i[a, c] b_ib
         return Coupled(N, third[a, b] + third[b, a], forces)
 
-    def _fourth(self) -> Array:
+    def _averages(self) -> tuple[Array, Array]:
+        """(1/n) Σ C_i[a, c] C_i[b, d] as (a, b, c, d), and (1/n) Σ C_i[a, c] b_ib as (a, b, c); block by block."""
         d = self.dim
-        if self.rows is not None:
-            products = (self.rows[:, :, None] * self.rows[:, None, :]).reshape(self.n, d * d)
-            raw = (products.T @ products / self.n).reshape(d, d, d, d)  # r_a r_c r_b r_d: any order of the four
-            return raw - self.outer_mean[:, None, :, None] * self.outer_mean[None, :, None, :]
-        assert self.matrices is not None
-        flat = self.matrices.reshape(self.n, d * d)
-        return (flat.T @ flat / self.n).reshape(d, d, d, d).transpose(0, 2, 1, 3)
-
-    def _third(self) -> Array:
-        d = self.dim
-        if self.rows is not None:
-            products = (self.rows[:, :, None] * self.rows[:, None, :]).reshape(self.n, d * d)
-            raw = (products.T @ self.forces / self.n).reshape(d, d, d)  # (a, c, b); Σ bᵢ = 0 removes G
-            return raw.transpose(0, 2, 1)
-        assert self.matrices is not None
-        flat = self.matrices.reshape(self.n, d * d)
-        return (flat.T @ self.forces / self.n).reshape(d, d, d).transpose(0, 2, 1)
+        fourth, third = np.zeros((d * d, d * d)), np.zeros((d * d, d))
+        size = max(1, _BLOCK // (d * d))
+        for low in range(0, self.n, size):
+            if self.rows is not None:
+                rows = self.rows[low : low + size]
+                flat = (rows[:, :, None] * rows[:, None, :]).reshape(-1, d * d)
+            else:
+                assert self.matrices is not None
+                flat = self.matrices[low : low + size].reshape(-1, d * d)
+            fourth += flat.T @ flat / self.n
+            third += flat.T @ self.forces[low : low + size] / self.n
+        both = fourth.reshape(d, d, d, d).transpose(0, 2, 1, 3)
+        if self.rows is not None:  # Cᵢ = rᵢrᵢᵀ − G; Σ bᵢ = 0 removes G from the other
+            both = both - self.outer_mean[:, None, :, None] * self.outer_mean[None, :, None, :]
+        return both, third.reshape(d, d, d).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +226,7 @@ class Quadratic:
     spectrum: Array
     a: Indices
     b: Indices
-    noise: Noise
+    noise: GradientNoise
 
     @property
     def dim(self) -> int:
@@ -225,14 +239,17 @@ class Quadratic:
         return Moments(self.centre, (self.basis / self.spectrum) @ self.basis.T)
 
     @staticmethod
-    def of(target: FiniteSum) -> Quadratic:
-        """A quadratic target, whole: every pair of coordinates."""
+    def of(target: FiniteSum, noisy: bool = True) -> Quadratic:
+        """A quadratic target, whole: every pair of coordinates; without the noise of gradients where there is none."""
+        if not isinstance(target, FiniteSum):
+            raise requirement("target", "one of svrhmc.targets", repr(target))
         if target.closed_form is None or not isinstance(target, Gaussian | GeneralisedLinear):
             raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
         centre = target.closed_form.mean
         spectrum, basis, components = eigen_components(target, centre)
         a, b = np.triu_indices(target.dim)
-        return Quadratic(target.n, centre, basis, spectrum, a, b, components.noise(a, b))
+        noise = components.noise(a, b) if noisy else Elementwise(*np.zeros((4, len(a))))
+        return Quadratic(target.n, centre, basis, spectrum, a, b, noise)
 
 
 def eigen_components(target: Gaussian | GeneralisedLinear, centre: Array) -> tuple[Array, Array, Components]:

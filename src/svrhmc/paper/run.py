@@ -1,0 +1,199 @@
+"""`svrhmc reproduce`: the experiments as tasks whose results are files, so that an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from svrhmc.paper import regression, synthetic
+from svrhmc.paper.data import MissingDataError
+from svrhmc.paper.report import write_report
+from svrhmc.paper.settings import Settings, fingerprint, load_settings
+from svrhmc.samplers import cores
+
+PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work: a name, a function and its arguments; `threads` is added where the function takes it."""
+
+    name: str
+    function: Callable[..., dict[str, Any]]
+    arguments: tuple[Any, ...]
+    threaded: bool = True
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run gives back."""
+
+    report: Path
+    missing: tuple[str, ...]
+
+
+def reproduce(
+    parts: tuple[str, ...],
+    out: Path,
+    data: Path | None = None,
+    quick: bool = False,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    say: Callable[[str], None] = print,
+) -> Finished:
+    """Run what is not yet in `out`, and write figures, tables and the report of all that is there.
+
+    Each task's result is a file under out/work, with the settings it was made with; a result made with others is made
+    again. A data set whose files are missing is left out, and named in the end.
+    """
+    settings = load_settings(quick, seeds)
+    tasks = [task for part in parts for task in _tasks(part, settings, data)]
+    tasks = list({task.name: task for task in tasks}.values())
+    store = Store(out / "work")
+    jobs = cores() if jobs is None else jobs
+    results, missing = _work(tasks, store, jobs, say)
+    report = write_report(results, settings, parts, out, tuple(missing), quick)
+    return Finished(report, tuple(missing))
+
+
+class Store:
+    """Results as JSON files, each written at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, task: Task) -> dict[str, Any] | None:
+        """The result of a task with these very arguments, if it is there."""
+        try:
+            saved = json.loads(self._path(task).read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        result: dict[str, Any] | None = saved["result"] if saved["settings"] == _identity(task) else None
+        return result
+
+    def put(self, task: Task, result: dict[str, Any]) -> None:
+        """Keep it."""
+        path = self._path(task)
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        partial.write_text(json.dumps({"settings": _identity(task), "result": result}, indent=1))
+        partial.replace(path)
+
+    def _path(self, task: Task) -> Path:
+        return self.folder / (task.name.replace(" ", "-").replace("=", "") + ".json")
+
+
+def _identity(task: Task) -> str:
+    """Of the settings alone: where the data lie does not matter."""
+    return fingerprint([task.name, *(value for value in task.arguments if not isinstance(value, Path))])
+
+
+def _work(
+    tasks: list[Task], store: Store, jobs: int, say: Callable[[str], None]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    results = {task.name: saved for task in tasks if (saved := store.get(task)) is not None}
+    left = [task for task in tasks if task.name not in results]
+    if results:
+        say(f"{len(results)} of {len(tasks)} tasks are already there")
+    missing: list[str] = []
+    for number, (task, outcome, seconds) in enumerate(_each(left, jobs), start=len(results) + 1):
+        if isinstance(outcome, MissingDataError):
+            missing.append(str(outcome))
+            say(f"[{number}/{len(tasks)}] {task.name}: no data")
+            continue
+        results[task.name] = {**outcome, "seconds": seconds}
+        store.put(task, results[task.name])
+        say(f"[{number}/{len(tasks)}] {task.name}: {seconds:.1f} s")
+    return results, list(dict.fromkeys(missing))
+
+
+def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
+    """Tasks as they finish; in processes of their own where there are several jobs."""
+    threads = max(1, cores() // jobs)
+    if jobs == 1:
+        for task in tasks:
+            yield task, *_perform(task, threads)
+        return
+    with _one_thread_each(threads), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[tuple[Any, float]], Task] = {}
+        waiting = list(reversed(tasks))
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    task = waiting.pop()
+                    running[pool.submit(_perform, task, threads)] = task
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), *future.result()
+        except BaseException:
+            for process in list(pool._processes.values()):  # an interrupt does not wait for minutes of work
+                process.terminate()
+            raise
+
+
+@contextmanager
+def _one_thread_each(threads: int) -> Iterator[None]:
+    """Processes started within use so many threads for linear algebra: more would only wait for each other."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _perform(task: Task, threads: int) -> tuple[Any, float]:
+    began = time.perf_counter()
+    try:
+        outcome: Any = task.function(*task.arguments, *((threads,) if task.threaded else ()))
+    except MissingDataError as error:
+        outcome = error
+    return outcome, time.perf_counter() - began
+
+
+def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
+    one, two, three = settings["figure1"], settings["figure2"], settings["figure3"]
+    if part == "figure1":
+        for spread in one["spreads"]:
+            for dim in sorted(one["dims"], reverse=True):
+                for n in one["sizes"]:
+                    for method in one["samplers"]:
+                        name = f"figure1 spread={spread} d={dim} n={n} {method}"
+                        yield Task(name, synthetic.panel, (one, spread, dim, n, method))
+    if part in ("figure2", "table3"):
+        for name in sorted(two["datasets"], key=lambda name: name != "gisette"):  # the longest first
+            for method in two["samplers"]:
+                yield Task(f"figure2 {name} {method}", regression.classify, (two, name, method, data))
+            yield Task(f"figure2 {name} reference", regression.classification_reference, (two, name, data))
+    if part == "table3":
+        for name in settings["experiment"]["datasets"]:
+            arguments = (settings["experiment"], two, name, data)
+            yield Task(f"experiment {name}", regression.preparation_experiment, arguments, threaded=False)
+        if "mushroom" in two["datasets"]:
+            arguments = (settings["experiment"], two, "mushroom", data)
+            yield Task("experiment mushroom passes", regression.longer_experiment, arguments)
+    if part == "figure3":
+        for name in three["datasets"]:
+            for method in three["samplers"]:
+                yield Task(f"figure3 {name} {method}", regression.regress, (three, name, method, data))
+            yield Task(
+                f"figure3 {name} reference", regression.regression_reference, (three, name, data), threaded=False
+            )
+    if part == "table1":
+        accuracy = settings["table1"]["accuracy"]
+        for section, logistic in ((two, True), (three, False)):
+            for name in section["datasets"]:
+                constants = (section, name, data, accuracy, logistic)
+                yield Task(f"table1 {name}", regression.constants, constants, threaded=False)

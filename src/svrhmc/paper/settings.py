@@ -1,0 +1,31 @@
+"""The settings of the experiments, from settings.toml and nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+Settings = dict[str, Any]
+
+
+def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:
+    """All sections; --quick and --seeds replace what they replace.
+
+    >>> load_settings()["figure1"]["chains"], load_settings(quick=True)["figure1"]["chains"]
+    (20000, 1000)
+    """
+    settings: Settings = tomllib.loads(files("svrhmc.paper").joinpath("settings.toml").read_text(encoding="utf-8"))
+    shorter = settings.pop("quick")
+    for section, changes in shorter.items() if quick else ():
+        settings[section].update(changes)
+    if seeds is not None:
+        settings["figure2"]["seeds"] = settings["figure3"]["seeds"] = seeds
+    return settings
+
+
+def fingerprint(value: Any) -> str:
+    """Equal for equal settings."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,113 @@
+"""Figure 1: W₂ against data passes on the synthetic targets, from chains and from the exact law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from svrhmc import distances, targets, theory
+from svrhmc.arrays import Array
+from svrhmc.gradients import SVRG
+from svrhmc.paper.settings import Settings
+from svrhmc.samplers import METHODS, Sampler
+from svrhmc.targets.gaussian import Gaussian
+from svrhmc.theory.exact import Chain
+from svrhmc.theory.quadratic import Quadratic
+
+_LINE = 60  # points of the exact curve
+
+
+def panel(settings: Settings, spread: float, dim: int, n: int, method: str, threads: int) -> dict[str, Any]:
+    """One sampler in one panel: its best step, the chains' W₂ with what to expect of it, and the exact curve."""
+    target = targets.synthetic(n, dim, seed=settings["seed"], spread=spread)
+    model = Quadratic.of(target)
+    chosen = min(
+        (_sampler(settings, method, eta) for eta in settings["step_sizes"]),
+        key=lambda sampler: _final(Chain(sampler, model, target), _steps(settings, sampler, target)),
+    )
+    steps = _steps(settings, chosen, target)
+    thin = max(1, steps // settings["points"])
+    trace = chosen.run(target, steps, chains=settings["chains"], seed=settings["seed"], thin=thin, threads=threads)
+    looked = [thin * (k + 1) for k in range(trace.draws.shape[1])]
+    line = np.unique(np.geomspace(1, steps, _LINE).astype(int)).tolist()
+    exact = _curve(chosen, target, model, sorted({*looked, *line}))
+    pi, rng = target.closed_form, np.random.default_rng([settings["seed"], dim, n])
+    points = []
+    for place, step in enumerate(looked):
+        law = exact[step]
+        seen = distances.plug_in_w2(trace.draws[:, place], pi.mean, pi.covariance).value
+        mean, deviation = expected_plug_in(law, pi, settings["chains"], settings["simulations"], rng)
+        points.append({"step": step, "w2": seen, "expected": mean, "deviation": deviation})
+    return {
+        "step_size": chosen.dynamics.step_size,
+        "floor": distances.plug_in_floor(pi.covariance, settings["chains"]),
+        "steps": steps,
+        "points": [{**point, **_passes(chosen, target, point["step"])} for point in points],
+        "curve": [{"step": step, "w2": law.w2, **_passes(chosen, target, step)} for step, law in exact.items()],
+        "reach": {str(eta): _reach(settings, method, eta, target, model) for eta in settings["step_sizes"]},
+        "seconds_sampling": trace.seconds,
+    }
+
+
+def expected_plug_in(law: theory.Law, pi: Any, size: int, count: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Mean and standard deviation of the plug-in W₂ of `size` independent draws from N(mean, covariance) of a law.
+
+    The sample mean and the sample covariance (a Wishart matrix, by Bartlett's factor) are drawn `count` times.
+    """
+    x = law.position
+    spectrum, vectors = np.linalg.eigh(x.covariance)
+    root, dim = vectors * np.sqrt(np.maximum(spectrum, 0.0)), len(x.mean)
+    values = []
+    for _ in range(count):
+        factor = np.tril(rng.normal(size=(dim, dim)), -1)
+        factor[np.diag_indices(dim)] = np.sqrt(rng.chisquare(size - 1 - np.arange(dim)))
+        spread: Array = root @ factor / np.sqrt(size - 1)
+        mean = x.mean + root @ rng.normal(size=dim) / np.sqrt(size)
+        values.append(distances.gaussian_w2(mean, spread @ spread.T, pi.mean, pi.covariance))
+    return float(np.mean(values)), float(np.std(values, ddof=1))
+
+
+def _sampler(settings: Settings, method: str, eta: float) -> Sampler:
+    batch = {} if method == "hmc" else {"batch_size": settings["batch_size"]}
+    return METHODS[method](eta, **batch)
+
+
+def _steps(settings: Settings, sampler: Sampler, target: Gaussian) -> int:
+    return min(int(settings["max_steps"]), sampler.steps_for(target, settings["max_passes"]))
+
+
+def _final(chain: Chain, steps: int) -> float:
+    return chain.law(chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps, 0.0).w2
+
+
+def _curve(sampler: Sampler, target: Gaussian, model: Quadratic, wanted: list[int]) -> dict[int, theory.Law]:
+    """Exact laws at some steps, in their order."""
+    chain = Chain(sampler, model, target)
+    state, found = chain.at(np.zeros(target.dim)), {}
+    for step in range(wanted[-1]):
+        state = chain.step(state, step)
+        if step + 1 in wanted:
+            found[step + 1] = chain.law(state, step + 1, sampler.gradient.evaluations(target, step + 1) / target.n)
+    return found
+
+
+def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
+    """Data passes: what is evaluated, and what the paper counts (one gradient for an inner step instead of two)."""
+    gradient = sampler.gradient
+    evaluated = gradient.evaluations(target, steps)
+    paper = evaluated - steps * gradient.batch_size if isinstance(gradient, SVRG) else evaluated
+    return {"passes": evaluated / target.n, "paper_passes": paper / target.n}
+
+
+def _reach(settings: Settings, method: str, eta: float, target: Gaussian, model: Quadratic) -> dict[str, float] | None:
+    """Passes after which W₂ first is below the threshold, by the exact law; None where its limit is not below."""
+    sampler, level = _sampler(settings, method, eta), settings["threshold"]
+    chain = Chain(sampler, model, target)
+    try:
+        if chain.law(chain.stationary(), None, 0.0).w2 >= level:
+            return None
+    except ValueError:
+        return None
+    steps = chain.steps_to(chain.at(np.zeros(target.dim)), lambda state: chain.law(state, None, 0.0).w2 <= level)
+    return _passes(sampler, target, steps)
