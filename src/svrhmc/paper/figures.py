@@ -41,9 +41,12 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
                 axes.set_title(f"d = {dim}, n = {n}", loc="left")
                 axes.set_xscale("log")
                 axes.set_yscale("log")
-                axes.legend(fontsize=7, handletextpad=0.3, loc="lower left")
-        figure.supxlabel("data passes (component gradients evaluated / n)")
-        figure.supylabel("W₂ to the target (dots: chains, lines: exact)")
+                axes.legend(
+                    fontsize=7, handletextpad=0.3, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none"
+                )
+        text = "data passes (component gradients evaluated / n).  Dots: chains; dotted: expected of them; lines: exact"
+        figure.supxlabel(text if shape[1] > 2 else "data passes", fontsize=10)
+        figure.supylabel("W₂ to the target", fontsize=10)
         if found:
             save(pyplot, figure, path)
         pyplot.close(figure)
@@ -57,6 +60,7 @@ def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
     label = f"{LABELS[method]}, η = {result['step_size']:g}"
     spent, seen = [p["passes"] for p in points], [p["w2"] for p in points]
     axes.plot(spent, seen, MARKERS[look], color=COLOURS[look], markersize=3, linestyle="none", label=label)
+    axes.plot(spent, [p["expected"] for p in points], color=COLOURS[look], linestyle=":", linewidth=0.9)
     axes.axhline(result["floor"], color="0.5", linestyle="--", linewidth=0.8)
 
 
@@ -80,9 +84,12 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
                 level = float(np.mean(reference["loss"]))
                 axes.axhline(level, color="0.3", linestyle="--", linewidth=1, label="posterior mean")
             axes.set_title(name, loc="left")
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_formatter(lambda value, _: "")
+            low, high = axes.dataLim.y0, axes.dataLim.y1
+            if high > 3 * low:
+                axes.set_yscale("log")
+                axes.yaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+                axes.yaxis.set_minor_formatter(lambda value, _: "")
             axes.set_xlabel("data passes")
             axes.set_xlim(0.5, settings["passes"] + 0.5)
         grid[0, 0].set_ylabel(label)

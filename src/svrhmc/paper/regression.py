@@ -127,6 +127,20 @@ def longer_experiment(
     return {"rows": found}
 
 
+def steps_experiment(settings: Settings, figure2: Settings, folder: Path | None, threads: int) -> dict[str, Any]:
+    """Test error of one sampler on one data set, for every setting of its grid."""
+    name, method, found = settings["step_data"], settings["step_sampler"], []
+    table = load(name, folder)
+    splits = [_classification_split(figure2, name, table, seed) for seed in range(settings["step_seeds"])]
+    subjects = [(_target(figure2, split, True), split, seed) for seed, split in enumerate(splits)]
+    for choice in _choices(figure2, method):
+        runs = [_path(figure2, choice, method, *subject, threads, True) for subject in subjects]
+        errors = [run["error"][-1] for run in runs if run is not None]
+        if len(errors) == len(runs):
+            found.append({**choice, "error": float(np.mean(errors)), "deviation": float(np.std(errors))})
+    return {"data": name, "method": method, "rows": found}
+
+
 def _tuned(settings: Settings, name: str, table: Table, method: str, threads: int) -> dict[str, float]:
     def split(seed: int, held_out: float) -> Split:
         return _held(_classification_split(settings, name, table, seed), held_out, seed)

@@ -319,7 +319,8 @@ def _paths(
 
 
 def _paired(other: dict[str, Any], ours: dict[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Other's loss less ours, seed by seed, with standard errors: mean of all passes that both report, and the last."""
+    """Other's loss less ours, seed by seed, with standard errors: mean of all passes that both report, and the "
+    "last."""
     means, ends = [], []
     for theirs, mine in zip(other["runs"], ours["runs"], strict=True):
         a, b = (dict(zip(run["passes"], run["loss"], strict=True)) for run in (theirs, mine))
@@ -426,6 +427,24 @@ def _experiments(results: Results, settings: Settings) -> list[Block]:
                 "scaling of the columns:"
             ),
             Grid((("data", "intercept", "scale", "error of the mode"), *rows)),
+        ]
+    steps = results.get("experiment steps")
+    if steps:
+        blocks += [
+            Text(
+                f"**Is it the step?** Test error of {LABELS[steps['method']]} on {steps['data']} after the same "
+                f"passes, for "
+                "every step and batch of its grid; the settings of the paper are not known:"
+            ),
+            Grid(
+                (
+                    ("step (in units of 1/L)", "batch", "error"),
+                    *(
+                        (f"{r['step']:g}", f"{r['batch_size']:g}", f"{r['error']:.4g} ± {r['deviation']:.2g}")
+                        for r in steps["rows"]
+                    ),
+                )
+            ),
         ]
     longer = results.get("experiment mushroom passes")
     if longer:

@@ -181,6 +181,7 @@ def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
         for name in settings["experiment"]["datasets"]:
             arguments = (settings["experiment"], two, name, data)
             yield Task(f"experiment {name}", regression.preparation_experiment, arguments, threaded=False)
+        yield Task("experiment steps", regression.steps_experiment, (settings["experiment"], two, data))
         if "mushroom" in two["datasets"]:
             arguments = (settings["experiment"], two, "mushroom", data)
             yield Task("experiment mushroom passes", regression.longer_experiment, arguments)

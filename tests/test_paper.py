@@ -1,0 +1,283 @@
+"""The paper's experiments, end to end in their quick version; data files; what an interrupt leaves."""
+
+import json
+import lzma
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import svrhmc
+from svrhmc.cli import app
+from svrhmc.paper import data, regression, run, synthetic
+from svrhmc.paper.report import _inline
+from svrhmc.paper.settings import fingerprint, load_settings
+
+
+def folder_like_the_real_one(root):
+    """Files of the published shapes and formats with simulated numbers: what the loader reads without its hashes."""
+    rng = np.random.default_rng(0)
+
+    def put(name, text):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(path.name + ".xz").write_bytes(lzma.compress(text.encode()))
+
+    def libsvm(n, d, low, high, dense=False):
+        lines, way = [], rng.normal(size=d)
+        for _ in range(n):
+            columns = np.arange(d) if dense else np.sort(rng.choice(d, 14, replace=False))
+            values = rng.normal(size=len(columns)) if dense else np.ones(len(columns))
+            label = high if way[columns] @ values + rng.normal() > 0 else low
+            lines.append(f"{label} " + " ".join(f"{c + 1}:{v:g}" for c, v in zip(columns, values, strict=True)))
+        return "\n".join(lines) + "\n"
+
+    def table(n, d, delimiter, header=""):
+        X = rng.normal(size=(n, d))
+        X[:, -1] += X[:, 0]
+        rows = (delimiter.join(f"{value:.5f}" for value in row) for row in X)
+        return header + "\n".join(rows) + "\n"
+
+    put("pima/diabetes", libsvm(768, 8, "+1", "-1", dense=True))
+    put("a3a/a3a", libsvm(300, 123, "-1", "+1"))
+    put("a3a/a3a.t", libsvm(200, 123, "-1", "+1"))
+    put("mushrooms/mushrooms", libsvm(8124, 112, "2", "1"))
+    put("gisette/gisette_train_first1000.data", "\n".join("0 990 " * 3 for _ in range(30)) + "\n")
+    put("gisette/gisette_train.labels", "\n".join(["1", "-1"] * 15) + "\n")
+    put("geographical/default_features_1059_tracks.txt", table(50, 70, ","))
+    put("noise/airfoil_self_noise.dat", table(1503, 6, "\t"))
+    put("parkinson/parkinsons_updrs.data", table(1000, 22, ",", ",".join("abcdefghijklmnopqrstuv") + "\n"))
+    put("toms/TomsHardware.data", table(50, 97, ","))
+    put("casp/CASP.csv", table(50, 10, ",", '"RMSD","F1","F2","F3","F4","F5","F6","F7","F8","F9"\n'))
+    return root
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return folder_like_the_real_one(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def unchecked(monkeypatch, tmp_path):
+    """The simulated files have not the published hashes."""
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(regression, "load", lambda name, folder: data.load(name, folder, check=False))
+
+
+def without_times(text):
+    return re.sub(r"Work of all tasks.*|\d+ s\b|\d+\.\d s", "", text)
+
+
+def test_everything_runs_end_to_end_and_an_interrupted_run_ends_the_same(folder, unchecked, tmp_path):
+    said = []
+    whole = run.reproduce(run.PARTS, tmp_path / "whole", folder, quick=True, seeds=2, jobs=1, say=said.append)
+    assert whole.missing == ()
+    names = {"report.md", "report.html", "figure1_common.svg", "figure1_own.svg", "figure2.svg", "figure3.svg"}
+    names |= {"figure1.csv", "figure2.csv", "figure3.csv", "table1.csv", "table3.csv"}
+    assert names <= {path.name for path in (tmp_path / "whole").iterdir()}
+    report = whole.report.read_text()
+    for word in ("The paper's claims", "Figure 1", "Table 3", "Table 1", "holds", "paired", "Versions", "A quick run"):
+        assert word in report
+    page = (tmp_path / "whole" / "report.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 4
+    assert "http" not in page.replace("http://www.w3.org", "")  # nothing is fetched
+
+    class StopError(Exception):
+        pass
+
+    def stop_half_way(line):
+        if line.startswith("[20/"):
+            raise StopError
+
+    with pytest.raises(StopError):
+        run.reproduce(run.PARTS, tmp_path / "two", folder, quick=True, seeds=2, jobs=1, say=stop_half_way)
+    assert not (tmp_path / "two" / "report.md").exists()
+    again = []
+    run.reproduce(run.PARTS, tmp_path / "two", folder, quick=True, seeds=2, jobs=1, say=again.append)
+    assert again[0] == f"20 of {len(said)} tasks are already there"
+    assert len(again) == len(said) - 20 + 1
+    for name in names:
+        first, second = ((tmp_path / which / name).read_text() for which in ("whole", "two"))
+        if name == "report.html":  # figures are compared by themselves
+            continue
+        assert without_times(first) == without_times(second), name
+
+
+def test_other_settings_are_run_anew(tmp_path):
+    store = run.Store(tmp_path)
+    task = run.Task("a", print, ({"chains": 1}, tmp_path))
+    store.put(task, {"x": 1})
+    assert store.get(task) == {"x": 1}
+    assert store.get(run.Task("a", print, ({"chains": 1}, tmp_path / "elsewhere"))) == {"x": 1}
+    assert store.get(run.Task("a", print, ({"chains": 2}, tmp_path))) is None
+    (tmp_path / "a.json").write_text("{")  # cut short by a crash of the machine
+    assert store.get(task) is None
+
+
+def test_processes_give_what_one_process_gives(tmp_path):
+    results = [
+        run.reproduce(("figure1",), tmp_path / str(jobs), quick=True, jobs=jobs, say=lambda line: None).report
+        for jobs in (1, 2)
+    ]
+    assert without_times(results[0].read_text()) == without_times(results[1].read_text())
+
+
+def test_without_data_the_synthetic_part_runs_and_the_error_names_the_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("pooch.retrieve", lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no network")))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shell = CliRunner().invoke(
+        app,
+        ["reproduce", "all", "--quick", "--jobs", "1", "--data", str(empty), "--out", str(tmp_path / "out")],
+        env={"COLUMNS": "200", "TERM": "dumb"},
+    )
+    assert shell.exit_code == 2
+    for name in ("pima/diabetes", "mushrooms/mushrooms", "noise/airfoil_self_noise.dat"):
+        assert f"needs the file {name} (or {name}.xz)" in shell.output
+    assert "--data DIR or SVRHMC_DATA" in shell.output
+    assert "download it from" in shell.output
+    assert (tmp_path / "out" / "figure1_common.svg").exists()
+    assert "Missing" in (tmp_path / "out" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["figure9"], "PART must be one of 'figure1'"), (["all", "--data", "nowhere"], "--data must be a folder")],
+)
+def test_what_reproduce_refuses(arguments, message):
+    result = CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_every_data_set_is_read_as_published(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
+    shapes = {name: data.load(name, folder, check=False).X.shape for name in data.DATASETS}
+    assert shapes["pima"] == (768, 8)
+    assert shapes["mushroom"] == (8124, 112)
+    assert shapes["parkinson"] == (1000, 21)
+    assert shapes["geographical"] == (50, 69)
+    assert shapes["casp"] == (50, 9)
+    assert data.load("a3a", folder, check=False).test[0].shape == (200, 123)
+    assert set(data.load("pima", folder, check=False).y) == {0.0, 1.0}
+
+
+def test_a_file_that_is_not_the_published_one_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match="pima/diabetes of pima is not the published file: its sha256 is"):
+        data.load("pima", folder)
+    with pytest.raises(data.MissingDataError, match="no publisher has it in this form"):
+        data.load("gisette", tmp_path)
+
+
+def test_what_was_parsed_is_read_from_the_cache(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
+    plain = data._from_folder(data.DATASETS["noise"].sources[0], folder)
+    import hashlib
+    from dataclasses import replace
+
+    source = replace(data.DATASETS["noise"].sources[0], sha256=hashlib.sha256(plain).hexdigest())
+    monkeypatch.setitem(data.DATASETS, "noise", replace(data.DATASETS["noise"], sources=(source,)))
+    first = data.load("noise", folder)
+    again = data.load("noise", tmp_path / "nowhere")
+    assert (first.X == again.X).all()
+    assert (first.y == again.y).all()
+
+
+def test_a_download_is_unpacked_and_checked(folder, tmp_path, monkeypatch):
+    import hashlib
+    import io
+    import tarfile
+    import zipfile
+    from dataclasses import replace
+
+    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
+    content = data._from_folder(data.DATASETS["toms"].sources[0], folder)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("regression/TomsHardware/TomsHardware.data")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    (tmp_path / "a.tar.gz").write_bytes(buffer.getvalue())
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("default_features_1059_tracks.txt", content)
+    digest = hashlib.sha256(content).hexdigest()
+    for name, file in (("toms", "a.tar.gz"), ("geographical", "a.zip")):
+        monkeypatch.setattr("pooch.retrieve", lambda *a, file=file, **k: str(tmp_path / file))
+        source = replace(data.DATASETS[name].sources[0], sha256=digest)
+        assert data._bytes(source, name, None, check=True) == content
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("+1 1:2 x", "line 2, must be a label and index:value pairs with increasing indices from 1 to 8; got"),
+        ("+1 3:2 1:4", "line 2"),
+        ("+1 0:2", "line 2"),
+        ("+1 9:2", "line 2"),
+        ("one 1:2", "line 2"),
+    ],
+)
+def test_a_bad_line_is_an_error_with_its_number(line, message):
+    with pytest.raises(ValueError, match=message):
+        svrhmc.files.libsvm(["-1 1:3", line], "pima", 8)
+
+
+def test_the_settings_are_one_file_and_quick_changes_only_what_it_says():
+    full, quick = load_settings(), load_settings(quick=True, seeds=7)
+    assert full["figure1"]["chains"] == 20_000
+    assert quick["figure2"]["seeds"] == quick["figure3"]["seeds"] == 7
+    assert quick["figure2"]["burn_in"] == full["figure2"]["burn_in"] == 50
+    assert fingerprint(full) != fingerprint(quick)
+    assert fingerprint(full) == fingerprint(json.loads(json.dumps(full)))
+    assert "quick" not in full
+
+
+def test_the_expected_plug_in_is_that_of_samples():
+    """Mean and deviation by Bartlett's factor, against real samples; and not those of another size (control)."""
+    target = svrhmc.targets.synthetic(20, 3)
+    law = svrhmc.theory.law(svrhmc.hmc(0.2), target, 400)
+    rng = np.random.default_rng(0)
+    mean, deviation = synthetic.expected_plug_in(law, target.closed_form, 200, 4000, rng)
+    x, pi = law.position, target.closed_form
+    seen = [
+        svrhmc.distances.plug_in_w2(rng.multivariate_normal(x.mean, x.covariance, 200), pi.mean, pi.covariance).value
+        for _ in range(1500)
+    ]
+    error = deviation / np.sqrt(len(seen))
+    assert abs(np.mean(seen) - mean) < 4.5 * error * np.sqrt(1 + 1500 / 4000)
+    assert np.std(seen) == pytest.approx(deviation, rel=0.1)
+    other, _ = synthetic.expected_plug_in(law, pi, 800, 4000, rng)
+    assert abs(np.mean(seen) - other) > 9 * error
+
+
+def test_tuning_never_sees_the_test_rows(folder, unchecked):
+    settings = load_settings(quick=True)["figure2"]
+    table = data.load("pima", folder, check=False)
+    split = regression._classification_split(settings, "pima", table, 1000)
+    held = regression._held(split, 0.2, 1000)
+    train = {row.tobytes() for row in split.X}
+    assert {row.tobytes() for row in held.X} | {row.tobytes() for row in held.test} == train
+    assert not {row.tobytes() for row in held.X} & {row.tobytes() for row in held.test}
+    assert len(held.test) == round(0.2 * 384)
+
+
+def test_paragraphs_of_the_page():
+    assert _inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    """Killed for real, by a signal, with two processes at work."""
+    command = [sys.executable, "-m", "svrhmc", "reproduce", "figure1", "--quick", "--jobs", "2", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if line.startswith("[3/"):
+                break
+        process.kill()
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "of 12 tasks are already there" in done
+    assert (tmp_path / "report.md").exists()
