@@ -28,12 +28,43 @@ def exact_covariances(a, u=1, friction=1):
         return u / g**2 * (2 * a + 4 * e - e**2 - 3), u / g * (1 - e) ** 2, u * (1 - e**2)
 
 
+def before_gradient(kind, d, eta, gamma, u):
+    """What happens to (x, v) before a step's gradient: a matrix and its noise covariance; None where nothing does."""
+    eye = np.eye(d)
+    e = np.exp(-gamma * eta)
+    if kind == "ubu":
+        half = np.exp(-gamma * eta / 2)
+        xx, xv, vv = (float(q) for q in exact_covariances(gamma * eta / 2, u, gamma))
+        return np.kron(np.array([[1, (1 - half) / gamma], [0, half]]), eye), np.kron([[xx, xv], [xv, vv]], eye)
+    if kind == "baoab":
+        A, O = np.array([[1, eta / 2], [0, 1]]), np.diag([1, e])  # noqa: E741
+        Q = A @ np.diag([0, u * (1 - e * e)]) @ A.T
+        return np.kron(A @ O @ A, eye), np.kron(Q, eye)
+    return None
+
+
 def one_step(kind, S, eta, gamma, u):
-    """A, b and the noise covariance Q (2×2 blocks times I) of one step in (x, v) with drift gradient S x."""
+    """A, b and the noise covariance Q (2×2 blocks times I) of one step in (x, v) with drift gradient S x.
+
+    Of the part from the gradient on, for schemes that move before it.
+    """
     d, eye, zero = len(S), np.eye(len(S)), np.zeros((len(S), len(S)))
     if kind == "overdamped":
         A = np.block([[eye - eta * S, zero], [zero, zero]])
         return A, np.vstack([-eta * eye, zero]), np.kron(np.diag([2 * eta, 0.0]), eye)
+    if kind == "exponential":
+        a, E = gamma * eta, 1 - np.exp(-gamma * eta)
+        b = np.vstack([-u / gamma**2 * (a - E) * eye, -u / gamma * E * eye])
+        xx, xv, vv = (float(q) for q in exact_covariances(a, u, gamma))
+        free = np.block([[eye, E / gamma * eye], [zero, (1 - E) * eye]])
+        return free + np.hstack([b @ S, np.zeros((2 * d, d))]), b, np.kron([[xx, xv], [xv, vv]], eye)
+    if kind in ("ubu", "baoab"):
+        kicked, b = np.eye(2 * d), np.vstack([zero, -eta * u * eye])
+        kicked[d:, :d] = -eta * u * S
+        if kind == "baoab":
+            return kicked, b, np.zeros((2 * d, 2 * d))
+        U, Q = before_gradient(kind, d, eta, gamma, u)
+        return U @ kicked, U @ b, Q
     A = np.block([[eye, eta * eye], [-eta * u * S, (1 - gamma * eta) * eye]])
     b = np.vstack([zero, -eta * u * eye])
     if kind == "euler":
@@ -55,7 +86,13 @@ def law(problem, kind, gradient, steps, *, eta, gamma=2.0, u=1.0, B=1, m=1, repl
     snap[2 * d :] = np.hstack([np.eye(d), np.zeros((d, 2 * d))])
     mean = np.concatenate([-xs, np.zeros(d), -xs])
     M = np.outer(mean, mean)
+    before = before_gradient(kind, d, eta, gamma, u)
     for step in range(steps):
+        if before is not None:
+            P = np.eye(3 * d)
+            P[: 2 * d, : 2 * d] = before[0]
+            mean, M = P @ mean, P @ M @ P.T
+            M[: 2 * d, : 2 * d] += before[1]
         if step % m == 0:
             mean, M = snap @ mean, snap @ M @ snap.T
         V = np.zeros((d, d))

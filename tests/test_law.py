@@ -9,7 +9,7 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from hand import Quadratic, law, z_scores
-from svrhmc.dynamics import EulerMaruyama, Kick, Map, Noise, Overdamped, Underdamped
+from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Kick, Map, Noise, Overdamped, Underdamped
 from svrhmc.engines import ENGINES
 from svrhmc.gradients import SVRG, Full, Minibatch, _SVRGEstimator
 
@@ -19,6 +19,9 @@ KINDS = {
     "overdamped": Overdamped(0.08),
     "euler": EulerMaruyama(ETA, FRICTION, MASS),
     "paper": Underdamped(ETA, FRICTION, MASS),
+    "exponential": Exponential(ETA, FRICTION, MASS),
+    "ubu": UBU(ETA, FRICTION, MASS),
+    "baoab": BAOAB(ETA, FRICTION, MASS),
 }
 BATCHES = [(size, replacement) for size in (1, 3) for replacement in (True, False)]
 CASES = [(kind, "full", 1, True) for kind in KINDS] + [

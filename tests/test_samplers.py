@@ -18,6 +18,9 @@ NAMED = {
     "sg_hmc": svrhmc.sg_hmc(0.2, batch_size=2),
     "svr_hmc": svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3),
     "euler": svrhmc.Sampler(dynamics.EulerMaruyama(0.2), gradients.Full()),
+    "svrg_ubu": svrhmc.svrg_ubu(0.2, batch_size=2, epoch_length=3),
+    "exponential": svrhmc.Sampler(dynamics.Exponential(0.2), gradients.Minibatch(2)),
+    "baoab": svrhmc.Sampler(dynamics.BAOAB(0.2, 1.0), gradients.SVRG(2, 3)),
     "estimated": svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3, replacement=False, snapshot_size=4),
 }
 TARGETS = [
@@ -36,6 +39,7 @@ def test_a_name_is_one_expression_of_the_grid():
     assert svrhmc.hmc(0.1, 1.5, 0.3) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.Full())
     assert svrhmc.sg_hmc(0.1, 1.5, 0.3, 4, False) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.Minibatch(4, False))
     assert svrhmc.svr_hmc(0.01) == svrhmc.Sampler(D.Underdamped(0.01, 2.0, None), G.SVRG(1, None))
+    assert svrhmc.svrg_ubu(0.1, 1.5, 0.3, 3, 7, False) == svrhmc.Sampler(D.UBU(0.1, 1.5, 0.3), G.SVRG(3, 7, False))
     assert len({svrhmc.hmc(0.1), svrhmc.hmc(0.1), svrhmc.hmc(0.2)}) == 2
 
 

@@ -13,7 +13,7 @@ import svrhmc
 from conftest import LIMIT
 from hand import z_scores
 from svrhmc import theory
-from svrhmc.dynamics import EulerMaruyama, Overdamped, Underdamped
+from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.engines import ENGINES
 from svrhmc.gradients import SVRG, Full, Minibatch
 from svrhmc.samplers import METHODS
@@ -334,9 +334,11 @@ def test_the_regimes_of_the_remark_and_the_one_it_leaves_out():
 
 # 4. Exact laws.
 
-STATIONARY = {  # THEORY: γ = 2, u = 2/3, s = 1.2, η = 0.1
+STATIONARY = {  # γ = 2, u = 2/3, s = 1.2, η = 0.1
     Underdamped: (0.8685899895703873, -0.03576971289129239, 0.6386781532210455),
     EulerMaruyama: (0.869980290711998, -0.03849470312884947, 0.7698940625769894),
+    Exponential: (0.8503286199549907, 2.257155488482677e-5, 0.6802186256410563),
+    UBU: (0.8322232424732608, 5.560142175163309e-4, 0.6671087490964801),
 }
 
 
@@ -345,9 +347,34 @@ def test_stationary_reference_numbers(kind):
     target = svrhmc.targets.gaussian([[3.0]], [[1.2]])
     settled = theory.stationary(svrhmc.Sampler(kind(0.1, 2.0, 2 / 3), Full()), target)
     got = (settled.covariance[0, 0], settled.covariance[0, 1], settled.covariance[1, 1])
-    assert got == pytest.approx(STATIONARY[kind], rel=1e-12)
+    assert got == pytest.approx(STATIONARY[kind], rel=1e-12, abs=1e-16)
     assert settled.mean == pytest.approx([3.0, 0.0], abs=1e-14)
     assert settled.step is None
+
+
+def test_baoab_has_no_bias_on_quadratics_up_to_its_stability_limit():
+    target = svrhmc.targets.gaussian(np.ones((3, 3)), np.diag([0.02, 0.7, 1.0]))
+    for eta in (0.1, 1.0, 1.9):
+        for gamma in (0.2, 1.0, 5.0):
+            settled = theory.stationary(svrhmc.Sampler(BAOAB(eta, gamma, 1.0), Full()), target)
+            assert settled.w2 < 1e-11
+    with pytest.raises(ValueError, match="stationary law"):
+        theory.stationary(svrhmc.Sampler(BAOAB(2.1, 1.0, 1.0), Full()), target)
+
+
+def test_the_orders_of_the_integrators():
+    """Relative bias of the variance: ηus/γ, ηus/(2γ), −usη²/6 (derived in the dynamics)."""
+    s, u, gamma, eta = 1.3, 0.7, 1.6, 1e-3
+    target = svrhmc.targets.gaussian([[0.0]], [[s]])
+    leading = {
+        Underdamped: eta * u * s / gamma,
+        EulerMaruyama: eta * u * s / gamma,
+        Exponential: eta * u * s / (2 * gamma),
+        UBU: -u * s * eta**2 / 6,
+    }
+    for kind, bias in leading.items():
+        variance = theory.stationary(svrhmc.Sampler(kind(eta, gamma, u), Full()), target).covariance[0, 0]
+        assert s * variance - 1 == pytest.approx(bias, rel=2e-3)
 
 
 def test_the_closed_form_of_gradient_noise():
@@ -375,7 +402,14 @@ GRADIENTS = {
     "svrg, no replacement": SVRG(2, 5, False),
     "svrg, estimated snapshot": SVRG(1, 4, True, 3),
 }
-KINDS = (Overdamped(0.05), EulerMaruyama(0.2, 1.7, 0.3), Underdamped(0.2, 1.7, 0.3))
+KINDS = (
+    Overdamped(0.05),
+    EulerMaruyama(0.2, 1.7, 0.3),
+    Underdamped(0.2, 1.7, 0.3),
+    Exponential(0.2, 1.7, 0.3),
+    UBU(0.2, 1.7, 0.3),
+    BAOAB(0.2, 1.7, 0.3),
+)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

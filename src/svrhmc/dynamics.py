@@ -164,7 +164,48 @@ class Overdamped(Dynamics):
 
 
 @dataclass(frozen=True)
-class EulerMaruyama(Dynamics):
+class _WithVelocity(Dynamics):
+    """What every discretisation of the underdamped process is set by: η, γ and u (None: 1/smoothness of the target)."""
+
+    step_size: float
+    friction: float = 2.0
+    inverse_mass: float | None = None
+
+    def __post_init__(self) -> None:
+        u = self.inverse_mass
+        settle(
+            self,
+            friction=positive("friction", self.friction),
+            inverse_mass=None if u is None else positive("inverse_mass", u),
+            step_size=positive("step_size", self.step_size),
+        )
+
+    def describe(self) -> str:
+        """Name and friction."""
+        return f"{type(self).__name__} with friction {self.friction}"
+
+    def _settings(self, target: Curved) -> tuple[float, float, float]:
+        """η, γ and u on a target."""
+        return self.step_size, self.friction, 1 / target.smoothness if self.inverse_mass is None else self.inverse_mass
+
+
+@dataclass(frozen=True)
+class _EulerDrift(_WithVelocity):
+    """Schemes that multiply the velocity by 1 − γη."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step_size * self.friction >= 2:
+            raise requirement(
+                "step_size",
+                f"a positive number below {2 / self.friction} for {self.describe()}",
+                self.step_size,
+                "the chain would diverge",
+            )
+
+
+@dataclass(frozen=True)
+class EulerMaruyama(_EulerDrift):
     """Euler–Maruyama for underdamped Langevin dynamics (paper eq. 4).
 
         x ← x + η v
@@ -177,26 +218,15 @@ class EulerMaruyama(Dynamics):
     0.1
     """
 
-    step_size: float
-    friction: float = 2.0
-    inverse_mass: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_underdamped(self)
-
     def scheme(self, target: Curved) -> Scheme:
         """The paper's eq. 4."""
-        eta, gamma, u = self.step_size, self.friction, _inverse_mass(self.inverse_mass, target)
+        eta, gamma, u = self._settings(target)
         noise = Noise(math.sqrt(2 * gamma * u * eta), 0.0, 0.0)
         return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), Map(1.0, eta, 0.0, 1 - gamma * eta), noise)
 
-    def describe(self) -> str:
-        """Name and friction."""
-        return f"EulerMaruyama with friction {self.friction}"
-
 
 @dataclass(frozen=True)
-class Underdamped(Dynamics):
+class Underdamped(_EulerDrift):
     """The paper's update: Euler drift with the exact, correlated noise of the process (Algorithm 1, eqs. 6 and 8).
 
         x ← x + η v + εˣ
@@ -210,22 +240,81 @@ class Underdamped(Dynamics):
     Underdamped(step_size=0.01, friction=2.0, inverse_mass=None)
     """
 
-    step_size: float
-    friction: float = 2.0
-    inverse_mass: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_underdamped(self)
-
     def scheme(self, target: Curved) -> Scheme:
         """Algorithm 1 of the paper."""
-        eta, gamma, u = self.step_size, self.friction, _inverse_mass(self.inverse_mass, target)
+        eta, gamma, u = self._settings(target)
         drift = Map(1.0, eta, 0.0, 1 - gamma * eta)
         return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), drift, exact_noise(eta, gamma, u))
 
-    def describe(self) -> str:
-        """Name and friction."""
-        return f"Underdamped with friction {self.friction}"
+
+@dataclass(frozen=True)
+class Exponential(_WithVelocity):
+    """The process with its gradient frozen over a step, solved exactly (Cheng et al. 2018); a = γη, E = 1 − e^{−a}.
+
+        x ← x + (E/γ) v − (u/γ²)(a − E) g + εˣ
+        v ← e^{−a} v − (u/γ) E g + εᵛ
+
+    On a quadratic the variance of x is (1/s)(1 + ηus/(2γ) + O(η²)): half the bias of the paper's update.
+
+    >>> Exponential(step_size=0.1, inverse_mass=1.0).step_size
+    0.1
+    """
+
+    def scheme(self, target: Curved) -> Scheme:
+        """One map, with a − E = r(a) + 2t²/(1 + t) free of cancellation."""
+        eta, gamma, u = self._settings(target)
+        a = gamma * eta
+        t = math.tanh(a / 2)
+        kick = Kick(u / gamma**2 * (_remainder(a) + 2 * t * t / (1 + t)), u / gamma * 2 * t / (1 + t))
+        return Scheme(IDENTITY, SILENT, kick, _flow(eta, gamma), exact_noise(eta, gamma, u))
+
+
+@dataclass(frozen=True)
+class UBU(_WithVelocity):
+    """Half a step of the process without gradient, a kick, the other half (Sanz-Serna & Zygalakis 2021).
+
+        (x, v) ← U(η/2)(x, v) + ε ;      v ← v − ηu g(x) ;      (x, v) ← U(η/2)(x, v) + ε′
+
+    with U(h)(x, v) = (x + (1 − e^{−γh})/γ · v, e^{−γh} v) and the noise of `exact_noise` over η/2. One gradient a
+    step; second order: on a quadratic the variance of x is (1/s)(1 − usη²/6 + O(η³)).
+
+    >>> UBU(step_size=0.5, friction=1.0, inverse_mass=1.0).friction
+    1.0
+    """
+
+    def scheme(self, target: Curved) -> Scheme:
+        """The kick goes through the second half with the velocity."""
+        eta, gamma, u = self._settings(target)
+        half, noise = _flow(eta / 2, gamma), exact_noise(eta / 2, gamma, u)
+        return Scheme(half, noise, Kick(half.xv * eta * u, half.vv * eta * u), half, noise)
+
+
+@dataclass(frozen=True)
+class BAOAB(_WithVelocity):
+    """Leimkuhler & Matthews' splitting, whose positions have no bias on a quadratic at any stable step (usη² < 4).
+
+        x ← x + (η/2) v ;   v ← e^{−γη} v + √(u(1 − e^{−2γη})) ξ ;   x ← x + (η/2) v ;   v ← v − ηu g(x)
+
+    The two half-kicks around a position use one gradient, and are made here as one: the velocity of a step's end is
+    half a kick ahead of the usual, the positions are the same.
+
+    >>> BAOAB(step_size=1.0, friction=1.0, inverse_mass=1.0).step_size
+    1.0
+    """
+
+    def scheme(self, target: Curved) -> Scheme:
+        """A, O and A before the gradient, B after it."""
+        eta, gamma, u = self._settings(target)
+        decay = math.exp(-gamma * eta)
+        force = math.sqrt(-u * math.expm1(-2 * gamma * eta))
+        before = Map(1.0, eta / 2 * (1 + decay), 0.0, decay)
+        return Scheme(before, Noise(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT)
+
+
+def _flow(time: float, friction: float) -> Map:
+    """U(h): x ← x + (1 − e^{−γh})/γ · v, v ← e^{−γh} v."""
+    lost = -math.expm1(-friction * time)
+    return Map(1.0, lost / friction, 0.0, 1 - lost)
 
 
 def exact_noise(time: float, friction: float, inverse_mass: float) -> Noise:
@@ -263,24 +352,3 @@ def _remainder(a: float) -> float:
     for odd in range(23, 1, -2):
         tail = y * y / (odd + tail)
     return a * tail / (1 + tail)
-
-
-def _inverse_mass(given: float | None, target: Curved) -> float:
-    return 1 / target.smoothness if given is None else given
-
-
-def _check_underdamped(dynamics: EulerMaruyama | Underdamped) -> None:
-    u = dynamics.inverse_mass
-    settle(
-        dynamics,
-        friction=positive("friction", dynamics.friction),
-        inverse_mass=None if u is None else positive("inverse_mass", u),
-        step_size=positive("step_size", dynamics.step_size),
-    )
-    if dynamics.step_size * dynamics.friction >= 2:
-        raise requirement(
-            "step_size",
-            f"a positive number below {2 / dynamics.friction} for {dynamics.describe()}",
-            dynamics.step_size,
-            "the chain would diverge",
-        )

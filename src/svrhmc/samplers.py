@@ -4,6 +4,7 @@
 |-----------------|-------|-----------|-------------|
 | Overdamped      | `lmc` | `sgld`    | `vr_sgld`   |
 | Underdamped     | `hmc` | `sg_hmc`  | **`svr_hmc`** |
+| UBU             |       |           | `svrg_ubu`  |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from svrhmc import engines
 from svrhmc.arrays import Array, Indices
-from svrhmc.dynamics import Dynamics, Overdamped, Underdamped
+from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped
 from svrhmc.engines import Job, Schedule
 from svrhmc.errors import one_of, positive, real_array, requirement, whole
 from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
@@ -185,6 +186,18 @@ def svr_hmc(
         Underdamped(step_size, friction, inverse_mass),
         SVRG(batch_size, epoch_length, replacement, snapshot_size),
     )
+
+
+def svrg_ubu(
+    step_size: float,
+    friction: float = 2.0,
+    inverse_mass: float | None = None,
+    batch_size: int = 1,
+    epoch_length: int | None = None,
+    replacement: bool = True,
+) -> Sampler:
+    """UBU × SVRG: the paper's gradient with a second-order integrator (Lu, Ye & Zhou 2025)."""
+    return Sampler(UBU(step_size, friction, inverse_mass), SVRG(batch_size, epoch_length, replacement))
 
 
 METHODS: dict[str, Callable[..., Sampler]] = {
