@@ -101,6 +101,8 @@ def law(problem, kind, gradient, steps, *, eta, gamma=2.0, u=1.0, B=1, m=1, repl
             if gradient == "sg":
                 turned = C @ np.outer(mean[:d], force)
                 V += C @ M[:d, :d] @ C + turned + turned.T + np.outer(force, force)
+            elif gradient == "cv":
+                V += C @ M[:d, :d] @ C
             elif gradient == "svr":
                 D = np.hstack([np.eye(d), np.zeros((d, d)), -np.eye(d)])
                 V += C @ D @ M @ D.T @ C

@@ -11,7 +11,7 @@ from conftest import LIMIT
 from hand import Quadratic, law, z_scores
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Kick, Map, Noise, Overdamped, Underdamped
 from svrhmc.engines import ENGINES
-from svrhmc.gradients import SVRG, Full, Minibatch, _SVRGEstimator
+from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch, _SVRGEstimator
 
 CHAINS = 40_000
 ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4
@@ -25,12 +25,17 @@ KINDS = {
 }
 BATCHES = [(size, replacement) for size in (1, 3) for replacement in (True, False)]
 CASES = [(kind, "full", 1, True) for kind in KINDS] + [
-    (kind, gradient, *batch) for kind in KINDS for gradient in ("sg", "svr") for batch in BATCHES
+    (kind, gradient, *batch) for kind in KINDS for gradient in ("sg", "svr", "cv") for batch in BATCHES
 ]
 
 
 def cell(kind, gradient, size, replacement, epoch=EPOCH):
-    parts = {"full": Full(), "sg": Minibatch(size, replacement), "svr": SVRG(size, epoch, replacement)}
+    parts = {
+        "full": Full(),
+        "sg": Minibatch(size, replacement),
+        "svr": SVRG(size, epoch, replacement),
+        "cv": ControlVariate(size, replacement),
+    }
     return svrhmc.Sampler(KINDS[kind], parts[gradient])
 
 
@@ -69,7 +74,7 @@ def test_theory_laws_equal_the_recursion_by_hand(problem, kind, gradient, size, 
     assert last.covariance == pytest.approx(covariance, rel=1e-11, abs=1e-12)
 
 
-@pytest.mark.parametrize("gradient", ["full", "sg", "svr"])
+@pytest.mark.parametrize("gradient", ["full", "sg", "svr", "cv"])
 def test_theory_laws_of_linear_regression_equal_the_recursion_by_hand(gradient):
     """Rows as outer products, Sᵢ = n aᵢaᵢᵀ/σ² + Λ, give what whole matrices give."""
     rng = np.random.default_rng(4)

@@ -18,6 +18,7 @@ NAMED = {
     "sg_hmc": svrhmc.sg_hmc(0.2, batch_size=2),
     "svr_hmc": svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3),
     "euler": svrhmc.Sampler(dynamics.EulerMaruyama(0.2), gradients.Full()),
+    "sgld_cv": svrhmc.sgld_cv(0.05, batch_size=2),
     "svrg_ubu": svrhmc.svrg_ubu(0.2, batch_size=2, epoch_length=3),
     "exponential": svrhmc.Sampler(dynamics.Exponential(0.2), gradients.Minibatch(2)),
     "baoab": svrhmc.Sampler(dynamics.BAOAB(0.2, 1.0), gradients.SVRG(2, 3)),
@@ -40,6 +41,7 @@ def test_a_name_is_one_expression_of_the_grid():
     assert svrhmc.sg_hmc(0.1, 1.5, 0.3, 4, False) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.Minibatch(4, False))
     assert svrhmc.svr_hmc(0.01) == svrhmc.Sampler(D.Underdamped(0.01, 2.0, None), G.SVRG(1, None))
     assert svrhmc.svrg_ubu(0.1, 1.5, 0.3, 3, 7, False) == svrhmc.Sampler(D.UBU(0.1, 1.5, 0.3), G.SVRG(3, 7, False))
+    assert svrhmc.sgld_cv(0.1, 3, False) == svrhmc.Sampler(D.Overdamped(0.1), G.ControlVariate(3, False))
     assert len({svrhmc.hmc(0.1), svrhmc.hmc(0.1), svrhmc.hmc(0.2)}) == 2
 
 
@@ -135,7 +137,9 @@ def test_starts(rows, engine):
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_diverging_run_stops_with_chain_step_and_a_step_size_to_try(name):
-    steep = svrhmc.targets.custom(4, 1, lambda x, i: np.tile(x**3, (len(i), 1)), smoothness=1.0)
+    steep = svrhmc.targets.custom(
+        4, 1, lambda x, i: np.tile(x**3, (len(i), 1)), potential=lambda x: x[0] ** 4 / 4, smoothness=1.0
+    )
     with pytest.raises(svrhmc.DivergenceError, match="left the finite numbers at step") as caught:
         NAMED[name].run(steep, 1000, chains=3, start=[[0.0], [100.0], [0.0]])
     assert caught.value.chain == 1

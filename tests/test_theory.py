@@ -15,7 +15,7 @@ from hand import z_scores
 from svrhmc import theory
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.engines import ENGINES
-from svrhmc.gradients import SVRG, Full, Minibatch
+from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
 from svrhmc.samplers import METHODS
 from svrhmc.theory import Problem
 
@@ -398,6 +398,7 @@ GRADIENTS = {
     "full": Full(),
     "minibatch": Minibatch(2),
     "minibatch, no replacement": Minibatch(3, False),
+    "control variate": ControlVariate(2),
     "svrg": SVRG(2, 5),
     "svrg, no replacement": SVRG(2, 5, False),
     "svrg, estimated snapshot": SVRG(1, 4, True, 3),

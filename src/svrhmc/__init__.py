@@ -2,7 +2,7 @@
 
 from svrhmc import distances, dynamics, gradients, targets, theory
 from svrhmc.errors import DivergenceError, TraceFileError
-from svrhmc.samplers import Sampler, hmc, lmc, sg_hmc, sgld, svr_hmc, svrg_ubu, vr_sgld
+from svrhmc.samplers import Sampler, hmc, lmc, sg_hmc, sgld, sgld_cv, svr_hmc, svrg_ubu, vr_sgld
 from svrhmc.trace import Summary, Trace
 
 __version__ = "0.1.0"
@@ -20,6 +20,7 @@ __all__ = [
     "lmc",
     "sg_hmc",
     "sgld",
+    "sgld_cv",
     "svr_hmc",
     "svrg_ubu",
     "targets",

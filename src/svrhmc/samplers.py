@@ -1,10 +1,10 @@
 """A sampler is dynamics × gradient; the known algorithms are cells of that grid.
 
-|                 | Full  | Minibatch | SVRG        |
-|-----------------|-------|-----------|-------------|
-| Overdamped      | `lmc` | `sgld`    | `vr_sgld`   |
-| Underdamped     | `hmc` | `sg_hmc`  | **`svr_hmc`** |
-| UBU             |       |           | `svrg_ubu`  |
+|                 | Full  | Minibatch | SVRG          | ControlVariate |
+|-----------------|-------|-----------|---------------|----------------|
+| Overdamped      | `lmc` | `sgld`    | `vr_sgld`     | `sgld_cv`      |
+| Underdamped     | `hmc` | `sg_hmc`  | **`svr_hmc`** |                |
+| UBU             |       |           | `svrg_ubu`    |                |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from svrhmc.arrays import Array, Indices
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped
 from svrhmc.engines import Job, Schedule
 from svrhmc.errors import one_of, positive, real_array, requirement, whole
-from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
+from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.progress import Progress, reporter
 from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace
@@ -198,6 +198,11 @@ def svrg_ubu(
 ) -> Sampler:
     """UBU × SVRG: the paper's gradient with a second-order integrator (Lu, Ye & Zhou 2025)."""
     return Sampler(UBU(step_size, friction, inverse_mass), SVRG(batch_size, epoch_length, replacement))
+
+
+def sgld_cv(step_size: float, batch_size: int = 1, replacement: bool = True) -> Sampler:
+    """SGLD with control variates at the mode: Overdamped × ControlVariate (Baker et al. 2019)."""
+    return Sampler(Overdamped(step_size), ControlVariate(batch_size, replacement))
 
 
 METHODS: dict[str, Callable[..., Sampler]] = {

@@ -90,6 +90,7 @@ class Plan(NamedTuple):
     first: int
     thin: int
     far_rows: bool
+    anchored: bool  # the snapshot is the mode, given before the run
 
 
 class Workspace(NamedTuple):
@@ -597,7 +598,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table, 0, xc, vc, gradient, z, 0, at)
-                if plan.kind == FULL or (plan.kind == SVRG and step % plan.epoch == 0):
+                if plan.kind == FULL or (plan.kind == SVRG and not plan.anchored and step % plan.epoch == 0):
                     if outside and not passed:
                         return PASS_DUE, chain, step
                     if not passed:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -21,7 +22,7 @@ from svrhmc.engines import kernels
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
 from svrhmc.errors import DivergenceError
-from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
+from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.randomness import MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
@@ -64,7 +65,7 @@ def supports(job: Job) -> bool:
         and isinstance(target.loss, LogisticLoss | SquaredLoss)
         and isinstance(target.rows, DenseRows | SparseRows)
     )
-    return known and type(job.gradient) in (Full, Minibatch, SVRG)
+    return known and type(job.gradient) in (Full, Minibatch, SVRG, ControlVariate)
 
 
 @dataclass
@@ -96,6 +97,7 @@ class _Run:
         """Whether passes over all rows are made, and long enough to be shared."""
         if (
             self.plan.kind == kernels.MINIBATCH
+            or self.plan.anchored
             or self.plan.snapshot_rows
             or isinstance(self.model, kernels.GaussianModel)
         ):
@@ -237,7 +239,18 @@ class _Run:
             future.result()
 
     def _workspace(self) -> Any:
-        return _workspace(self.model, self.plan, self.job)
+        work = _workspace(self.model, self.plan, self.job)
+        return work._replace(**self.anchor) if self.plan.anchored else work
+
+    @cached_property
+    def anchor(self) -> dict[str, Any]:
+        """The mode, the data part of the gradient there and the rows' slopes: the same arrays for every thread."""
+        target, kind = self.job.target, self.model[0].dtype
+        mode = target.mode()[None, :]
+        found = {"snapshot": mode[0].astype(kind), "anchor": (target.gradients(mode) - target.prior_gradient(mode))[0]}
+        if self.plan.remembers:
+            found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
+        return found
 
 
 class _Pace:
@@ -280,21 +293,23 @@ def _plan(job: Job, model: Any) -> Any:
     return kernels.Plan(
         n=target.n,
         kind=_kind(gradient),
-        batch=gradient.batch_size if isinstance(gradient, Minibatch | SVRG) else 1,
+        batch=1 if isinstance(gradient, Full) else gradient.batch_size,  # type: ignore[attr-defined]
         epoch=svrg.period(target.n) if svrg else 1,
-        replacement=gradient.replacement if isinstance(gradient, Minibatch | SVRG) else True,
-        remembers=svrg.remembers(target) if svrg else False,
+        replacement=isinstance(gradient, Full) or gradient.replacement,  # type: ignore[attr-defined]
+        remembers=svrg.remembers(target) if svrg else isinstance(gradient, ControlVariate) and target.scalar_parts,
         snapshot_rows=(svrg.snapshot_size or 0) if svrg else 0,
         before=(job.scheme.before, job.scheme.before_noise) != (IDENTITY, SILENT),
         before_normals=normals_of(job.scheme.before_noise),
         first=schedule.first,
         thin=schedule.thin,
         far_rows=model[0].nbytes > _NEAR_BYTES,
+        anchored=isinstance(gradient, ControlVariate),
     )
 
 
 def _kind(gradient: Gradient) -> int:
-    return {Full: kernels.FULL, Minibatch: kernels.MINIBATCH, SVRG: kernels.SVRG}[type(gradient)]
+    kinds = {Full: kernels.FULL, Minibatch: kernels.MINIBATCH, SVRG: kernels.SVRG, ControlVariate: kernels.SVRG}
+    return kinds[type(gradient)]
 
 
 def _table(scheme: Scheme) -> Any:

@@ -77,12 +77,12 @@ class Custom(FiniteSum):
     @property
     def component_smoothness(self) -> float:
         """As given."""
-        return self._given("component_smoothness", self._component_smoothness, "it was asked for")
+        return self._given("component_smoothness", self._component_smoothness, "theory needs it")
 
     @property
     def convexity(self) -> float:
         """As given."""
-        return self._given("convexity", self._convexity, "it was asked for")
+        return self._given("convexity", self._convexity, "theory needs it")
 
     @property
     def closed_form(self) -> Moments | None:
@@ -117,7 +117,9 @@ class Custom(FiniteSum):
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
         if self._potential is None:
-            raise requirement("potential", "given to custom(…)", "None", "it was asked for")
+            raise requirement(
+                "potential", "given to custom(…)", "None", "the mode needs it, and what starts from there"
+            )
         return np.array([float(self._potential(state)) for state in x])
 
     def gradients(self, x: Array) -> Array:

@@ -9,7 +9,7 @@ the covariance C_ab of a pair obey, over the two halves of a step,
 F_a containing the drift −k(s_a x + ζ̃), ρ = 1/B, or (n − B)/(B(n − 1)) without replacement, and V the second moment of
 one component's noise, from M = C + mmᵀ:
 
-    Minibatch:  V = 𝒩(M_xx) + 𝒳(m_x) + ℱ,          SVRG:  V = 𝒩(E (x − x̃)(x − x̃)ᵀ).
+    Minibatch:  V = 𝒩(M_xx) + 𝒳(m_x) + ℱ,      SVRG:  V = 𝒩(E (x − x̃)(x − x̃)ᵀ),      ControlVariate:  V = 𝒩(M_xx).
 
 At a snapshot x̃ ← x, and ζ̃ ← a fresh error with second moment ρ̃ (𝒩(M_xx) + 𝒳(m_x) + ℱ), uncorrelated with the rest.
 
@@ -35,7 +35,7 @@ from svrhmc.arrays import Array
 from svrhmc.distances import gaussian_w2
 from svrhmc.dynamics import IDENTITY, SILENT, Curved, Map, Noise
 from svrhmc.errors import requirement, whole
-from svrhmc.gradients import SVRG, Full, Gradient, Minibatch
+from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.theory.problem import Start, starting_point
 from svrhmc.theory.quadratic import Quadratic
@@ -342,6 +342,9 @@ class Chain:
         gradient = self.gradient
         if isinstance(gradient, Minibatch):
             return _scale(gradient.batch_size, self.model.n, gradient.replacement) * self._component_noise(C, mm)
+        if isinstance(gradient, ControlVariate):
+            scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
+            return scale * self.model.noise.curvature(C[..., 0, 0] + mm[..., 0, 0])
         if isinstance(gradient, SVRG):
             M = C + mm[..., :-1, :-1]
             apart = M[..., 0, 0] - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
@@ -503,9 +506,9 @@ def _parts(gradient: Gradient) -> int:
     """How many parts of y matter to a gradient."""
     if isinstance(gradient, SVRG):
         return 3 if gradient.snapshot_size is None else 4
-    if isinstance(gradient, Full | Minibatch):
+    if isinstance(gradient, Full | Minibatch | ControlVariate):
         return 2
-    raise requirement("gradient", "one whose law is known: Full, Minibatch or SVRG", repr(gradient))
+    raise requirement("gradient", "one whose law is known: Full, Minibatch, SVRG or ControlVariate", repr(gradient))
 
 
 def _scale(size: int, n: int, replacement: bool) -> float:
