@@ -5,7 +5,9 @@ import pytest
 
 import svrhmc
 from conftest import every_target
-from svrhmc.gradients import SVRG, Full, Minibatch
+from svrhmc.dynamics import BAOAB, UBU
+from svrhmc.engines import ENGINES
+from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
 from svrhmc.randomness import Purpose, Stream
 
 TARGETS = [
@@ -156,3 +158,71 @@ def test_bad_settings_are_refused(make, message):
     with pytest.raises(ValueError, match="must be") as caught:
         make()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kind", ["logistic", "logistic-csr", "linear", "linear-csr"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_control_variates_are_unbiased_and_vanish_at_the_mode(targets, kind, order):
+    target, gradient = targets[kind], ControlVariate(1, order=order)
+    x = np.array([[0.4, -0.3, 0.9]])
+    every = []
+    for row in range(target.n):
+        estimator = gradient.estimator(target, Scripted(0, np.array([0])).script([row]))
+        every.append(estimator(x, 0)[0])
+        assert estimator(target.mode()[None, :], 1)[0] == pytest.approx(0, abs=1e-7)  # ∇f(x̂) = 0, with no noise
+    assert np.mean(every, axis=0) == pytest.approx(target.gradients(x)[0], rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("replacement", [True, False])
+def test_second_order_control_variates_follow_the_full_gradient_on_a_quadratic(targets, engine, replacement):
+    for kind in ("linear", "linear-csr"):
+        target = targets[kind]
+        settings = {"chains": 3, "seed": 4, "engine": engine}
+        full = svrhmc.Sampler(UBU(0.3), Full()).run(target, 300, **settings).draws
+        second = svrhmc.Sampler(UBU(0.3), ControlVariate(2, replacement, order=2)).run(target, 300, **settings).draws
+        first = svrhmc.Sampler(UBU(0.3), ControlVariate(2, replacement)).run(target, 300, **settings).draws
+        assert second == pytest.approx(full, rel=1e-10, abs=1e-12)
+        assert np.abs(first - full).max() > 0.01
+
+
+def test_noise_falls_with_the_order_of_the_control_variate():
+    """Per coordinate, in posterior scale: of the order n, d and d²/n (times a small factor)."""
+    rng = np.random.default_rng(0)
+    n, d = 5000, 4
+    X = rng.normal(size=(n, d))
+    target = svrhmc.targets.logistic(X, rng.random(n) < 1 / (1 + np.exp(-X @ np.full(d, 0.5))))
+    posterior = target.laplace()
+    root = np.linalg.cholesky(posterior.covariance)
+    chains = 4000
+    x = posterior.mean + rng.normal(size=(chains, d)) @ root.T
+    exact, noise = target.gradients(x), []
+    for gradient in (Minibatch(1), ControlVariate(1), ControlVariate(1, order=2)):
+        g = gradient.estimator(target, Stream(0, np.arange(chains)))(x, 0)
+        noise.append(float((((g - exact) @ root) ** 2).mean()))
+    assert noise[0] / n == pytest.approx(1, rel=0.2)
+    assert d / 2 < noise[1] < 3 * d
+    assert noise[2] < 5 * d**2 / n
+
+
+@pytest.mark.parametrize("kind", ["logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_engines_agree_on_control_variates(targets, kind, order):
+    sampler = svrhmc.Sampler(BAOAB(0.3, 1.0), ControlVariate(3, order=order))
+    near = {"rel": 1e-4, "abs": 1e-4} if kind == "logistic-float32" else {"rel": 1e-10, "abs": 1e-12}
+    one, two, three = (
+        sampler.run(targets[kind], 300, chains=4, seed=3, engine=engine, threads=threads)
+        for engine, threads in (("reference", None), ("numba", 1), ("numba", 2))
+    )
+    assert one.draws == pytest.approx(two.draws, **near)
+    assert (two.draws == three.draws).all()
+    assert (one.passes == two.passes).all()
+
+
+def test_a_second_order_needs_a_linear_predictor(targets):
+    sampler = svrhmc.Sampler(UBU(0.1), ControlVariate(1, order=2))
+    for kind in ("gaussian", "custom"):
+        with pytest.raises(ValueError, match="a model with a linear predictor for a gradient of order 2"):
+            sampler.run(targets[kind], 3)
+    with pytest.raises(ValueError, match="order must be a whole number from 1 to 2; got 3"):
+        ControlVariate(order=3)

@@ -35,6 +35,8 @@ TYPES_RETURNED = {
     "Gaussian",
     "normals_of",
     "Counted",
+    "Expansion",
+    "RowExpansion",
     "Bound",
     "Comparison",
     "Complexity",

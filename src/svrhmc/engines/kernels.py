@@ -91,6 +91,7 @@ class Plan(NamedTuple):
     thin: int
     far_rows: bool
     anchored: bool  # the snapshot is the mode, given before the run
+    second: bool  # with the Hessians there
 
 
 class Workspace(NamedTuple):
@@ -101,6 +102,10 @@ class Workspace(NamedTuple):
     anchor: Any  # data part of ḡ
     sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
     memory: Any  # the slopes of all rows at x̃
+    predictors: Any  # their predictors and curvatures there, and what these make of the Hessian, for second order
+    curvatures: Any
+    hessian: Any
+    base: Any  # the data part of ∇f(x̂)
     partial: Any  # sums of blocks of rows
     wide: Any  # x for a pass over all rows, padded with zeros
     tile: Any  # sums of some of them
@@ -344,7 +349,7 @@ def full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, k
     """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
 
 
-def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
     """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`."""
 
 
@@ -369,10 +374,10 @@ def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, 
 
 
 @overload(rows_gradient, jit_options=QUICK)
-def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
     if _is(model, GaussianModel):
 
-        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
             many, count, dim = len(model.S) > 1, len(rows), len(at)
             for j in range(dim):
                 then[j] = at[j] - snapshot[j] if reduced else at[j]
@@ -391,7 +396,7 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, lab
 
         return gaussian
 
-    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, t, labels, s, then, total):
+    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
         count = len(rows)
         for b in range(count):
             t[b] = row_dot(model, rows[b], at)
@@ -400,6 +405,10 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, t, lab
         if reduced and remembers:
             for b in range(count):
                 s[b] -= memory[rows[b]]
+            predictors, curvatures = expansion
+            if len(predictors) > 0:
+                for b in range(count):
+                    s[b] -= curvatures[rows[b]] * (t[b] - predictors[rows[b]])
         elif reduced:
             for b in range(count):
                 t[b] = row_dot(model, rows[b], snapshot)
@@ -526,6 +535,18 @@ def _move(table, k, x, v, gradient, z, used, at):
     return check == 0.0
 
 
+@njit(**QUICK)
+def _expand(base, hessian, x, centre, out):
+    """∇f(x̂) + H(x − x̂), without the prior."""
+    for j in range(len(out)):
+        out[j] = base[j]
+    for k in range(len(x)):
+        away = x[k] - np.float64(centre[k])
+        row = hessian[k]
+        for j in range(len(out)):
+            out[j] += row[j] * away
+
+
 @njit(**PLAIN)
 def _refresh(model, plan, k0, k1, base, work):
     """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
@@ -544,7 +565,7 @@ def _refresh(model, plan, k0, k1, base, work):
     rows = work.rows[len(work.rows) - size :]
     draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
     rows_gradient(
-        model, rows, work.at, work.snapshot, False, False, work.memory,
+        model, rows, work.at, work.snapshot, False, False, work.memory, (work.predictors, work.curvatures),
         work.t, work.labels, work.slopes, work.then, work.sum,
     )  # fmt: skip
     for j in range(len(work.at)):
@@ -611,8 +632,11 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                             row_prefetch(model, work.rows[b])
                     rows_gradient(
                         model, work.rows[begin : begin + batch], at, work.snapshot, plan.kind == SVRG, plan.remembers,
-                        work.memory, work.t, work.labels, work.slopes, work.then, work.sum,
+                        work.memory, (work.predictors, work.curvatures),
+                        work.t, work.labels, work.slopes, work.then, work.sum,
                     )  # fmt: skip
+                    if plan.second:
+                        _expand(work.base, work.hessian, xc, work.snapshot, work.anchor)
                 fine = _move(table, 9, xc, vc, gradient, z, plan.before_normals, at)
                 step += 1
                 if not fine:

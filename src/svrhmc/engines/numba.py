@@ -65,7 +65,12 @@ def supports(job: Job) -> bool:
         and isinstance(target.loss, LogisticLoss | SquaredLoss)
         and isinstance(target.rows, DenseRows | SparseRows)
     )
-    return known and type(job.gradient) in (Full, Minibatch, SVRG, ControlVariate)
+    second = isinstance(job.gradient, ControlVariate) and job.gradient.order == 2
+    return (
+        known
+        and type(job.gradient) in (Full, Minibatch, SVRG, ControlVariate)
+        and not (second and isinstance(target, Gaussian))
+    )
 
 
 @dataclass
@@ -240,16 +245,24 @@ class _Run:
 
     def _workspace(self) -> Any:
         work = _workspace(self.model, self.plan, self.job)
-        return work._replace(**self.anchor) if self.plan.anchored else work
+        if self.plan.anchored:
+            work.anchor[:] = self.anchor["base"]
+            work = work._replace(**self.anchor)
+        return work
 
     @cached_property
     def anchor(self) -> dict[str, Any]:
         """The mode, the data part of the gradient there and the rows' slopes: the same arrays for every thread."""
         target, kind = self.job.target, self.model[0].dtype
         mode = target.mode()[None, :]
-        found = {"snapshot": mode[0].astype(kind), "anchor": (target.gradients(mode) - target.prior_gradient(mode))[0]}
+        found = {"snapshot": mode[0].astype(kind), "base": (target.gradients(mode) - target.prior_gradient(mode))[0]}
         if self.plan.remembers:
             found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
+        if self.plan.second:
+            assert isinstance(target, GeneralisedLinear)
+            found["predictors"] = target.rows.predict(mode)[0].astype(kind)
+            found["curvatures"] = target.row_curvatures(mode[0]).astype(kind)
+            found["hessian"] = target.expansion(mode[0]).hessian
         return found
 
 
@@ -304,6 +317,7 @@ def _plan(job: Job, model: Any) -> Any:
         thin=schedule.thin,
         far_rows=model[0].nbytes > _NEAR_BYTES,
         anchored=isinstance(gradient, ControlVariate),
+        second=isinstance(gradient, ControlVariate) and gradient.order == 2,
     )
 
 
@@ -336,7 +350,11 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         snapshot=_apart(dim, kind),
         anchor=_apart(dim),
         sum=_apart(dim, kind),
-        memory=_apart(plan.n if plan.remembers else 1, kind),
+        memory=_apart(1 if plan.anchored or not plan.remembers else plan.n, kind),
+        predictors=_apart(0, kind),
+        curvatures=_apart(0, kind),
+        hessian=_apart((1, 1)),
+        base=_apart(1),
         partial=_apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
         wide=_apart(pad, kind),
         tile=_apart(pad, kind),

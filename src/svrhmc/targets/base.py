@@ -26,6 +26,16 @@ class Moments:
         return float(second**2 + 2 * (C * C).sum() + 4 * away @ C @ away)
 
 
+class Expansion(ABC):
+    """The components' second derivatives at a point: what `parts` of Hᵢ·away are, and the data part of H."""
+
+    hessian: Array
+
+    @abstractmethod
+    def parts(self, away: Array, indices: Indices) -> Array:
+        """Parts of Hᵢ·away for the chosen components: (chains, dim), (chains, batch) → (chains, batch)."""
+
+
 class FiniteSum(ABC):
     """A potential that is the mean of n components.
 
@@ -103,6 +113,10 @@ class FiniteSum(ABC):
     def _require_posterior(self) -> None:
         """Refuse a target that is known to have no density: none is, unless its class knows better."""
         return
+
+    def expansion(self, x: Array) -> Expansion:
+        """Second derivatives of the components at x, for models with a linear predictor."""
+        raise requirement("target", "a model with a linear predictor for a gradient of order 2", repr(self))
 
     def laplace(self) -> Moments:
         """A Gaussian approximation of π: the law itself where it is Gaussian."""

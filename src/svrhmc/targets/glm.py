@@ -8,6 +8,7 @@ so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (T
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from svrhmc.arrays import Array, Indices, contract
 from svrhmc.errors import nonnegative, real_array, requirement
-from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.losses import LogisticLoss, Loss, SquaredLoss
 from svrhmc.targets.rows import Rows, make_rows
 
@@ -66,6 +67,19 @@ def linear(
     rows = make_rows(X)
     targets = np.asarray(real_array("y", y, (rows.n,)), np.float64)
     return GeneralisedLinear(rows, targets, SquaredLoss(noise_variance), prior_precision, prior_mean)
+
+
+@dataclass(frozen=True, eq=False)
+class RowExpansion(Expansion):
+    """H = Aᵀ diag(ℓ″) A, and nℓ″ of every row."""
+
+    hessian: Array
+    curvatures: Array
+    rows: Rows
+
+    def parts(self, away: Array, indices: Indices) -> Array:
+        """nℓ″ aᵢᵀ·away."""
+        return self.curvatures[indices] * self.rows.predict_at(away, indices)
 
 
 class GeneralisedLinear(FiniteSum):
@@ -138,6 +152,11 @@ class GeneralisedLinear(FiniteSum):
     def hessian(self, x: npt.ArrayLike) -> Array:
         """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense."""
         return self.rows.gram(self.row_curvatures(x)) + np.diag(self.prior_precision)
+
+    def expansion(self, x: Array) -> RowExpansion:
+        """Hᵢ = n ℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
+        curvature = self.row_curvatures(x)
+        return RowExpansion(self.rows.gram(curvature), self.n * curvature, self.rows)
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""

@@ -9,9 +9,10 @@ the covariance C_ab of a pair obey, over the two halves of a step,
 F_a containing the drift −k(s_a x + ζ̃), ρ = 1/B, or (n − B)/(B(n − 1)) without replacement, and V the second moment of
 one component's noise, from M = C + mmᵀ:
 
-    Minibatch:  V = 𝒩(M_xx) + 𝒳(m_x) + ℱ,      SVRG:  V = 𝒩(E (x − x̃)(x − x̃)ᵀ),      ControlVariate:  V = 𝒩(M_xx).
+    Minibatch:  V = 𝒩(M_xx) + 𝒳(m_x) + ℱ,      SVRG:  V = 𝒩(E (x − x̃)(x − x̃)ᵀ),      ControlVariate:  V = 𝒩(M_xx)
 
-At a snapshot x̃ ← x, and ζ̃ ← a fresh error with second moment ρ̃ (𝒩(M_xx) + 𝒳(m_x) + ℱ), uncorrelated with the rest.
+(and 0 for order 2). At a snapshot x̃ ← x, and ζ̃ ← a fresh error with second moment ρ̃ (𝒩(M_xx) + 𝒳(m_x) + ℱ),
+uncorrelated with the rest.
 
 All this is linear in (C, m̂m̂ᵀ), m̂ = (m, 1). Where pairs do not mix (a common S, or Sᵢ that commute) or are few, the
 map of an epoch is a small matrix: its powers give the law after any number of steps, and a linear system the one at
@@ -342,6 +343,8 @@ class Chain:
         gradient = self.gradient
         if isinstance(gradient, Minibatch):
             return _scale(gradient.batch_size, self.model.n, gradient.replacement) * self._component_noise(C, mm)
+        if isinstance(gradient, ControlVariate) and gradient.order == 2:
+            return None
         if isinstance(gradient, ControlVariate):
             scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
             return scale * self.model.noise.curvature(C[..., 0, 0] + mm[..., 0, 0])
