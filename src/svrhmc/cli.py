@@ -20,7 +20,7 @@ from svrhmc import theory
 from svrhmc.compare import Curve, compare
 from svrhmc.errors import one_of, requirement
 from svrhmc.files import read_table
-from svrhmc.paper.data import MissingDataError
+from svrhmc.paper.data import DataError
 from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
 
@@ -195,7 +195,7 @@ def reproduce_command(
             raise typer.Exit(130) from None
         console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
         if finished.missing:
-            raise MissingDataError("\n".join(finished.missing))
+            raise DataError("\n".join(finished.missing))
 
 
 def _subject(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def numbers(lines: Iterable[str], name: str, delimiter: str, header: bool | None
             if number == 1 and header is None and not any(map(_is_number, words)):
                 continue
             raise requirement(f"{name}, line {number},", "numbers", delimiter.join(words)[:60]) from None
+        if not np.isfinite(values).all():
+            raise requirement(f"{name}, line {number},", "finite numbers", delimiter.join(words)[:60])
         if rows and len(values) != len(rows[0]):
             raise requirement(f"{name}, line {number},", f"{len(rows[0])} numbers", len(values))
         rows.append(values)
@@ -63,7 +66,7 @@ def libsvm(lines: Iterable[str], name: str, columns: int) -> tuple[Array, Array,
             last = 0
             for word in words[1:]:
                 index, value = word.split(":")
-                if not last < int(index) <= columns:
+                if not last < int(index) <= columns or not math.isfinite(float(value)):
                     raise ValueError
                 last = int(index)
                 indices.append(last - 1)

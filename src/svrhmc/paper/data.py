@@ -23,7 +23,11 @@ _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 
 
-class MissingDataError(FileNotFoundError):
+class DataError(ValueError):
+    """A data set cannot be used; says which file, and why."""
+
+
+class MissingDataError(DataError):
     """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
 
 
@@ -74,10 +78,16 @@ def load(name: str, folder: Path | None = None, check: bool = True) -> Table:
     dataset = DATASETS[name]
     cached = cache_folder() / f"{name}-{'-'.join(source.sha256[:12] for source in dataset.sources)}.npz"
     if check and cached.exists():
-        with np.load(cached) as arrays:
-            return dataset.build(dict(arrays))
-    texts = [_bytes(source, name, folder, check).decode("utf-8", "strict") for source in dataset.sources]
-    arrays = dataset.read(texts)
+        try:
+            with np.load(cached) as arrays:
+                return dataset.build(dict(arrays))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # cut short: made anew
+            cached.unlink()
+    contents = [_bytes(source, name, folder, check) for source in dataset.sources]
+    try:
+        arrays = dataset.read([content.decode("utf-8", "strict") for content in contents])
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from None
     if check:
         cached.parent.mkdir(parents=True, exist_ok=True)
         partial = cached.with_suffix(f".{os.getpid()}.npz")
@@ -97,7 +107,7 @@ def _bytes(source: Source, name: str, folder: Path | None, check: bool) -> bytes
     if content is None:
         content = _from_publisher(source, name, folder)
     if check and hashlib.sha256(content).hexdigest() != source.sha256:
-        raise ValueError(
+        raise DataError(
             f"{source.path} of {name} is not the published file: its sha256 is {hashlib.sha256(content).hexdigest()}, "
             f"not {source.sha256}."
         )
@@ -108,7 +118,10 @@ def _from_folder(source: Source, folder: Path) -> bytes | None:
     plain = folder / source.path
     packed = plain.with_name(plain.name + ".xz")
     if packed.exists():
-        return lzma.decompress(packed.read_bytes())
+        try:
+            return lzma.decompress(packed.read_bytes())
+        except lzma.LZMAError as error:
+            raise DataError(f"{packed} cannot be decompressed: {error}.") from None
     return plain.read_bytes() if plain.exists() else None
 
 
@@ -118,14 +131,12 @@ def _from_publisher(source: Source, name: str, folder: Path | None) -> bytes:
     try:
         import pooch
     except ModuleNotFoundError:
-        raise missing("pooch", "paper", f"downloading {source.path}") from None
+        raise _missing(source, name, folder, str(missing("pooch", "paper", "a download")).rstrip(".")) from None
     known = None if source.member else "sha256:" + source.sha256
     try:
         file = Path(pooch.retrieve(source.url, known, path=cache_folder() / "downloads"))
-    except ValueError:
-        raise
     except Exception as error:
-        raise _missing(source, name, folder, f"the download failed ({type(error).__name__})") from None
+        raise _missing(source, name, folder, f"the download failed ({type(error).__name__}: {error})") from None
     content = file.read_bytes()
     if source.member and file.name.endswith(".zip"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -44,7 +44,10 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
                 axes.legend(
                     fontsize=7, handletextpad=0.3, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none"
                 )
-        text = "data passes (component gradients evaluated / n).  Dots: chains; dotted: expected of them; lines: exact"
+        text = (
+            "data passes (component gradients evaluated / n).  "
+            "Dots: chains; dotted: expected of them; lines: exact; dashed: floor of dots"
+        )
         figure.supxlabel(text if shape[1] > 2 else "data passes", fontsize=10)
         figure.supylabel("W₂ to the target", fontsize=10)
         if found:
@@ -61,7 +64,7 @@ def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
     spent, seen = [p["passes"] for p in points], [p["w2"] for p in points]
     axes.plot(spent, seen, MARKERS[look], color=COLOURS[look], markersize=3, linestyle="none", label=label)
     axes.plot(spent, [p["expected"] for p in points], color=COLOURS[look], linestyle=":", linewidth=0.9)
-    axes.axhline(result["floor"], color="0.5", linestyle="--", linewidth=0.8)
+    axes.axhline(result["floor"], color="0.5", linestyle="--", linewidth=0.8, zorder=0)
 
 
 def draw_paths(results: Results, settings: Settings, figure_name: str, label: str, path: Path) -> bool:
@@ -101,9 +104,10 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
 
 
 def _losses(axes: Any, result: dict[str, Any], method: str) -> None:
-    look, runs = _LOOK[method], result["runs"]
-    passes = runs[0]["passes"]
-    losses = np.array([run["loss"] for run in runs])
+    look, runs = _LOOK[method], [run for run in result["runs"] if run is not None]
+    passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
+    kept = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
+    losses = np.array([[by_pass[spent] for spent in passes] for by_pass in kept])
     mean, error = losses.mean(axis=0), 2 * losses.std(axis=0, ddof=min(1, len(losses) - 1)) / np.sqrt(len(losses))
     axes.plot(
         passes, mean, color=COLOURS[look], marker=MARKERS[look], markersize=3.5, linewidth=1.3, label=LABELS[method]

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from svrhmc.paper import regression, synthetic
-from svrhmc.paper.data import MissingDataError
+from svrhmc.paper.data import DataError
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings
 from svrhmc.samplers import cores
 
+VERSION = 2  # of the experiments: to be raised by a change that changes a result
 PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
 
 
@@ -49,10 +51,11 @@ def reproduce(
     jobs: int | None = None,
     say: Callable[[str], None] = print,
 ) -> Finished:
-    """Run what is not yet in `out`, and write figures, tables and the report of all that is there.
+    """Run what is not yet in `out`, and write figures, tables and the report of these parts.
 
-    Each task's result is a file under out/work, with the settings it was made with; a result made with others is made
-    again. A data set whose files are missing is left out, and named in the end.
+    Each task's result is a file under out/work, with the settings it was made with; a result made with others, or by
+    another version of the experiments, is made again. A data set whose files are missing is left out, and named in
+    the end.
     """
     settings = load_settings(quick, seeds)
     tasks = [task for part in parts for task in _tasks(part, settings, data)]
@@ -93,7 +96,7 @@ class Store:
 
 def _identity(task: Task) -> str:
     """Of the settings alone: where the data lie does not matter."""
-    return fingerprint([task.name, *(value for value in task.arguments if not isinstance(value, Path))])
+    return fingerprint([VERSION, task.name, *(value for value in task.arguments if not isinstance(value, Path))])
 
 
 def _work(
@@ -105,14 +108,15 @@ def _work(
         say(f"{len(results)} of {len(tasks)} tasks are already there")
     missing: list[str] = []
     for number, (task, outcome, seconds) in enumerate(_each(left, jobs), start=len(results) + 1):
-        if isinstance(outcome, MissingDataError):
+        if isinstance(outcome, DataError):
             missing.append(str(outcome))
             say(f"[{number}/{len(tasks)}] {task.name}: no data")
             continue
         results[task.name] = {**outcome, "seconds": seconds}
         store.put(task, results[task.name])
         say(f"[{number}/{len(tasks)}] {task.name}: {seconds:.1f} s")
-    return results, list(dict.fromkeys(missing))
+    ordered = {task.name: results[task.name] for task in tasks if task.name in results}
+    return ordered, list(dict.fromkeys(missing))
 
 
 def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
@@ -122,7 +126,10 @@ def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
         for task in tasks:
             yield task, *_perform(task, threads)
         return
-    with _one_thread_each(threads), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with (
+        _one_thread_each(threads),
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool,
+    ):
         running: dict[Future[tuple[Any, float]], Task] = {}
         waiting = list(reversed(tasks))
         try:
@@ -136,6 +143,18 @@ def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
             for process in list(pool._processes.values()):  # an interrupt does not wait for minutes of work
                 process.terminate()
             raise
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when the process that started it is gone, however it went."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
@@ -158,7 +177,7 @@ def _perform(task: Task, threads: int) -> tuple[Any, float]:
     began = time.perf_counter()
     try:
         outcome: Any = task.function(*task.arguments, *((threads,) if task.threaded else ()))
-    except MissingDataError as error:
+    except DataError as error:
         outcome = error
     return outcome, time.perf_counter() - began
 

@@ -12,10 +12,8 @@ from svrhmc.gradients import SVRG
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.exact import Chain
+from svrhmc.theory.exact import Chain, State
 from svrhmc.theory.quadratic import Quadratic
-
-_LINE = 60  # points of the exact curve
 
 
 def panel(settings: Settings, spread: float, dim: int, n: int, method: str, threads: int) -> dict[str, Any]:
@@ -24,15 +22,19 @@ def panel(settings: Settings, spread: float, dim: int, n: int, method: str, thre
     model = Quadratic.of(target)
     chosen = min(
         (_sampler(settings, method, eta) for eta in settings["step_sizes"]),
-        key=lambda sampler: _final(Chain(sampler, model, target), _steps(settings, sampler, target)),
+        key=lambda sampler: _final(Chain(sampler, model, target), sampler.steps_for(target, settings["passes"])),
     )
-    steps = _steps(settings, chosen, target)
+    budget = chosen.steps_for(target, settings["passes"])
+    steps = min(int(settings["chain_steps"]), budget)
     thin = max(1, steps // settings["points"])
-    trace = chosen.run(target, steps, chains=settings["chains"], seed=settings["seed"], thin=thin, threads=threads)
+    seed = settings["seed"] + 1 + 10 * dim + n + round(100 * spread)
+    trace = chosen.run(target, steps, chains=settings["chains"], seed=seed, thin=thin, threads=threads)
     looked = [thin * (k + 1) for k in range(trace.draws.shape[1])]
-    line = np.unique(np.geomspace(1, steps, _LINE).astype(int)).tolist()
+    line = np.unique(np.geomspace(1, steps, settings["line"]).astype(int)).tolist()
     exact = _curve(chosen, target, model, sorted({*looked, *line}))
-    pi, rng = target.closed_form, np.random.default_rng([settings["seed"], dim, n])
+    later = np.unique(np.geomspace(steps, budget, settings["tail"] + 1).astype(int)).tolist()
+    exact.update(_late(chosen, target, model, [step for step in later if step > steps]))
+    pi, rng = target.closed_form, np.random.default_rng([seed, dim, n])
     points = []
     for place, step in enumerate(looked):
         law = exact[step]
@@ -42,11 +44,10 @@ def panel(settings: Settings, spread: float, dim: int, n: int, method: str, thre
     return {
         "step_size": chosen.dynamics.step_size,
         "floor": distances.plug_in_floor(pi.covariance, settings["chains"]),
-        "steps": steps,
+        "steps": budget,
         "points": [{**point, **_passes(chosen, target, point["step"])} for point in points],
         "curve": [{"step": step, "w2": law.w2, **_passes(chosen, target, step)} for step, law in exact.items()],
-        "reach": {str(eta): _reach(settings, method, eta, target, model) for eta in settings["step_sizes"]},
-        "seconds_sampling": trace.seconds,
+        "reach": {str(level): _fewest(settings, method, level, target, model) for level in settings["thresholds"]},
     }
 
 
@@ -73,10 +74,6 @@ def _sampler(settings: Settings, method: str, eta: float) -> Sampler:
     return METHODS[method](eta, **batch)
 
 
-def _steps(settings: Settings, sampler: Sampler, target: Gaussian) -> int:
-    return min(int(settings["max_steps"]), sampler.steps_for(target, settings["max_passes"]))
-
-
 def _final(chain: Chain, steps: int) -> float:
     return chain.law(chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps, 0.0).w2
 
@@ -100,14 +97,31 @@ def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
     return {"passes": evaluated / target.n, "paper_passes": paper / target.n}
 
 
-def _reach(settings: Settings, method: str, eta: float, target: Gaussian, model: Quadratic) -> dict[str, float] | None:
-    """Passes after which W₂ first is below the threshold, by the exact law; None where its limit is not below."""
-    sampler, level = _sampler(settings, method, eta), settings["threshold"]
+def _late(sampler: Sampler, target: Gaussian, model: Quadratic, wanted: list[int]) -> dict[int, theory.Law]:
+    """Exact laws far beyond the chains' steps, by matrix powers."""
     chain = Chain(sampler, model, target)
-    try:
-        if chain.law(chain.stationary(), None, 0.0).w2 >= level:
-            return None
-    except ValueError:
-        return None
-    steps = chain.steps_to(chain.at(np.zeros(target.dim)), lambda state: chain.law(state, None, 0.0).w2 <= level)
-    return _passes(sampler, target, steps)
+    start = chain.at(np.zeros(target.dim))
+    passes = [sampler.gradient.evaluations(target, step) / target.n for step in wanted]
+    return {step: chain.law(chain.after(start, step), step, spent) for step, spent in zip(wanted, passes, strict=True)}
+
+
+def _fewest(
+    settings: Settings, method: str, level: float, target: Gaussian, model: Quadratic
+) -> dict[str, float] | None:
+    """The fewest passes after which W₂ is below a level, by the exact law, over the grid of steps; None if never."""
+    found = []
+    for eta in settings["step_sizes"]:
+        sampler = _sampler(settings, method, eta)
+        chain = Chain(sampler, model, target)
+        try:
+            if chain.law(chain.stationary(), None, 0.0).w2 >= level:
+                continue
+        except theory.UnsettledError:
+            continue
+
+        def near(state: State, chain: Chain = chain) -> bool:
+            return chain.law(state, None, 0.0).w2 <= level
+
+        steps = chain.steps_to(chain.at(np.zeros(target.dim)), near)
+        found.append({"step_size": eta, **_passes(sampler, target, steps)})
+    return min(found, key=lambda each: each["passes"], default=None)
