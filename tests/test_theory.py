@@ -453,7 +453,7 @@ def test_powers_steps_and_stationarity_agree(problem, dynamics, gradient, monkey
 
 def test_a_step_without_a_stationary_law_is_refused():
     target = svrhmc.targets.synthetic(10, 2, spread=0.9)
-    with pytest.raises(ValueError, match="small enough for a stationary law"):
+    with pytest.raises(theory.UnsettledError, match="small enough for a stationary law"):
         theory.stationary(svrhmc.lmc(5.0), target)
     with pytest.raises(ValueError, match="small enough for a stationary law"):
         theory.stationary(svrhmc.vr_sgld(5.0, epoch_length=5000), target)
