@@ -20,7 +20,6 @@ from svrhmc import theory
 from svrhmc.compare import Curve, compare
 from svrhmc.errors import one_of, requirement
 from svrhmc.files import read_table
-from svrhmc.paper.data import DataError
 from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
 
@@ -128,9 +127,9 @@ def plan_command(
     """Plan a run from an accuracy, and compare the methods by the paper's Table 1.
 
     The target is given by its constants, or by a data file, whose posterior
-    then has them. Rule exact (the
-    default) uses the exact law on a quadratic and says what that assumes;
-    corollary solves the paper's Theorem 1, corrected; repaired uses our bound.
+    then has them. Rule exact (the default) uses the exact law on a quadratic
+    and says what that assumes; corollary solves the paper's Theorem 1,
+    corrected; repaired uses our bound.
 
     [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
     """
@@ -177,6 +176,7 @@ def reproduce_command(
 
     [bold]Example[/bold]: svrhmc reproduce figure1 --quick --out quick
     """
+    from svrhmc.paper.data import DataError
     from svrhmc.paper.run import PARTS, reproduce
 
     with _plain_errors():

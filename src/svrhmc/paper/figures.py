@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Settings, panel_name
 from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib, save
 from svrhmc.samplers import LABELS
 
 Results = dict[str, dict[str, Any]]
 _LOOK = {"hmc": 0, "sgld": 3, "sg-hmc": 1, "vr-sgld": 4, "svr-hmc": 2}  # place among COLOURS and MARKERS
 _SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 10}
+
+
+def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs that did not diverge."""
+    return [run for run in result["runs"] if run is not None]
 
 
 def draw_synthetic(results: Results, settings: Settings, spread: float, path: Path) -> bool:
@@ -34,7 +39,7 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
             for column, n in enumerate(sizes):
                 axes = grid[row, column]
                 for method in settings["samplers"]:
-                    result = results.get(f"figure1 spread={spread} d={dim} n={n} {method}")
+                    result = results.get(panel_name(spread, dim, n, method))
                     if result is not None:
                         found = True
                         _panel(axes, result, method)
@@ -104,7 +109,7 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
 
 
 def _losses(axes: Any, result: dict[str, Any], method: str) -> None:
-    look, runs = _LOOK[method], [run for run in result["runs"] if run is not None]
+    look, runs = _LOOK[method], finished(result)
     passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
     kept = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
     losses = np.array([[by_pass[spent] for spent in passes] for by_pass in kept])

@@ -106,14 +106,7 @@ def preparation_experiment(settings: Settings, figure2: Settings, name: str, fol
             local = {**figure2, "preparation": {name: prepared}}
             split = _classification_split(local, name, table, seed)
             errors.append(_error(_target(figure2, split, logistic=True).mode(), split))
-        found.append(
-            {
-                "intercept": intercept,
-                "scale": scale,
-                "error": float(np.mean(errors)),
-                "deviation": float(np.std(errors, ddof=min(1, len(errors) - 1))),
-            }
-        )
+        found.append({"intercept": intercept, "scale": scale, **_averaged(errors)})
     return {"rows": found}
 
 
@@ -134,8 +127,7 @@ def longer_experiment(
                 if run is not None:
                     errors[passes].append(run["error"][-1])
         for passes, values in errors.items():
-            spread = float(np.std(values, ddof=min(1, len(values) - 1)))
-            found.append({"method": method, "passes": passes, "error": float(np.mean(values)), "deviation": spread})
+            found.append({"method": method, "passes": passes, **_averaged(values)})
     return {"rows": found}
 
 
@@ -149,14 +141,12 @@ def steps_experiment(settings: Settings, figure2: Settings, folder: Path | None,
         runs = [_path(figure2, choice, method, *subject, threads, True) for subject in subjects]
         errors = [run["error"][-1] for run in runs if run is not None]
         if len(errors) == len(runs):
-            found.append(
-                {
-                    **choice,
-                    "error": float(np.mean(errors)),
-                    "deviation": float(np.std(errors, ddof=min(1, len(errors) - 1))),
-                }
-            )
+            found.append({**choice, **_averaged(errors)})
     return {"data": name, "method": method, "rows": found}
+
+
+def _averaged(errors: list[float]) -> dict[str, float]:
+    return {"error": float(np.mean(errors)), "deviation": float(np.std(errors, ddof=min(1, len(errors) - 1)))}
 
 
 def constants(settings: Settings, name: str, folder: Path | None, accuracy: float, logistic: bool) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import numpy as np
 
 import svrhmc
 from svrhmc.paper.data import DATASETS
-from svrhmc.paper.figures import Results, draw_paths, draw_synthetic
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.figures import Results, draw_paths, draw_synthetic, finished
+from svrhmc.paper.settings import Settings, panel_name
 from svrhmc.samplers import LABELS
 
 _OURS = "svr-hmc"
@@ -167,7 +167,7 @@ class _PanelRow:
 def _panel_rows(results: Results, one: Settings, spread: float, dim: int, n: int) -> list[_PanelRow]:
     passes: dict[str, tuple[float, float]] = {}
     cells: list[str] = []
-    keys = [f"figure1 spread={spread} d={dim} n={n} {method}" for method in one["samplers"]]
+    keys = [panel_name(spread, dim, n, method) for method in one["samplers"]]
     if any(key not in results for key in keys):
         return []
     scores = tuple((p["w2"] - p["expected"]) / p["deviation"] for key in keys for p in results[key]["points"])
@@ -286,7 +286,7 @@ def _paths(
             result = results.get(f"{key} {name} {method}")
             if result is None:
                 continue
-            final = float(np.mean([run["loss"][-1] for run in _finished(result)]))
+            final = float(np.mean([run["loss"][-1] for run in finished(result)]))
             if abs(final / exact - 1) > limits["near"]:
                 (untold if unsure > limits["near"] * exact / 2 else far).append(
                     f"{LABELS[method]} on {name}: {final / exact:.3g} of it"
@@ -352,11 +352,6 @@ def _reference(results: Results, key: str, name: str) -> tuple[float, float]:
     return float(np.mean(found["loss"])), float(np.mean(unsure)) if unsure else 0.0
 
 
-def _finished(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs that did not diverge."""
-    return [run for run in result["runs"] if run is not None]
-
-
 def _chosen(result: dict[str, Any], section: Settings) -> str:
     """The setting chosen most often, of how many, and whether it stands at an edge of the grid."""
     choices = [tuple(sorted(choice.items())) for choice in result["choices"]]
@@ -364,7 +359,7 @@ def _chosen(result: dict[str, Any], section: Settings) -> str:
     choice = dict(most)
     steps = section["underdamped_steps" if "inverse_mass" in choice else "overdamped_steps"]
     edge = choice["step"] in (max(steps), min(steps)) or choice.get("inverse_mass") == max(section["inverse_masses"])
-    lost = len(result["runs"]) - len(_finished(result))
+    lost = len(result["runs"]) - len(finished(result))
     times = f" ({choices.count(most)} of {len(choices)})" if len(choices) > 1 else ""
     return _choice(choice) + times + (", at the grid's edge" if edge else "") + (f"; {lost} diverged" if lost else "")
 
@@ -472,9 +467,8 @@ def _experiments(results: Results, settings: Settings) -> list[Block]:
         blocks += [
             Text(
                 f"**Is it the step?** Test error of {LABELS[steps['method']]} on {steps['data']} after the same "
-                f"passes, for "
-                "for every step and batch of its grid: a step that reaches the paper's error may be what the paper "
-                "used:"
+                "passes, for every step and batch of its grid: a step that reaches the paper's error may be what the "
+                "paper used:"
             ),
             Grid(
                 (

@@ -17,7 +17,7 @@ from typing import Any
 from svrhmc.paper import regression, synthetic
 from svrhmc.paper.data import DataError
 from svrhmc.paper.report import write_report
-from svrhmc.paper.settings import Settings, fingerprint, load_settings
+from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
 from svrhmc.samplers import cores
 
 VERSION = 2  # of the experiments: to be raised by a change that changes a result
@@ -189,7 +189,7 @@ def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
             for dim in sorted(one["dims"], reverse=True):
                 for n in one["sizes"]:
                     for method in one["samplers"]:
-                        name = f"figure1 spread={spread} d={dim} n={n} {method}"
+                        name = panel_name(spread, dim, n, method)
                         yield Task(name, synthetic.panel, (one, spread, dim, n, method))
     if part in ("figure2", "table3"):
         for name in sorted(two["datasets"], key=lambda name: name != "gisette"):  # the longest first

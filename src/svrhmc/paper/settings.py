@@ -29,3 +29,8 @@ def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:
 def fingerprint(value: Any) -> str:
     """Equal for equal settings."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def panel_name(spread: float, dim: int, n: int, method: str) -> str:
+    """What the result of one sampler in one panel of Figure 1 is called."""
+    return f"figure1 spread={spread} d={dim} n={n} {method}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,8 @@ def panel(settings: Settings, spread: float, dim: int, n: int, method: str, thre
     trace = chosen.run(target, steps, chains=settings["chains"], seed=seed, thin=thin, threads=threads)
     looked = [thin * (k + 1) for k in range(trace.draws.shape[1])]
     line = np.unique(np.geomspace(1, steps, settings["line"]).astype(int)).tolist()
-    exact = _curve(chosen, target, model, sorted({*looked, *line}))
     later = np.unique(np.geomspace(steps, budget, settings["tail"] + 1).astype(int)).tolist()
-    exact.update(_late(chosen, target, model, [step for step in later if step > steps]))
+    exact = _curve(Chain(chosen, model, target), sorted({*looked, *line}), [step for step in later if step > steps])
     pi, rng = target.closed_form, np.random.default_rng([seed, dim, n])
     points = []
     for place, step in enumerate(looked):
@@ -78,15 +78,15 @@ def _final(chain: Chain, steps: int) -> float:
     return chain.law(chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps, 0.0).w2
 
 
-def _curve(sampler: Sampler, target: Gaussian, model: Quadratic, wanted: list[int]) -> dict[int, theory.Law]:
-    """Exact laws at some steps, in their order."""
-    chain = Chain(sampler, model, target)
-    state, found = chain.at(np.zeros(target.dim)), {}
-    for step in range(wanted[-1]):
-        state = chain.step(state, step)
-        if step + 1 in wanted:
-            found[step + 1] = chain.law(state, step + 1, sampler.gradient.evaluations(target, step + 1) / target.n)
-    return found
+def _curve(chain: Chain, near: list[int], far: list[int]) -> dict[int, theory.Law]:
+    """Exact laws at some steps, in their order: near ones step by step, far ones by matrix powers."""
+    start = chain.at(np.zeros(chain.model.dim))
+    state, found = start, {}
+    for step in range(1, near[-1] + 1):
+        state = chain.step(state, step - 1)
+        if step in near:
+            found[step] = chain.law(state, step, math.nan)
+    return found | {step: chain.law(chain.after(start, step), step, math.nan) for step in far}
 
 
 def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
@@ -95,14 +95,6 @@ def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
     evaluated = gradient.evaluations(target, steps)
     paper = evaluated - steps * gradient.batch_size if isinstance(gradient, SVRG) else evaluated
     return {"passes": evaluated / target.n, "paper_passes": paper / target.n}
-
-
-def _late(sampler: Sampler, target: Gaussian, model: Quadratic, wanted: list[int]) -> dict[int, theory.Law]:
-    """Exact laws far beyond the chains' steps, by matrix powers."""
-    chain = Chain(sampler, model, target)
-    start = chain.at(np.zeros(target.dim))
-    passes = [sampler.gradient.evaluations(target, step) / target.n for step in wanted]
-    return {step: chain.law(chain.after(start, step), step, spent) for step, spent in zip(wanted, passes, strict=True)}
 
 
 def _fewest(

@@ -183,6 +183,10 @@ class Chain:
         mean[:, 0], mean[:, self.k] = away, 1.0
         if self.k > 2:
             mean[:, 2] = away
+        return self._fixed(mean)
+
+    def _fixed(self, mean: Array) -> State:
+        """No spread about a mean m̂ of each coordinate."""
         pairs = mean[self.model.a, :, None] * mean[self.model.b, None, :]
         return State(np.zeros((len(pairs), self.k, self.k)), pairs)
 
@@ -341,19 +345,18 @@ class Chain:
     def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
         """ρV of each pair."""
         gradient = self.gradient
-        if isinstance(gradient, Minibatch):
-            return _scale(gradient.batch_size, self.model.n, gradient.replacement) * self._component_noise(C, mm)
         if isinstance(gradient, ControlVariate) and gradient.order == 2:
             return None
-        if isinstance(gradient, ControlVariate):
-            scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
-            return scale * self.model.noise.curvature(C[..., 0, 0] + mm[..., 0, 0])
+        if not isinstance(gradient, Minibatch | SVRG | ControlVariate):
+            return None
+        scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
+        if isinstance(gradient, Minibatch):
+            return scale * self._component_noise(C, mm)
+        M = C + mm[..., :-1, :-1]
+        apart = M[..., 0, 0]  # from the mode, or from the snapshot
         if isinstance(gradient, SVRG):
-            M = C + mm[..., :-1, :-1]
-            apart = M[..., 0, 0] - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
-            scale = _scale(gradient.batch_size, self.model.n, gradient.replacement)
-            return scale * self.model.noise.curvature(apart)
-        return None
+            apart = apart - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
+        return scale * self.model.noise.curvature(apart)
 
     def _component_noise(self, C: Array, mm: Array) -> Array:
         noise = self.model.noise
@@ -421,8 +424,7 @@ class Chain:
         mean = np.zeros((self.model.dim, k + 1))
         mean[:, k] = 1.0
         mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
-        pairs = mean[self.model.a, :, None] * mean[self.model.b, None, :]
-        return State(np.zeros((len(pairs), k, k)), pairs)
+        return self._fixed(mean)
 
     def _solved(self, settled: State) -> State:
         """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
