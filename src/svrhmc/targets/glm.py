@@ -160,7 +160,7 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        return self._curved_product(self.row_curvatures(x), direction)
+        return self.curved_product(self.row_curvatures(x), direction)
 
     def mode(self) -> Array:
         """Newton's method with halving, on the Hessian up to 2000 columns and by conjugate gradients beyond.
@@ -278,9 +278,10 @@ class GeneralisedLinear(FiniteSum):
         from scipy.sparse.linalg import LinearOperator
 
         shape = (self.dim, self.dim)
-        return LinearOperator(shape, matvec=lambda p: self._curved_product(curvature, p), dtype=np.float64)
+        return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p), dtype=np.float64)
 
-    def _curved_product(self, curvature: Array, direction: Array) -> Array:
+    def curved_product(self, curvature: Array, direction: Array) -> Array:
+        """(Aᵀ diag(curvature) A + Λ)·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
         product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + row * self.prior_precision)[0]
         return product

@@ -49,6 +49,10 @@ class Rows(ABC):
         """Aᵀ diag(w) A, dense: (dim, dim)."""
 
     @abstractmethod
+    def squares(self, weights: Array) -> Array:
+        """Σᵢ wᵢaᵢⱼ²: the diagonal of `gram`, without the rest."""
+
+    @abstractmethod
     def squared_norms(self) -> Array:
         """|aᵢ|² of every row."""
 
@@ -86,6 +90,11 @@ class DenseRows(Rows):
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
+
+    def squares(self, weights: Array) -> Array:
+        """One pass over the rows."""
+        blocks = self._blocks()
+        return np.sum([contract("n,nd,nd->d", weights[b : b + len(x)], x, x) for b, x in blocks], axis=0)
 
     def squared_norms(self) -> Array:
         """One pass over the rows."""
@@ -133,6 +142,11 @@ class SparseRows(Rows):
         """A sparse product, then dense."""
         weighted = self.X.multiply(weights[:, None]).tocsr()
         return np.asarray((self.X.T @ weighted).toarray(), np.float64)
+
+    def squares(self, weights: Array) -> Array:
+        """Sums over each column's entries."""
+        entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
+        return tally(self.X.indices, entries, self.dim)
 
     def squared_norms(self) -> Array:
         """Sums over each row's entries."""
