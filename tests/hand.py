@@ -4,10 +4,14 @@ Every fᵢ = ½(x − aᵢ)ᵀSᵢ(x − aᵢ). The state is y = (x − x*, v, x
 recursion a step.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import mpmath
 import numpy as np
+import scipy.linalg
+
+CURVATURE = 1.3  # of the Gaussian that `Anchored` solves exactly, in the tests
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,34 @@ def exact_covariances(a, u=1, friction=1):
         return u / g**2 * (2 * a + 4 * e - e**2 - 3), u / g * (1 - e) ** 2, u * (1 - e**2)
 
 
+def harmonic(time, gamma, u, s):
+    """The flow of ẋ = v, v̇ = −us x − γv over `time`, and the noise that keeps N(0, diag(1/s, u)); 2 × 2."""
+    flow = scipy.linalg.expm(time * np.array([[0, 1], [-u * s, -gamma]]))
+    stationary = np.diag([1 / s, u])
+    return flow, stationary - flow @ stationary @ flow.T
+
+
+def anchored_kick(eta, gamma, u, s):
+    """κ for which a constant ∇R = 1 gives E x = −1/s half a step after the kick, by summing its echoes."""
+    middle, whole = harmonic(eta / 2, gamma, u, s)[0], harmonic(eta, gamma, u, s)[0]
+    echo, total = middle[:, 1], 0.0
+    for _ in range(2000):
+        total += echo[0]
+        echo = whole @ echo
+    return 1 / (s * total)
+
+
+def shifts(kind, xs, eta, gamma, u):
+    """What the maps before and after the gradient add to (x − x*, v) because the flow turns about 0 and not about x*."""
+    d = len(xs)
+    if kind != "anchored":
+        return np.zeros(2 * d), np.zeros(2 * d)
+    flow = np.kron(harmonic(eta / 2, gamma, u, CURVATURE)[0], np.eye(d))
+    at, push = np.concatenate([xs, np.zeros(d)]), np.concatenate([np.zeros(d), xs])
+    kappa = anchored_kick(eta, gamma, u, CURVATURE)
+    return flow @ at - at, flow @ (at + kappa * CURVATURE * push) - at
+
+
 def before_gradient(kind, d, eta, gamma, u):
     """What happens to (x, v) before a step's gradient: a matrix and its noise covariance; None where nothing does."""
     eye = np.eye(d)
@@ -36,6 +68,9 @@ def before_gradient(kind, d, eta, gamma, u):
         half = np.exp(-gamma * eta / 2)
         xx, xv, vv = (float(q) for q in exact_covariances(gamma * eta / 2, u, gamma))
         return np.kron(np.array([[1, (1 - half) / gamma], [0, half]]), eye), np.kron([[xx, xv], [xv, vv]], eye)
+    if kind == "anchored":
+        flow, Q = harmonic(eta / 2, gamma, u, CURVATURE)
+        return np.kron(flow, eye), np.kron(Q, eye)
     if kind == "baoab":
         A, O = np.array([[1, eta / 2], [0, 1]]), np.diag([1, e])  # noqa: E741
         Q = A @ np.diag([0, u * (1 - e * e)]) @ A.T
@@ -58,6 +93,12 @@ def one_step(kind, S, eta, gamma, u):
         xx, xv, vv = (float(q) for q in exact_covariances(a, u, gamma))
         free = np.block([[eye, E / gamma * eye], [zero, (1 - E) * eye]])
         return free + np.hstack([b @ S, np.zeros((2 * d, d))]), b, np.kron([[xx, xv], [xv, vv]], eye)
+    if kind == "anchored":
+        kappa = anchored_kick(eta, gamma, u, CURVATURE)
+        kicked, b = np.eye(2 * d), np.vstack([zero, -kappa * eye])
+        kicked[d:, :d] = -kappa * (S - CURVATURE * eye)
+        flow, Q = before_gradient(kind, d, eta, gamma, u)
+        return flow @ kicked, flow @ b, Q
     if kind in ("ubu", "baoab"):
         kicked, b = np.eye(2 * d), np.vstack([zero, -eta * u * eye])
         kicked[d:, :d] = -eta * u * S
@@ -87,11 +128,12 @@ def law(problem, kind, gradient, steps, *, eta, gamma=2.0, u=1.0, B=1, m=1, repl
     mean = np.concatenate([-xs, np.zeros(d), -xs])
     M = np.outer(mean, mean)
     before = before_gradient(kind, d, eta, gamma, u)
+    first, second = (np.concatenate([shift, np.zeros(d)]) for shift in shifts(kind, xs, eta, gamma, u))
     for step in range(steps):
         if before is not None:
             P = np.eye(3 * d)
             P[: 2 * d, : 2 * d] = before[0]
-            mean, M = P @ mean, P @ M @ P.T
+            mean, M = affine(P, first, mean, M)
             M[: 2 * d, : 2 * d] += before[1]
         if step % m == 0:
             mean, M = snap @ mean, snap @ M @ snap.T
@@ -106,10 +148,58 @@ def law(problem, kind, gradient, steps, *, eta, gamma=2.0, u=1.0, B=1, m=1, repl
             elif gradient == "svr":
                 D = np.hstack([np.eye(d), np.zeros((d, d)), -np.eye(d)])
                 V += C @ D @ M @ D.T @ C
-        mean, M = F @ mean, F @ M @ F.T
+        mean, M = affine(F, second, mean, M)
         M[: 2 * d, : 2 * d] += Q + scale / n * b @ V @ b.T
     covariance = M[: 2 * d, : 2 * d] - np.outer(mean[: 2 * d], mean[: 2 * d])
     return mean[: 2 * d] + np.concatenate([xs, np.zeros(d)]), covariance
+
+
+def affine(A, c, mean, M):
+    """Mean and second moment of A y + c."""
+    turned = A @ mean
+    return turned + c, A @ M @ A.T + np.outer(turned, c) + np.outer(c, turned) + np.outer(c, c)
+
+
+def enumerated(D, e, prior, kind, steps, *, memory, B, P, eta, gamma, u):
+    """Mean and covariance of (x, v) by going through every batch of a step, rows drawn with probabilities P.
+
+    The data part of a component's gradient is Dᵢx − eᵢ; the prior's is prior∘x. memory: "none", "saga" (αᵢ renewed), or
+    "cv" (αᵢ those at the point where all gradients together are 0). From x = v = 0.
+    """
+    n, d = e.shape
+    size = (2 + n) * d
+    A0, b, Q = one_step(kind, np.zeros((d, d)), eta, gamma, u)
+    xs = np.linalg.solve(D.mean(0) + np.diag(prior), e.mean(0))
+    start = {"none": np.zeros((n, d)), "saga": -e, "cv": D @ xs - e}[memory]
+    mean = np.concatenate([np.zeros(2 * d), start.ravel()])
+    M = np.outer(mean, mean)
+    alphas = [slice((2 + i) * d, (3 + i) * d) for i in range(n)]
+    for _ in range(steps):
+        new_mean, new_M = np.zeros(size), np.zeros((size, size))
+        for batch in itertools.product(range(n), repeat=B):
+            chance = np.prod(P[list(batch)])
+            G, c = np.zeros((d, size)), np.zeros(d)  # g = G y + c
+            G[:, :d] = np.diag(prior)
+            for i in range(n):
+                G[:, alphas[i]] += np.eye(d) / n
+            for i in batch:
+                weight = 1 / (n * P[i] * B)
+                G[:, :d] += weight * D[i]
+                G[:, alphas[i]] -= weight * np.eye(d)
+                c -= weight * e[i]
+            A, shift = np.eye(size), np.zeros(size)
+            A[: 2 * d, : 2 * d] = A0
+            A[: 2 * d] += b @ G
+            shift[: 2 * d] = b @ c
+            for i in set(batch) if memory == "saga" else ():
+                A[alphas[i]] = 0
+                A[alphas[i], :d] = D[i]
+                shift[alphas[i]] = -e[i]
+            m, second = affine(A, shift, mean, M)
+            new_mean, new_M = new_mean + chance * m, new_M + chance * second
+        mean, M = new_mean, new_M
+        M[: 2 * d, : 2 * d] += Q
+    return mean[: 2 * d], (M - np.outer(mean, mean))[: 2 * d, : 2 * d]
 
 
 def z_scores(sample, mean, covariance):

@@ -8,10 +8,10 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT
-from hand import Quadratic, law, z_scores
-from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Kick, Map, Noise, Overdamped, Underdamped
+from hand import CURVATURE, Quadratic, enumerated, law, z_scores
+from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Kick, Map, Noise, Overdamped, Underdamped
 from svrhmc.engines import ENGINES
-from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch, _SVRGEstimator
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, _SVRGEstimator
 
 CHAINS = 40_000
 ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4
@@ -22,6 +22,7 @@ KINDS = {
     "exponential": Exponential(ETA, FRICTION, MASS),
     "ubu": UBU(ETA, FRICTION, MASS),
     "baoab": BAOAB(ETA, FRICTION, MASS),
+    "anchored": Anchored(ETA, FRICTION, MASS, CURVATURE),
 }
 BATCHES = [(size, replacement) for size in (1, 3) for replacement in (True, False)]
 FEWER = [BATCHES[0], BATCHES[3]]  # for kinds whose batches are drawn by the same code as the first three's
@@ -97,6 +98,35 @@ def test_theory_laws_of_linear_regression_equal_the_recursion_by_hand(gradient):
     assert last.mean == pytest.approx(mean, rel=1e-11, abs=1e-13)
     assert last.covariance == pytest.approx(covariance, rel=1e-10, abs=1e-14)
     assert last.passes == sampler.gradient.evaluations(target, 9) / 6
+
+
+def weighted_rows():
+    """A linear regression with rows of very unequal size, its data parts Dᵢx − eᵢ and its rows' probabilities."""
+    rng = np.random.default_rng(6)
+    X, y, prior = rng.normal(size=(4, 2)) * [[0.2], [0.5], [1.0], [2.0]], rng.normal(size=4) * 3, np.array([0.7, 1.3])
+    target = svrhmc.targets.linear(X, y, 0.8, prior)
+    D = 4 / 0.8 * X[:, :, None] * X[:, None, :]
+    size = np.linalg.norm(X, axis=1)
+    return target, D, 4 / 0.8 * X * y[:, None], prior, 0.9 * size / size.sum() + 0.1 / 4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("memory", ["none", "saga", "cv"])
+@pytest.mark.parametrize(("size", "importance"), [(1, False), (1, True), (2, True)])
+def test_saga_and_rows_drawn_by_importance_have_the_law_of_every_batch(memory, size, importance, engine):
+    target, D, e, prior, P = weighted_rows()
+    kind = {"none": Minibatch, "saga": SAGA, "cv": ControlVariate}[memory]
+    sampler = svrhmc.Sampler(Underdamped(0.35, FRICTION, 0.2), kind(size, importance=importance))
+    settings = {"memory": memory, "B": size, "eta": 0.35, "gamma": FRICTION, "u": 0.2}
+    for steps in (1, 2, 7):
+        state = final_state(sampler, target, steps, seed=steps, engine=engine)
+        right = enumerated(D, e, prior, "paper", steps, P=P if importance else np.full(4, 0.25), **settings)
+        assert np.abs(z_scores(state, *right)).max() < LIMIT
+    wrong = enumerated(D, e, prior, "paper", 7, P=np.full(4, 0.25) if importance else P, **settings)
+    assert np.abs(z_scores(state, *wrong)).max() > 2 * LIMIT
+    if memory == "saga":
+        stale = enumerated(D, e, prior, "paper", 7, P=P if importance else np.full(4, 0.25), **{**settings, "memory": "cv"})
+        assert np.abs(z_scores(state, *stale)).max() > 2 * LIMIT
 
 
 def test_theory_keeps_its_digits_at_tiny_steps_and_far_starts():

@@ -22,6 +22,8 @@ NAMED = {
     "svrg_ubu": svrhmc.svrg_ubu(0.2, batch_size=2, epoch_length=3),
     "exponential": svrhmc.Sampler(dynamics.Exponential(0.2), gradients.Minibatch(2)),
     "baoab": svrhmc.Sampler(dynamics.BAOAB(0.2, 1.0), gradients.SVRG(2, 3)),
+    "saga_hmc": svrhmc.saga_hmc(0.2, batch_size=2),
+    "anchored": svrhmc.Sampler(dynamics.Anchored(0.3, 1.0, 0.1), gradients.ControlVariate(2)),
     "estimated": svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3, replacement=False, snapshot_size=4),
 }
 TARGETS = [
@@ -42,6 +44,12 @@ def test_a_name_is_one_expression_of_the_grid():
     assert svrhmc.svr_hmc(0.01) == svrhmc.Sampler(D.Underdamped(0.01, 2.0, None), G.SVRG(1, None))
     assert svrhmc.svrg_ubu(0.1, 1.5, 0.3, 3, 7, False) == svrhmc.Sampler(D.UBU(0.1, 1.5, 0.3), G.SVRG(3, 7, False))
     assert svrhmc.sgld_cv(0.1, 3, False) == svrhmc.Sampler(D.Overdamped(0.1), G.ControlVariate(3, False))
+    assert svrhmc.cv_hmc(0.1, 1.5, 0.3, 3, False) == svrhmc.Sampler(
+        D.Underdamped(0.1, 1.5, 0.3), G.ControlVariate(3, False)
+    )
+    assert svrhmc.saga_ld(0.1, 3, False) == svrhmc.Sampler(D.Overdamped(0.1), G.SAGA(3, False))
+    assert svrhmc.saga_hmc(0.1, 1.5, 0.3, 3, False) == svrhmc.Sampler(D.Underdamped(0.1, 1.5, 0.3), G.SAGA(3, False))
+    assert svrhmc.saga_ubu(0.1, 1.5, 0.3, 3, False) == svrhmc.Sampler(D.UBU(0.1, 1.5, 0.3), G.SAGA(3, False))
     assert len({svrhmc.hmc(0.1), svrhmc.hmc(0.1), svrhmc.hmc(0.2)}) == 2
 
 

@@ -1,8 +1,22 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
-from svrhmc import distances, dynamics, gradients, targets, theory
+from svrhmc import distances, dynamics, gradients, targets, theory, whitening
 from svrhmc.errors import DivergenceError, TraceFileError
-from svrhmc.samplers import Sampler, hmc, lmc, sg_hmc, sgld, sgld_cv, svr_hmc, svrg_ubu, vr_sgld
+from svrhmc.samplers import (
+    Sampler,
+    cv_hmc,
+    hmc,
+    lmc,
+    saga_hmc,
+    saga_ld,
+    saga_ubu,
+    sg_hmc,
+    sgld,
+    sgld_cv,
+    svr_hmc,
+    svrg_ubu,
+    vr_sgld,
+)
 from svrhmc.trace import Summary, Trace
 
 __version__ = "0.1.0"
@@ -13,11 +27,15 @@ __all__ = [
     "Summary",
     "Trace",
     "TraceFileError",
+    "cv_hmc",
     "distances",
     "dynamics",
     "gradients",
     "hmc",
     "lmc",
+    "saga_hmc",
+    "saga_ld",
+    "saga_ubu",
     "sg_hmc",
     "sgld",
     "sgld_cv",
@@ -26,4 +44,5 @@ __all__ = [
     "targets",
     "theory",
     "vr_sgld",
+    "whitening",
 ]

@@ -311,6 +311,76 @@ class BAOAB(_WithVelocity):
         return Scheme(before, Noise(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT)
 
 
+@dataclass(frozen=True)
+class Anchored(_WithVelocity):
+    """The process with f = (s/2)|x|² + R solved exactly but for R, whose gradient is a kick in the middle of the step.
+
+        (x, v) ← Φ(η/2)(x, v) + ε ;      v ← v − κ (g(x) − s x) ;      (x, v) ← Φ(η/2)(x, v) + ε′
+
+    Φ(t) is the flow of ẋ = v, v̇ = −us x − γv, and the noise has the covariance Σ − ΦΣΦᵀ, Σ = diag(1/s, u), which Φ and
+    it together keep. So N(0, 1/s) is invariant at any step where R = 0, and the error is of the size of R: this is the
+    dynamics for whitened targets (`svrhmc.whitening.whitened`), whose s is 1 and whose mode is 0, with steps of 1 and more.
+
+    κ = ηu(1 + O(η²)) is such that a constant ∇R moves the mean of x, half a step after the kick, by exactly
+    −∇R/s: κ = 1/(s [(I − Φ(η))⁻¹Φ(η/2)]₁₂).
+
+    >>> Anchored(step_size=1.0)
+    Anchored(step_size=1.0, friction=1.0, inverse_mass=1.0, curvature=1.0)
+    """
+
+    friction: float = 1.0
+    inverse_mass: float | None = 1.0
+    curvature: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, curvature=positive("curvature", self.curvature))
+
+    def scheme(self, target: Curved) -> Scheme:
+        """The part −s x of the kick is linear in the state, and goes into the map after the gradient."""
+        eta, gamma, u = self._settings(target)
+        s = self.curvature
+        half = _harmonic_flow(eta / 2, gamma, u * s)
+        noise = _harmonic_noise(eta / 2, gamma, u, s)
+        middle = np.array([[half.xx, half.xv], [half.vx, half.vv]])
+        kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
+        after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)
+        return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise)
+
+
+def _harmonic_flow(time: float, friction: float, pull: float) -> Map:
+    """Φ(t) = e^{−γt/2}[[C + γS/2, S], [−pull·S, C − γS/2]], with C = cos ωt, S = sin(ωt)/ω, ω² = pull − γ²/4."""
+    a, square = friction / 2, pull - friction**2 / 4
+    root = math.sqrt(abs(square))
+    y = root * time
+    if y < 1e-4:
+        C, S = 1 - square * time**2 / 2, time * (1 - square * time**2 / 6)
+    elif square > 0:
+        C, S = math.cos(y), math.sin(y) / root
+    else:
+        C, S = math.cosh(y), math.sinh(y) / root
+    decay = math.exp(-a * time)
+    return Map(decay * (C + a * S), decay * S, -decay * pull * S, decay * (C - a * S))
+
+
+def _harmonic_noise(time: float, friction: float, inverse_mass: float, curvature: float) -> Noise:
+    """Factor of ∫₀ᵗ 2γu Φ(r)e₂e₂ᵀΦ(r)ᵀ dr: by Gauss's rule, all terms positive, where t is short, else Σ − ΦΣΦᵀ."""
+    u, pull = inverse_mass, inverse_mass * curvature
+    if time * (friction + math.sqrt(pull)) < 2:
+        nodes, weights = np.polynomial.legendre.leggauss(24)
+        flows = [_harmonic_flow(time * (node + 1) / 2, friction, pull) for node in nodes]
+        xv, vv = (np.array([getattr(flow, name) for flow in flows]) for name in ("xv", "vv"))
+        scale = friction * u * time
+        var_x, cov, var_v = (float(scale * (weights @ q)) for q in (xv * xv, xv * vv, vv * vv))
+    else:
+        flow = _harmonic_flow(time, friction, pull)
+        var_x = (1 - flow.xx**2) / curvature - flow.xv**2 * u
+        var_v = u * (1 - flow.vv**2) - flow.vx**2 / curvature
+        cov = -flow.xx * flow.vx / curvature - flow.xv * flow.vv * u
+    vv_factor = math.sqrt(var_v)
+    return Noise(vv_factor, cov / vv_factor, math.sqrt(var_x - cov**2 / var_v))
+
+
 def _flow(time: float, friction: float) -> Map:
     """U(h): x ← x + (1 − e^{−γh})/γ · v, v ← e^{−γh} v."""
     lost = -math.expm1(-friction * time)

@@ -3,8 +3,11 @@
     g = ḡ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − mᵢ)
 
 `Minibatch` has no memory (ḡ = mᵢ = 0). `SVRG` remembers a snapshot x̃: mᵢ = ∇fᵢ(x̃), ḡ = ∇f(x̃). `ControlVariate`
-remembers the mode instead, for good. Each gives E g = ∇f(x) over the batch. A gradient owns its clock, and counts the
-component gradients that it really evaluates.
+remembers the mode instead, for good. `SAGA` remembers each ∇fᵢ where it was last evaluated. Each gives E g = ∇f(x) over the
+batch. A gradient owns its clock, and counts the component gradients that it really evaluates.
+
+Rows are drawn evenly, or with `importance=True` with the target's probabilities Pᵢ (`target.importance`), and then each term
+of the batch is divided by nPᵢ, which keeps E g = ∇f(x).
 """
 
 from __future__ import annotations
@@ -102,30 +105,47 @@ class Full(Gradient):
         return 0
 
 
-@dataclass(frozen=True)
-class Minibatch(Gradient):
-    """g = (1/B) Σ_{i ∈ batch} ∇fᵢ(x): B component gradients a step.
+class Batched(Gradient):
+    """What every gradient from a batch of rows is set by."""
 
-    The batch is drawn anew each step, with or without replacement. Its noise has covariance C(x)/B, with C the
-    covariance of the component gradients, times (n − B)/(n − 1) without replacement.
-
-    >>> Minibatch(batch_size=10)
-    Minibatch(batch_size=10, replacement=True)
-    """
-
-    batch_size: int = 1
-    replacement: bool = True
+    batch_size: int
+    replacement: bool
+    importance: bool
 
     def __post_init__(self) -> None:
         settle(
             self,
             batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
             replacement=truth("replacement", self.replacement),
+            importance=truth("importance", self.importance),
         )
+        if self.importance and not self.replacement:
+            raise requirement("replacement", "True where rows are drawn by importance", False)
 
     def check(self, n: int) -> None:
         """A batch without replacement has at most n rows."""
         _check_rows("batch_size", self.batch_size, n, self.replacement)
+
+    @property
+    def rows_at_once(self) -> int:
+        """The batch."""
+        return self.batch_size
+
+
+@dataclass(frozen=True)
+class Minibatch(Batched):
+    """g = (1/B) Σ_{i ∈ batch} ∇fᵢ(x): B component gradients a step.
+
+    The batch is drawn anew each step, with or without replacement. Its noise has covariance C(x)/B, with C the
+    covariance of the component gradients, times (n − B)/(n − 1) without replacement.
+
+    >>> Minibatch(batch_size=10)
+    Minibatch(batch_size=10, replacement=True, importance=False)
+    """
+
+    batch_size: int = 1
+    replacement: bool = True
+    importance: bool = False
 
     def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
         """A fresh batch each step."""
@@ -135,14 +155,9 @@ class Minibatch(Gradient):
         """B a step."""
         return steps * self.batch_size
 
-    @property
-    def rows_at_once(self) -> int:
-        """The batch."""
-        return self.batch_size
-
 
 @dataclass(frozen=True)
-class SVRG(Gradient):
+class SVRG(Batched):
     """g = ∇f(x̃) + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − ∇fᵢ(x̃)): the paper's semi-stochastic gradient (eq. 7, with batches).
 
     The snapshot x̃ is the state at steps 0, m, 2m, … with m = `epoch_length` (None: n // batch_size, at least 1),
@@ -162,20 +177,20 @@ class SVRG(Gradient):
     epoch_length: int | None = None
     replacement: bool = True
     snapshot_size: int | None = None
+    importance: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         m, size = self.epoch_length, self.snapshot_size
         settle(
             self,
-            batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
             epoch_length=None if m is None else whole("epoch_length", m, 1),
-            replacement=truth("replacement", self.replacement),
             snapshot_size=None if size is None else whole("snapshot_size", size, 1, MAX_SLOTS),
         )
 
     def check(self, n: int) -> None:
         """A batch or an estimated snapshot without replacement has at most n rows."""
-        _check_rows("batch_size", self.batch_size, n, self.replacement)
+        super().check(n)
         if self.snapshot_size is not None:
             _check_rows("snapshot_size", self.snapshot_size, n, self.replacement)
 
@@ -204,7 +219,7 @@ class SVRG(Gradient):
 
 
 @dataclass(frozen=True)
-class ControlVariate(Gradient):
+class ControlVariate(Batched):
     """g = ∇f(x̂) + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − ∇fᵢ(x̂)), with x̂ the target's mode (Baker et al. 2019).
 
     The mode is found once for a run and not counted; the pass for ∇f(x̂) and the remembered parts is. A step then
@@ -227,18 +242,11 @@ class ControlVariate(Gradient):
     batch_size: int = 1
     replacement: bool = True
     order: int = 1
+    importance: bool = False
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
-            replacement=truth("replacement", self.replacement),
-            order=whole("order", self.order, 1, 2),
-        )
-
-    def check(self, n: int) -> None:
-        """A batch without replacement has at most n rows."""
-        _check_rows("batch_size", self.batch_size, n, self.replacement)
+        super().__post_init__()
+        settle(self, order=whole("order", self.order, 1, 2))
 
     def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
         """An SVRG estimator whose snapshot is the mode and never taken anew."""
@@ -250,10 +258,57 @@ class ControlVariate(Gradient):
         count: Count = (steps > 0) * target.n + steps * per_row * self.batch_size
         return count
 
-    @property
-    def rows_at_once(self) -> int:
-        """The batch."""
-        return self.batch_size
+
+@dataclass(frozen=True)
+class SAGA(Batched):
+    """g = (1/n) Σⱼ αⱼ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − αᵢ), and then αᵢ ← ∇fᵢ(x) for i in the batch (Dubey et al. 2016).
+
+    Begins with a pass over all components at the start; after that a step costs B component gradients, and no epoch ever
+    begins. It keeps one number a row for models with a linear predictor, else a gradient a component, for each chain.
+
+    >>> from svrhmc.targets import synthetic
+    >>> SAGA(batch_size=5).evaluations(synthetic(50, 2), steps=20)
+    150
+    """
+
+    batch_size: int = 1
+    replacement: bool = True
+    importance: bool = False
+
+    def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
+        """All components remembered, each as of its last turn."""
+        return _SAGAEstimator(self, target, stream)
+
+    def evaluations(self, target: Counted, steps: Count) -> Count:
+        """A pass at the first step, B a step."""
+        count: Count = (steps > 0) * target.n + steps * self.batch_size
+        return count
+
+
+class _Picker:
+    """Draws the batches of some chains, and takes the mean over a batch of what it makes of each row."""
+
+    def __init__(self, config: Batched, target: FiniteSum, stream: Stream) -> None:
+        self._config, self._target, self._stream = config, target, stream
+        if config.importance:
+            from svrhmc.alias import alias_table
+
+            threshold, alias, probability = alias_table(target.importance())
+            self._table, self._weights = (threshold, alias), 1 / (target.n * probability)
+
+    def rows(self, step: int) -> Indices:
+        """The batch of this step: (chains, batch)."""
+        config = self._config
+        if config.importance:
+            return self._stream.weighted(step, config.batch_size, *self._table)
+        return self._stream.indices(step, config.batch_size, self._target.n, config.replacement)
+
+    def mean(self, parts: Array, batch: Indices) -> Array:
+        """(1/B) Σ_b parts_b/(nP), as gradients."""
+        if self._config.importance:
+            weights = self._weights[batch]
+            parts = parts * (weights if self._target.scalar_parts else weights[:, :, None])
+        return self._target.assemble(parts, batch)
 
 
 class _FullEstimator(Estimator):
@@ -267,13 +322,12 @@ class _FullEstimator(Estimator):
 
 class _MinibatchEstimator(Estimator):
     def __init__(self, config: Minibatch, target: FiniteSum, stream: Stream) -> None:
-        self._config, self._target, self._stream = config, target, stream
+        self._config, self._target, self._picker = config, target, _Picker(config, target, stream)
 
     def __call__(self, x: Array, step: int) -> Array:
-        target, size = self._target, self._config.batch_size
-        batch = self._stream.indices(step, size, target.n, self._config.replacement)
-        self.evaluations += size
-        return target.prior_gradient(x) + target.assemble(target.parts(x, batch), batch)
+        batch = self._picker.rows(step)
+        self.evaluations += self._config.batch_size
+        return self._target.prior_gradient(x) + self._picker.mean(self._target.parts(x, batch), batch)
 
 
 class _ReducedEstimator(Estimator):
@@ -286,20 +340,23 @@ class _ReducedEstimator(Estimator):
     _anchor: Array
     _memory: Array
 
-    def __init__(self, config: SVRG | ControlVariate, target: FiniteSum, stream: Stream, remembers: bool) -> None:
+    def __init__(self, config: Batched, target: FiniteSum, stream: Stream, remembers: bool) -> None:
         self._config, self._target, self._stream, self._remembers = config, target, stream, remembers
+        self._picker = _Picker(config, target, stream)
 
     def __call__(self, x: Array, step: int) -> Array:
+        batch = self._picker.rows(step)
+        return self._estimate(x, batch, self._target.parts(x, batch))
+
+    def _estimate(self, x: Array, batch: Indices, now: Array) -> Array:
         target, size = self._target, self._config.batch_size
-        batch = self._stream.indices(step, size, target.n, self._config.replacement)
-        now = target.parts(x, batch)
         if self._remembers:
-            then = np.take_along_axis(self._memory, batch, axis=1)
+            then = np.take_along_axis(self._memory, batch if now.ndim == 2 else batch[:, :, None], axis=1)
             self.evaluations += size
         else:
             then = target.parts(self._snapshot, batch)
             self.evaluations += 2 * size
-        return target.prior_gradient(x) + self._anchor + target.assemble(now - then, batch)
+        return target.prior_gradient(x) + self._anchor + self._picker.mean(now - then, batch)
 
     def _remember(self, x: Array) -> None:
         """A pass over all components at x."""
@@ -336,6 +393,27 @@ class _SVRGEstimator(_ReducedEstimator):
         self.evaluations += size
 
 
+class _SAGAEstimator(_ReducedEstimator):
+    """Remembers each component where it was last evaluated."""
+
+    def __init__(self, config: SAGA, target: FiniteSum, stream: Stream) -> None:
+        super().__init__(config, target, stream, True)
+
+    def __call__(self, x: Array, step: int) -> Array:
+        if step == 0:
+            self._remember(x)
+        batch = self._picker.rows(step)
+        now = self._target.parts(x, batch)
+        estimate = self._estimate(x, batch, now)
+        for b in range(batch.shape[1]):  # one after another: a row drawn twice is renewed once
+            one = batch[:, b : b + 1]
+            place = one if now.ndim == 2 else one[:, :, None]
+            change = now[:, b : b + 1] - np.take_along_axis(self._memory, place, axis=1)
+            self._anchor = self._anchor + self._target.assemble(change, one) / self._target.n
+            np.put_along_axis(self._memory, place, now[:, b : b + 1], axis=1)
+        return estimate
+
+
 class _AnchoredEstimator(_ReducedEstimator):
     """Looks at all components once, at the mode."""
 
@@ -352,13 +430,10 @@ class _SecondOrderEstimator(_AnchoredEstimator):
         self._expansion = target.expansion(self._snapshot[0])
 
     def __call__(self, x: Array, step: int) -> Array:
-        target, size, expansion = self._target, self._config.batch_size, self._expansion
-        batch = self._stream.indices(step, size, target.n, self._config.replacement)
+        batch = self._picker.rows(step)
         away = x - self._snapshot
-        linear = np.take_along_axis(self._memory, batch, axis=1) + expansion.parts(away, batch)
-        self.evaluations += size
-        rest = target.assemble(target.parts(x, batch) - linear, batch)
-        return target.prior_gradient(x) + self._anchor + contract("cd,de->ce", away, expansion.hessian) + rest
+        now = self._target.parts(x, batch) - self._expansion.parts(away, batch)
+        return self._estimate(x, batch, now) + contract("cd,de->ce", away, self._expansion.hessian)
 
 
 def _check_rows(name: str, size: int, n: int, replacement: bool) -> None:

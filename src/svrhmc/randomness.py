@@ -17,7 +17,8 @@ w′, so that with p = (m + (w′ + ½)/2³²)/2³² ∈ (0, ½)
 The float32 normal is the same with w′ dropped ((m + ½)/2³², |ξ| < 6.4): a float32 chain follows its float64 twin.
 
 An index below `bound` ≤ 2³² is ⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋: no index is more likely than another by over 2⁻³².
-Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets.
+Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets. An alias table takes its bucket so, and
+its coin from what that division leaves.
 """
 
 from __future__ import annotations
@@ -111,6 +112,14 @@ class Stream:
             picks[taken, j] = first + j
         return picks
 
+    def weighted(
+        self, step: int, count: int, threshold: Words, alias: npt.NDArray[np.int64], purpose: Purpose = Purpose.BATCH
+    ) -> npt.NDArray[np.int64]:
+        """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
+        w0, w1 = (w.astype(np.uint64) for w in self._words(step, purpose, count))
+        bucket, rest = _divide(w0, w1, np.uint64(len(alias)))
+        return np.where(rest < threshold[bucket], bucket, alias[bucket])
+
     def _words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
         k0, k1 = (key[:, None] for key in self.keys(step >> 32))
         slot = np.arange(slots, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
@@ -126,6 +135,13 @@ class Stream:
 def _below(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
-    """⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋ by two 64-bit products: their sum stays below 2³²·bound ≤ 2⁶⁴."""
-    shift = np.uint64(32)
-    return ((w0 * bound + ((w1 * bound) >> shift)) >> shift).astype(np.int64)
+    """⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋."""
+    return _divide(w0, w1, bound)[0]
+
+
+def _divide(
+    w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits."""
+    product = w0 * bound + ((w1 * bound) >> np.uint64(32))
+    return (product >> np.uint64(32)).astype(np.int64), product & np.uint64(_LOW)

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array, contract
-from svrhmc.errors import one_of, whole
-from svrhmc.targets.glm import DENSE_DIM, GeneralisedLinear
+from svrhmc.arrays import Array, Indices, contract
+from svrhmc.errors import one_of, requirement, whole
+from svrhmc.targets.base import Expansion, FiniteSum, Moments
+from svrhmc.targets.glm import DENSE_DIM, GeneralisedLinear, mixed
 
 KINDS = ("dense", "diagonal", "low rank")
 _RANK = 20
@@ -50,6 +52,10 @@ class Whitening(ABC):
     def out(self, z: Array) -> Array:
         """x = centre + W z."""
         return self.centre + self.displace(z)
+
+    @abstractmethod
+    def norms(self, rows: Any) -> Array:
+        """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
 
     @property
     @abstractmethod
@@ -79,6 +85,10 @@ class DenseWhitening(Whitening):
         away = np.atleast_2d(x - self.centre)
         return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
 
+    def norms(self, rows: Any) -> Array:
+        """One product."""
+        return _lengths(rows @ self.factor.astype(rows.dtype))
+
     @property
     def variances(self) -> Array:
         """Σₑ F²."""
@@ -106,6 +116,13 @@ class LowRankWhitening(Whitening):
         """(I + V diag(1/(1+c) − 1) Vᵀ)((x − centre)/s)."""
         return self._spread((x - self.centre) / self.scale, -self.gain / (1 + self.gain))
 
+    def norms(self, rows: Any) -> Array:
+        """|W^T a|² = |y|² + Σ_k ((1 + c)² − 1)(Vᵀy)²ₖ with y = s∘a."""
+        scaled = rows * self.scale.astype(rows.dtype)
+        along = scaled @ self.basis.astype(rows.dtype)
+        more = (along.astype(np.float64) ** 2) @ ((1 + self.gain) ** 2 - 1)
+        return np.sqrt(np.maximum(_lengths(scaled) ** 2 + more, 0.0))
+
     @property
     def variances(self) -> Array:
         """s²(1 + Σ_k V²((1 + c)² − 1))."""
@@ -115,6 +132,10 @@ class LowRankWhitening(Whitening):
     def _spread(self, z: Array, gain: Array) -> Array:
         along = contract("...d,dk->...k", z, self.basis) * gain
         return z + contract("...k,dk->...d", along, self.basis)
+
+
+def _lengths(rows: Any) -> Array:
+    return np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
 
 
 def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
@@ -171,3 +192,209 @@ def _extremes(target: GeneralisedLinear, curvature: Array, scale: Array, rank: i
     projected = basis.T @ np.array([product(column) for column in basis.T]).T
     values, turn = np.linalg.eigh((projected + projected.T) / 2)
     return values, np.ascontiguousarray(basis @ turn)
+
+
+def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
+    """The target in whitened variables: any sampler runs on it, and its traces are in the user's coordinates.
+
+    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
+
+    >>> from svrhmc import Sampler, dynamics, gradients, targets
+    >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> sampler = Sampler(dynamics.BAOAB(1.0, 1.0, 1.0), gradients.Full())
+    >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
+    (4, 200, 2)
+    """
+    if isinstance(target, GeneralisedLinear):
+        return WhitenedRows(target, how if isinstance(how, Whitening) else whitening(target, how))
+    if isinstance(how, Whitening):
+        return WhitenedComponents(target, how)
+    raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
+
+
+class _Whitened(FiniteSum):
+    """What targets in other variables share: f(x̂ + W z) and its gradient."""
+
+    def __init__(self, target: FiniteSum, how: Whitening) -> None:
+        self.target, self.whitening = target, how
+        self.n, self.dim, self.row_size = target.n, target.dim, target.row_size
+        self.scalar_parts = target.scalar_parts
+
+    def __repr__(self) -> str:
+        return f"whitened({self.target!r})"
+
+    def into(self, x: Array) -> Array:
+        """z of x."""
+        return self.whitening.into(x)
+
+    def out(self, state: Array) -> Array:
+        """x of z."""
+        return self.whitening.out(state)
+
+    @property
+    def closed_form(self) -> Moments | None:
+        """The Gaussian in z where it is one in x."""
+        law = self.target.closed_form
+        if law is None:
+            return None
+        covariance = self.whitening.into(self.whitening.into(law.covariance + self.whitening.centre).T + self.whitening.centre)
+        return Moments(self.whitening.into(law.mean), covariance)
+
+    def mode(self) -> Array:
+        """z of the mode."""
+        return self.into(self.target.mode()[None, :])[0]
+
+    def potentials(self, x: Array) -> Array:
+        """f(x̂ + W z)."""
+        return self.target.potentials(self.out(x))
+
+    def gradients(self, x: Array) -> Array:
+        """Wᵀ∇f(x̂ + W z)."""
+        return self.whitening.pull(self.target.gradients(self.out(x)))
+
+    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
+        raise requirement("target", "one in its own coordinates: regularise it first, then whiten it", repr(self))
+
+
+class WhitenedComponents(_Whitened):
+    """Any components, with the chain rule."""
+
+    @property
+    def smoothness(self) -> float:
+        """Not known in these coordinates."""
+        raise requirement("inverse_mass", "given", "None", "the smoothness in whitened variables is not known")
+
+    @property
+    def component_smoothness(self) -> float:
+        """Not known in these coordinates."""
+        return self.smoothness
+
+    @property
+    def convexity(self) -> float:
+        """Nothing is known."""
+        return 0.0
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Not known."""
+        return None
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Those of the target."""
+        return self.target.parts(self.out(x), indices)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """Those of the target, pulled back."""
+        return self.whitening.pull(self.target.assemble(parts, indices))
+
+    def prior_gradient(self, x: Array) -> Array:
+        """That of the target, pulled back."""
+        return self.whitening.pull(self.target.prior_gradient(self.out(x)))
+
+
+class WhitenedRows(_Whitened):
+    """A generalised linear model in the variables z = W⁻¹(x − x̂), each component freed of its first orders at x̂.
+
+        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = aᵢᵀx̂,
+
+        dense W:   M = I,       ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²,
+        else:      M = WᵀΛW,    ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u.
+
+    The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's coordinates: of
+    order 2 for a dense W, of order 1 for the others.
+    """
+
+    target: GeneralisedLinear
+
+    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
+        super().__init__(target, how)
+        self.exact = isinstance(how, DenseWhitening)  # M = I
+        kind = target.rows.dtype
+        self.predictors: Array = target.rows.predict(how.centre[None, :])[0].astype(kind).astype(np.float64)
+        self.slopes: Array = target.loss.slope(self.predictors, target.y)
+        self.curvatures: Array = target.loss.curvature(self.predictors, target.y)
+        self.force = -how.pull(target.gradient(how.centre))
+
+    @cached_property
+    def smoothness(self) -> float:
+        """λ_max(Wᵀ(c AᵀA + Λ)W), c the loss's largest curvature: a bound."""
+        return self._largest(np.full(self.n, self.target.loss.curvature_bound))
+
+    @cached_property
+    def component_smoothness(self) -> float:
+        """max_i n c |Wᵀaᵢ|² + λ_max(M)."""
+        largest = float(self.row_norms.max()) ** 2
+        within = 1.0 if self.exact else self._largest(np.zeros(self.n))
+        return self.n * self.target.loss.curvature_bound * largest + within
+
+    @property
+    def convexity(self) -> float:
+        """What the prior alone guarantees, where W is diagonal; else nothing is known."""
+        how = self.whitening
+        if isinstance(how, LowRankWhitening) and not how.gain.size:
+            return float((how.scale**2 * self.target.prior_precision).min())
+        return 0.0
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Bounds, or those at the mode: 1 for a dense W."""
+        if bound:
+            return self.convexity, self.smoothness
+        return (1.0, 1.0) if self.exact else (self.convexity, self._largest(self.curvatures))
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """nρᵢ′: one number a row."""
+        at, target = self.whitening.displace(x), self.target
+        u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
+        chosen = slice(None) if indices is None else indices
+        rest = target.loss.slope(self.predictors[chosen] + u, target.y[chosen]) - self.slopes[chosen]
+        return self.n * (rest - self.curvatures[chosen] * u if self.exact else rest)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """(1/B) Σ_b part_b Wᵀa_{i_b}."""
+        return self.whitening.pull(self.target.assemble(parts, indices))
+
+    def prior_gradient(self, x: Array) -> Array:
+        """b + M z."""
+        if self.exact:
+            return x - self.force
+        return self.whitening.pull(self.whitening.displace(x) * self.target.prior_precision) - self.force
+
+    def expansion(self, x: Array) -> Expansion:
+        """None is left at the mode where W is dense."""
+        if not self.exact or x.any():
+            return super().expansion(x)
+        return _NoExpansion(np.zeros((self.dim, self.dim)))
+
+    def laplace(self) -> Moments:
+        """N(0, I) for a dense W."""
+        return Moments(np.zeros(self.dim), np.eye(self.dim)) if self.exact else super().laplace()
+
+    def importance(self) -> Array:
+        """max(ℓ″, 0.02)|Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
+        return mixed(np.maximum(self.curvatures, 0.02) * self.row_norms**3)
+
+    @cached_property
+    def row_norms(self) -> Array:
+        """|Wᵀaᵢ| of every row."""
+        return self.target.rows.lengths(self.whitening.norms)
+
+    def _largest(self, curvature: Array) -> float:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        def product(z: Array) -> Array:
+            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel())))
+
+        if self.dim <= 3:
+            return float(np.linalg.eigvalsh(np.array([product(row) for row in np.eye(self.dim)]))[-1])
+        operator: Any = LinearOperator((self.dim, self.dim), matvec=product, dtype=np.float64)
+        return float(eigsh(operator, k=1, which="LA", v0=np.ones(self.dim), return_eigenvectors=False)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _NoExpansion(Expansion):
+    """All second derivatives are 0."""
+
+    hessian: Array
+
+    def parts(self, away: Array, indices: Indices) -> Array:
+        """0 for each."""
+        return np.zeros(indices.shape)

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
+from svrhmc.engines.frames import DENSE, LOW_RANK, PLACE, displace, pull
 from svrhmc.engines.numeric import (
     FAST,
     PLAIN,
@@ -39,8 +40,19 @@ QUICK = {**PLAIN, "fastmath": FAST}
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
 
 
+class Taken(NamedTuple):
+    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty where nothing is."""
+
+    predictors: Any
+    slopes: Any
+    curvatures: Any
+
+
 class DenseModel(NamedTuple):
-    """Rows of a generalised linear model, their labels and the prior."""
+    """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
+
+    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z.
+    """
 
     X: Any
     flat: Any
@@ -49,6 +61,9 @@ class DenseModel(NamedTuple):
     prior_force: Any
     loss: int
     scale: float
+    frame: Any
+    inner: Any
+    taken: Any
 
 
 class SparseModel(NamedTuple):
@@ -62,6 +77,9 @@ class SparseModel(NamedTuple):
     prior_force: Any
     loss: int
     scale: float
+    frame: Any
+    inner: Any
+    taken: Any
 
 
 class GaussianModel(NamedTuple):
@@ -73,6 +91,8 @@ class GaussianModel(NamedTuple):
     mean_force: Any
     prior: Any
     prior_force: Any
+    frame: Any
+    inner: Any
 
 
 class Plan(NamedTuple):
@@ -91,7 +111,9 @@ class Plan(NamedTuple):
     thin: int
     far_rows: bool
     anchored: bool  # the snapshot is the mode, given before the run
-    second: bool  # with the Hessians there
+    second: bool  # the Hessian there times the displacement belongs to the gradient
+    saga: bool  # the memory of a row is renewed with each use of it
+    importance: bool  # rows are drawn by an alias table
 
 
 class Workspace(NamedTuple):
@@ -102,15 +124,18 @@ class Workspace(NamedTuple):
     anchor: Any  # data part of ḡ
     sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
     memory: Any  # the slopes of all rows at x̃
-    predictors: Any  # their predictors and curvatures there, and what these make of the Hessian, for second order
-    curvatures: Any
-    hessian: Any
-    base: Any  # the data part of ∇f(x̂)
+    hessian: Any  # the data part of the Hessian at the mode, for second order
+    base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
+    room: Any
+    threshold: Any  # an alias table, and 1/(nP) of each row
+    alias: Any
+    weights: Any
     partial: Any  # sums of blocks of rows
     wide: Any  # x for a pass over all rows, padded with zeros
     tile: Any  # sums of some of them
     wide_sum: Any
-    t: Any  # predictors, labels and slopes of some rows
+    u: Any  # displacements, predictors, labels and slopes of some rows
+    t: Any
     labels: Any
     slopes: Any
     then: Any
@@ -300,6 +325,19 @@ def _whole_tile(model, low, high, pad):
 
 
 @njit(**QUICK)
+def _slopes_beyond(model, low, high, t, s):
+    """s = slope(t̂ + u) − (slope + curvature·u at t̂), for the u of consecutive rows in t."""
+    taken, count = model.taken, high - low
+    predictors, base, curvatures = taken.predictors[low:high], taken.slopes[low:high], taken.curvatures[low:high]
+    for k in range(count):
+        s[k] = t[k]
+        t[k] += predictors[k]
+    slopes(model.loss, model.scale, t[:count], model.y[low:high], t[:count])
+    for k in range(count):
+        s[k] = t[k] - (base[k] + curvatures[k] * s[k])
+
+
+@njit(**QUICK)
 def _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
     """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64.
 
@@ -320,7 +358,10 @@ def _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory,
             else:
                 for i in range(low, high):
                     t[i - low] = row_dot(model, i, x)
-            slopes(model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low])
+            if len(model.taken.predictors) > 0:
+                _slopes_beyond(model, low, high, t, s)
+            else:
+                slopes(model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low])
             if keep:
                 for i in range(low, high):
                     memory[i] = s[i - low]
@@ -345,12 +386,35 @@ def _sum_blocks(partial, total):
 # The gradient of each model.
 
 
+@njit(**QUICK)
+def _row_slopes(model, rows, at, u, t, labels, out):
+    """out = the slopes of the given rows, less what is taken from them; `labels` and `out` may be one array."""
+    count = len(rows)
+    for b in range(count):
+        t[b] = row_dot(model, rows[b], at)
+        labels[b] = model.y[rows[b]]
+    taken = model.taken
+    if len(taken.predictors) == 0:
+        slopes(model.loss, model.scale, t[:count], labels[:count], out[:count])
+        return
+    for b in range(count):
+        u[b] = t[b]
+        t[b] += taken.predictors[rows[b]]
+    slopes(model.loss, model.scale, t[:count], labels[:count], out[:count])
+    for b in range(count):
+        i = rows[b]
+        out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
+
+
 def full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
     """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
 
 
-def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
-    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`."""
+def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
+    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`.
+
+    Each is multiplied by its weight, where there are weights. `labels` holds the slopes at `at` in the end.
+    """
 
 
 @overload(full_gradient, jit_options=QUICK)
@@ -374,10 +438,10 @@ def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, 
 
 
 @overload(rows_gradient, jit_options=QUICK)
-def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
+def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
     if _is(model, GaussianModel):
 
-        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
+        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
             many, count, dim = len(model.S) > 1, len(rows), len(at)
             for j in range(dim):
                 then[j] = at[j] - snapshot[j] if reduced else at[j]
@@ -396,25 +460,21 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, expans
 
         return gaussian
 
-    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, expansion, t, labels, s, then, total):
+    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
         count = len(rows)
+        _row_slopes(model, rows, at, u, t, labels, s)
         for b in range(count):
-            t[b] = row_dot(model, rows[b], at)
-            labels[b] = model.y[rows[b]]
-        slopes(model.loss, model.scale, t[:count], labels[:count], s[:count])
+            labels[b] = s[b]
         if reduced and remembers:
             for b in range(count):
                 s[b] -= memory[rows[b]]
-            predictors, curvatures = expansion
-            if len(predictors) > 0:
-                for b in range(count):
-                    s[b] -= curvatures[rows[b]] * (t[b] - predictors[rows[b]])
         elif reduced:
-            for b in range(count):
-                t[b] = row_dot(model, rows[b], snapshot)
-            slopes(model.loss, model.scale, t[:count], labels[:count], then[:count])
+            _row_slopes(model, rows, snapshot, u, t, then, then)
             for b in range(count):
                 s[b] -= then[b]
+        if len(weights) > 0:
+            for b in range(count):
+                s[b] *= weights[rows[b]]
         total[:] = 0
         weight = t.dtype.type(len(model.y) / count)  # a component is n losses
         for b in range(count):
@@ -431,6 +491,17 @@ def _below(w0, w1, bound):
     high = np.uint64(w0) * np.uint64(bound)
     low = (np.uint64(w1) * np.uint64(bound)) >> np.uint64(32)
     return np.int64((high + low) >> np.uint64(32))
+
+
+@njit(**PLAIN)
+def draw_weighted(w0, w1, threshold, alias, out):
+    """Row numbers from random words, as `randomness.Stream.weighted` defines them."""
+    bound = np.uint64(len(alias))
+    for k in range(len(out)):
+        product = np.uint64(w0[k]) * bound + ((np.uint64(w1[k]) * bound) >> np.uint64(32))
+        bucket = np.int64(product >> np.uint64(32))
+        rest = product & np.uint64(0xFFFFFFFF)
+        out[k] = bucket if rest < np.uint64(threshold[bucket]) else alias[bucket]
 
 
 @njit(**PLAIN)
@@ -464,12 +535,14 @@ def _place(pick, mask, seen):
 
 
 @njit(**PLAIN)
-def _draw_batches(k0, k1, base, steps, plan, row_steps, row_slots, words, rows, seen):
+def _draw_batches(k0, k1, base, steps, plan, row_steps, row_slots, words, rows, seen, threshold, alias):
     """The rows of the batches of a chunk of steps."""
     size, count = plan.batch, steps * plan.batch
     w0, w1 = words[0], words[1]
     random_words(k0, k1, base, row_steps[:count], row_slots[:count], w0[:count], w1[:count])
-    if plan.replacement:
+    if plan.importance:
+        draw_weighted(w0[:count], w1[:count], threshold, alias, rows[:count])
+    elif plan.replacement:
         draw_rows(w0[:count], w1[:count], plan.n, True, rows[:count], seen)
     else:
         for low in range(0, count, size):
@@ -536,15 +609,48 @@ def _move(table, k, x, v, gradient, z, used, at):
 
 
 @njit(**QUICK)
-def _expand(base, hessian, x, centre, out):
+def _expand(base, hessian, away, out):
     """∇f(x̂) + H(x − x̂), without the prior."""
     for j in range(len(out)):
         out[j] = base[j]
-    for k in range(len(x)):
-        away = x[k] - np.float64(centre[k])
-        row = hessian[k]
+    for k in range(len(away)):
+        row, length = hessian[k], np.float64(away[k])
         for j in range(len(out)):
-            out[j] += row[j] * away
+            out[j] += row[j] * length
+
+
+@njit(**QUICK)
+def _pull_batch(model, full, work):
+    """The batch's part in the variables of the chain, with the prior's where the frame does not hold it."""
+    kind = model.frame.kind
+    if kind == LOW_RANK:
+        for j in range(len(work.sum)):
+            batch = 0.0 if full else np.float64(work.sum[j])
+            work.sum[j] = batch + model.inner[j] * work.at[j]
+    if kind == LOW_RANK or (kind == DENSE and not full):
+        pull(model.frame, work.sum, work.room, work.sum)
+
+
+def renew(model, rows, work):
+    """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed once."""
+
+
+@overload(renew, jit_options=QUICK)
+def _renew(model, rows, work):
+    if _is(model, GaussianModel):
+        return lambda model, rows, work: None
+
+    def by_rows(model, rows, work):
+        for b in range(len(rows)):
+            i = rows[b]
+            change = np.float64(work.labels[b]) - np.float64(work.memory[i])
+            work.memory[i] = work.labels[b]
+            row_add(model, i, change, work.base)
+        for j in range(len(work.anchor)):
+            work.anchor[j] = work.base[j]
+        pull(model.frame, work.base, work.room, work.anchor)
+
+    return by_rows
 
 
 @njit(**PLAIN)
@@ -558,6 +664,10 @@ def _refresh(model, plan, k0, k1, base, work):
             model, work.at, work.anchor, work.partial, work.wide, work.tile, work.wide_sum,
             work.t, work.slopes, work.memory, plan.remembers,
         )  # fmt: skip
+        if plan.saga:
+            for j in range(len(work.base)):
+                work.base[j] = work.anchor[j]
+        pull(model.frame, work.anchor, work.room, work.anchor)
         return
     w0, w1 = work.words[0], work.words[1]
     for k in range(size):
@@ -565,11 +675,12 @@ def _refresh(model, plan, k0, k1, base, work):
     rows = work.rows[len(work.rows) - size :]
     draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
     rows_gradient(
-        model, rows, work.at, work.snapshot, False, False, work.memory, (work.predictors, work.curvatures),
-        work.t, work.labels, work.slopes, work.then, work.sum,
+        model, rows, work.at, work.snapshot, False, False, work.memory, work.weights[:0],
+        work.u, work.t, work.labels, work.slopes, work.then, work.sum,
     )  # fmt: skip
     for j in range(len(work.at)):
         work.anchor[j] = work.sum[j]
+    pull(model.frame, work.anchor, work.room, work.anchor)
 
 
 @njit(**ENTRY)
@@ -579,9 +690,16 @@ def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, 
 
 
 @njit(**ENTRY)
-def sum_blocks(partial, total):
+def all_slopes(loss, scale, t, y, out):
+    """The slopes of many rows at their predictors."""
+    slopes(loss, scale, t, y, out)
+
+
+@njit(**ENTRY)
+def join_blocks(model, partial, room, anchor):
     """What joins the shares."""
-    _sum_blocks(partial, total)
+    _sum_blocks(partial, anchor)
+    pull(model.frame, anchor, room, anchor)
 
 
 @njit(**ENTRY)
@@ -608,7 +726,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
             if plan.kind != FULL:
                 _draw_batches(
                     k0[chain], k1[chain], base, count, plan,
-                    work.row_steps, work.row_slots, work.words, work.rows, work.seen,
+                    work.row_steps, work.row_slots, work.words, work.rows, work.seen, work.threshold, work.alias,
                 )  # fmt: skip
             _fill_noise(
                 k0[chain], k1[chain], base, count * half,
@@ -619,6 +737,8 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table, 0, xc, vc, gradient, z, 0, at)
+                if model.frame.kind != PLACE:
+                    displace(model.frame, xc, work.room, at)
                 if plan.kind == FULL or (plan.kind == SVRG and not plan.anchored and step % plan.epoch == 0):
                     if outside and not passed:
                         return PASS_DUE, chain, step
@@ -632,12 +752,15 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                             row_prefetch(model, work.rows[b])
                     rows_gradient(
                         model, work.rows[begin : begin + batch], at, work.snapshot, plan.kind == SVRG, plan.remembers,
-                        work.memory, (work.predictors, work.curvatures),
-                        work.t, work.labels, work.slopes, work.then, work.sum,
+                        work.memory, work.weights,
+                        work.u, work.t, work.labels, work.slopes, work.then, work.sum,
                     )  # fmt: skip
                     if plan.second:
-                        _expand(work.base, work.hessian, xc, work.snapshot, work.anchor)
+                        _expand(work.base, work.hessian, at, work.anchor)
+                _pull_batch(model, plan.kind == FULL, work)
                 fine = _move(table, 9, xc, vc, gradient, z, plan.before_normals, at)
+                if plan.saga:
+                    renew(model, work.rows[s * batch : (s + 1) * batch], work)
                 step += 1
                 if not fine:
                     return DIVERGED, chain, step

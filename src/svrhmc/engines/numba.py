@@ -17,18 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.alias import alias_table
 from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
 from svrhmc.engines import kernels
 from svrhmc.engines.base import Job, Outcome
+from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
 from svrhmc.errors import DivergenceError
-from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.randomness import MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.targets.losses import LogisticLoss, SquaredLoss
 from svrhmc.targets.rows import DenseRows, SparseRows
+from svrhmc.whitening import WhitenedRows
 
 _PIECE_SECONDS = 0.1
 _CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
@@ -36,6 +39,7 @@ _CHUNK_ROWS = 2048
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
 _NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
 _HIGH = 1 << 32
+_NEVER = 1 << 62
 _APART = 128  # bytes
 _LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
 _PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
@@ -59,17 +63,17 @@ def run(job: Job) -> Outcome:
 
 def supports(job: Job) -> bool:
     """Whether target and gradient are among those compiled."""
-    target = job.target
-    known = isinstance(target, Gaussian) or (
+    gradient = job.gradient
+    if isinstance(job.target, Gaussian):
+        return type(gradient) in (Full, Minibatch, SVRG, ControlVariate) and not (
+            isinstance(gradient, ControlVariate) and gradient.order == 2
+        )
+    target = job.target.target if isinstance(job.target, WhitenedRows) else job.target
+    return (
         isinstance(target, GeneralisedLinear)
         and isinstance(target.loss, LogisticLoss | SquaredLoss)
         and isinstance(target.rows, DenseRows | SparseRows)
-    )
-    second = isinstance(job.gradient, ControlVariate) and job.gradient.order == 2
-    return (
-        known
-        and type(job.gradient) in (Full, Minibatch, SVRG, ControlVariate)
-        and not (second and isinstance(target, Gaussian))
+        and type(gradient) in (Full, Minibatch, SVRG, ControlVariate, SAGA)
     )
 
 
@@ -86,7 +90,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         job = self.job
-        self.model = _model(job.target)
+        self.model = make_model(job.target, _second(job))
         self.plan = _plan(job, self.model)
         self.table = _table(job.scheme)
         self.x, self.v = job.start.copy(), np.zeros_like(job.start)
@@ -103,6 +107,7 @@ class _Run:
         if (
             self.plan.kind == kernels.MINIBATCH
             or self.plan.anchored
+            or self.plan.saga
             or self.plan.snapshot_rows
             or isinstance(self.model, kernels.GaussianModel)
         ):
@@ -144,7 +149,7 @@ class _Run:
             def everyone() -> None:
                 work.snapshot[:] = work.at
                 list(pool.map(share, sharers, cuts[:-1], cuts[1:]))
-                kernels.sum_blocks(work.partial, work.anchor)
+                kernels.join_blocks(self.model, work.partial, work.room, work.anchor)
 
             for chain in range(self.chains):
                 self._run_chain(work, chain, everyone)
@@ -244,26 +249,35 @@ class _Run:
             future.result()
 
     def _workspace(self) -> Any:
-        work = _workspace(self.model, self.plan, self.job)
-        if self.plan.anchored:
-            work.anchor[:] = self.anchor["base"]
-            work = work._replace(**self.anchor)
+        work = _workspace(self.model, self.plan, self.job)._replace(**self.shared)
+        if self.plan.anchored or self.plan.second:
+            work.anchor[:] = work.base
         return work
 
     @cached_property
-    def anchor(self) -> dict[str, Any]:
-        """The mode, the data part of the gradient there and the rows' slopes: the same arrays for every thread."""
-        target, kind = self.job.target, self.model[0].dtype
-        mode = target.mode()[None, :]
-        found = {"snapshot": mode[0].astype(kind), "base": (target.gradients(mode) - target.prior_gradient(mode))[0]}
-        if self.plan.remembers:
-            found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
-        if self.plan.second:
-            assert isinstance(target, GeneralisedLinear)
-            found["predictors"] = target.rows.predict(mode)[0].astype(kind)
-            found["curvatures"] = target.row_curvatures(mode[0]).astype(kind)
-            found["hessian"] = target.expansion(mode[0]).hessian
+    def shared(self) -> dict[str, Any]:
+        """Arrays that every thread reads: the mode with what is known there, and the alias table."""
+        target, gradient, kind = self.job.target, self.job.gradient, self.model[0].dtype
+        found: dict[str, Any] = {}
+        if isinstance(gradient, ControlVariate):
+            mode = target.mode()[None, :]
+            found["base"] = (target.gradients(mode) - target.prior_gradient(mode))[0]
+            if self.plan.anchored:
+                found["snapshot"] = mode[0].astype(kind)
+            if self.plan.anchored and self.plan.remembers:
+                found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
+            if self.plan.second:
+                found["hessian"] = target.expansion(mode[0]).hessian
+        if isinstance(gradient, Batched) and gradient.importance:
+            threshold, alias, probability = alias_table(target.importance())
+            found |= {"threshold": threshold, "alias": alias, "weights": (1 / (target.n * probability)).astype(kind)}
         return found
+
+
+def _second(job: Job) -> bool:
+    """Whether the gradient is of order 2 in the user's coordinates; a whitened target has that order taken out already."""
+    gradient = job.gradient
+    return isinstance(gradient, ControlVariate) and gradient.order == 2 and not isinstance(job.target, WhitenedRows)
 
 
 class _Pace:
@@ -279,25 +293,54 @@ class _Pace:
             self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
 
 
-def _model(target: FiniteSum) -> Any:
+def make_model(target: FiniteSum, second: bool = False) -> Any:
+    """A target in arrays; with `second`, its rows less their first two orders at the mode."""
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
         arrays = (S, target.forces, target.mean_precision, target.mean_force, none, none)
-        return kernels.GaussianModel(*map(_fixed, arrays))
+        return kernels.GaussianModel(*map(_fixed, arrays), make_frame(), none)
+    if isinstance(target, WhitenedRows):
+        model = make_model(target.target)
+        ones, zeros, inner = np.ones(target.dim), np.zeros(target.dim), target.target.prior_precision
+        return model._replace(
+            prior=_fixed(ones if target.exact else zeros),
+            prior_force=_fixed(target.force),
+            frame=make_frame(target.whitening),
+            inner=_fixed(inner),
+            taken=_taken(model, target.predictors, target.curvatures if target.exact else np.zeros(target.n)),
+        )
     assert isinstance(target, GeneralisedLinear)
     kind = target.rows.dtype.type
     logistic = isinstance(target.loss, LogisticLoss)
     scale = kind(1 if logistic else target.loss.curvature_bound)
     prior = (_fixed(target.prior_precision), _fixed(target.prior_precision * target.prior_mean))
-    rest = (_fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale)
+    frame, nothing = make_frame(), _fixed(np.zeros(0, kind))
+    rest = (
+        _fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale,
+        frame, _fixed(np.zeros(0)), kernels.Taken(nothing, nothing, nothing),
+    )  # fmt: skip
     if isinstance(target.rows, DenseRows):
-        return kernels.DenseModel(_fixed(target.rows.X), _fixed(target.rows.X.reshape(-1)), *rest)
-    assert isinstance(target.rows, SparseRows)
-    X = target.rows.X
-    return kernels.SparseModel(
-        _fixed(X.data), _fixed(X.indices.astype(np.uint32)), _fixed(X.indptr.astype(np.uint64)), *rest
-    )
+        model = kernels.DenseModel(_fixed(target.rows.X), _fixed(target.rows.X.reshape(-1)), *rest)
+    else:
+        X = target.rows.X  # type: ignore[attr-defined]
+        model = kernels.SparseModel(
+            _fixed(X.data), _fixed(X.indices.astype(np.uint32)), _fixed(X.indptr.astype(np.uint64)), *rest
+        )
+    if not second:
+        return model
+    mode = target.mode()
+    predictors = target.rows.predict(mode[None, :])[0]
+    return model._replace(frame=make_frame(centre=mode), taken=_taken(model, predictors, target.row_curvatures(mode)))
+
+
+def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
+    """The rows' slopes at t̂ as the loops find them, so that what is left there is 0 to the last digit."""
+    kind = model.y.dtype
+    t = predictors.astype(kind)
+    base = np.zeros_like(t)
+    kernels.all_slopes(model.loss, model.scale, t, model.y, base)
+    return kernels.Taken(_fixed(t), _fixed(base), _fixed(curvatures.astype(kind)))
 
 
 def _plan(job: Job, model: Any) -> Any:
@@ -305,25 +348,29 @@ def _plan(job: Job, model: Any) -> Any:
     svrg = gradient if isinstance(gradient, SVRG) else None
     return kernels.Plan(
         n=target.n,
-        kind=_kind(gradient),
+        kind=kernels.MINIBATCH if _second(job) else _kind(gradient),
         batch=1 if isinstance(gradient, Full) else gradient.batch_size,  # type: ignore[attr-defined]
-        epoch=svrg.period(target.n) if svrg else 1,
+        epoch=svrg.period(target.n) if svrg else _NEVER,
         replacement=isinstance(gradient, Full) or gradient.replacement,  # type: ignore[attr-defined]
-        remembers=svrg.remembers(target) if svrg else isinstance(gradient, ControlVariate) and target.scalar_parts,
+        remembers=svrg.remembers(target)
+        if svrg
+        else isinstance(gradient, ControlVariate | SAGA) and target.scalar_parts and not _second(job),
         snapshot_rows=(svrg.snapshot_size or 0) if svrg else 0,
         before=(job.scheme.before, job.scheme.before_noise) != (IDENTITY, SILENT),
         before_normals=normals_of(job.scheme.before_noise),
         first=schedule.first,
         thin=schedule.thin,
         far_rows=model[0].nbytes > _NEAR_BYTES,
-        anchored=isinstance(gradient, ControlVariate),
-        second=isinstance(gradient, ControlVariate) and gradient.order == 2,
+        anchored=isinstance(gradient, ControlVariate) and not _second(job),
+        second=_second(job),
+        saga=isinstance(gradient, SAGA),
+        importance=isinstance(gradient, Batched) and gradient.importance,
     )
 
 
 def _kind(gradient: Gradient) -> int:
-    kinds = {Full: kernels.FULL, Minibatch: kernels.MINIBATCH, SVRG: kernels.SVRG, ControlVariate: kernels.SVRG}
-    return kinds[type(gradient)]
+    kinds = {Full: kernels.FULL, Minibatch: kernels.MINIBATCH}
+    return kinds.get(type(gradient), kernels.SVRG)
 
 
 def _table(scheme: Scheme) -> Any:
@@ -351,14 +398,17 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         anchor=_apart(dim),
         sum=_apart(dim, kind),
         memory=_apart(1 if plan.anchored or not plan.remembers else plan.n, kind),
-        predictors=_apart(0, kind),
-        curvatures=_apart(0, kind),
         hessian=_apart((1, 1)),
-        base=_apart(1),
+        base=_apart(dim),
+        room=_apart(dim),
+        threshold=np.zeros(0, np.uint32),
+        alias=np.zeros(0, np.int64),
+        weights=np.zeros(0, kind),
         partial=_apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
         wide=_apart(pad, kind),
         tile=_apart(pad, kind),
         wide_sum=_apart(pad),
+        u=_apart(size, kind),
         t=_apart(size, kind),
         labels=_apart(size, kind),
         slopes=_apart(size, kind),

@@ -118,6 +118,18 @@ class FiniteSum(ABC):
         """Second derivatives of the components at x, for models with a linear predictor."""
         raise requirement("target", "a model with a linear predictor for a gradient of order 2", repr(self))
 
+    def importance(self) -> Array:
+        """Weights of the components for drawing them by importance: large where their gradients vary most."""
+        raise requirement("target", "a model with a linear predictor for rows drawn by importance", repr(self))
+
+    def into(self, x: Array) -> Array:
+        """The state that stands for x: x itself, but for targets in other coordinates than the user's."""
+        return x
+
+    def out(self, state: Array) -> Array:
+        """The x that a state stands for."""
+        return state
+
     def laplace(self) -> Moments:
         """A Gaussian approximation of π: the law itself where it is Gaussian."""
         if self.closed_form is None:

@@ -158,6 +158,10 @@ class GeneralisedLinear(FiniteSum):
         curvature = self.row_curvatures(x)
         return RowExpansion(self.rows.gram(curvature), self.n * curvature, self.rows)
 
+    def importance(self) -> Array:
+        """|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
+        return mixed(np.sqrt(self.rows.squared_norms()))
+
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
         return self.curved_product(self.row_curvatures(x), direction)
@@ -299,6 +303,13 @@ class GeneralisedLinear(FiniteSum):
 
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time
         return float(eigsh(self._operator(curvature), k=1, which=which, v0=start, return_eigenvectors=False)[0])
+
+
+def mixed(weights: Array) -> Array:
+    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
+    total = float(weights.sum())
+    even = np.full(len(weights), 1 / len(weights))
+    return 0.9 * weights / total + 0.1 * even if total > 0 else even
 
 
 def _per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:

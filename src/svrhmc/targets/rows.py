@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class Rows(ABC):
     def squared_norms(self) -> Array:
         """|aᵢ|² of every row."""
 
+    @abstractmethod
+    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+        """A norm of every row, given for some dense rows at once."""
+
 
 class DenseRows(Rows):
     """Rows of a C-ordered array of float32 or float64, kept as they are."""
@@ -99,6 +103,11 @@ class DenseRows(Rows):
     def squared_norms(self) -> Array:
         """One pass over the rows."""
         return np.concatenate([contract("nd,nd->n", block, block) for _, block in self._blocks()])
+
+    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+        """Block by block."""
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
 
     def _gather(self, indices: Indices) -> Array:
         return self.X[indices].astype(np.float64, copy=False)
@@ -152,6 +161,11 @@ class SparseRows(Rows):
         """Sums over each row's entries."""
         rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
         return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+
+    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+        """Block by block, each made dense."""
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in range(0, self.n, size)])
 
     def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
         """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
