@@ -1,6 +1,8 @@
-"""Array types, and sums whose rounding does not depend on how many chains are summed at once."""
+"""Array types, cores, and sums whose rounding does not depend on how many chains are summed at once."""
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 import numpy.typing as npt
@@ -21,3 +23,8 @@ def contract(subscripts: str, *arrays: Array) -> Array:
 def tally(places: Indices, amounts: Array, size: int) -> Array:
     """Sums of the amounts that fall on each place 0 … size − 1, added in the order given."""
     return np.bincount(places, amounts, size).astype(np.float64, copy=False)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

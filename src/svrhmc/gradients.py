@@ -291,9 +291,7 @@ class _Picker:
     def __init__(self, config: Batched, target: FiniteSum, stream: Stream) -> None:
         self._config, self._target, self._stream = config, target, stream
         if config.importance:
-            from svrhmc.alias import alias_table
-
-            threshold, alias, probability = alias_table(target.importance())
+            threshold, alias, probability = target.row_table
             self._table, self._weights = (threshold, alias), 1 / (target.n * probability)
 
     def rows(self, step: int) -> Indices:

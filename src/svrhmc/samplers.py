@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc import engines
-from svrhmc.arrays import Array, Indices
+from svrhmc.arrays import Array, Indices, cores
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped
 from svrhmc.engines import Job, Schedule
 from svrhmc.errors import one_of, positive, real_array, requirement, whole
@@ -264,11 +263,6 @@ def _schedule(steps: int, burn_in: int, thin: int, keep: str) -> Schedule:
     burn_in = whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
     thin = whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Schedule(steps, burn_in, thin, keep == "last")
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -152,7 +152,7 @@ def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | No
         kind = "dense" if target.dim <= DENSE_DIM else "diagonal"
     one_of("kind", kind, KINDS)
     if kind == "dense":
-        return dense_whitening(target.mode(), target.hessian(target.mode()))
+        return dense_whitening(target.mode(), target.modal_hessian)
     mode = target.mode()
     curvature = target.row_curvatures(mode)
     scale = (target.rows.squares(curvature) + target.prior_precision) ** -0.5

@@ -48,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A run with every choice made and checked."""
+    """A run with every choice made and checked; one that goes on has a `begin` and the velocities it had reached."""
 
     target: FiniteSum
     scheme: Scheme
@@ -60,6 +60,12 @@ class Job:
     schedule: Schedule
     threads: int
     report: Report
+    begin: int = 0
+    velocity: Array | None = None
+
+    def velocities(self) -> Array:
+        """Those to begin with."""
+        return np.zeros_like(self.start) if self.velocity is None else self.velocity.copy()
 
 
 @dataclass(frozen=True, eq=False)

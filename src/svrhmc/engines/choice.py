@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from svrhmc.arrays import Array, Indices
+from svrhmc.dynamics import IDENTITY, SILENT, Kick, Map, Scheme
 from svrhmc.engines import reference
-from svrhmc.engines.base import Job, Outcome
+from svrhmc.engines.base import Job, Outcome, Schedule
 from svrhmc.errors import requirement
+from svrhmc.gradients import Gradient
+from svrhmc.targets.base import FiniteSum
 
 ENGINES = ("reference", "numba")
+_PROBE = Scheme(IDENTITY, SILENT, Kick(0.0, -1.0), Map(1.0, 0.0, 0.0, 0.0), SILENT)  # a step that only sets v = g
+
+
+def gradients_at(
+    target: FiniteSum, gradient: Gradient, states: Array, seed: int, step: int, threads: int, chains: Indices
+) -> Array:
+    """The gradient's estimates at many states, each as that chain of that seed would make it at that step."""
+    job = Job(
+        target=target,
+        scheme=_PROBE,
+        gradient=gradient,
+        step_size=1.0,
+        seed=seed,
+        chains=chains,
+        start=states,
+        schedule=Schedule(step + 1, step, 1, True),
+        threads=threads,
+        report=lambda amount: None,
+        begin=step,
+    )
+    return run("auto", job)[1].velocity
 
 
 def run(name: str, job: Job) -> tuple[str, Outcome]:

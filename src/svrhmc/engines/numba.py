@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from svrhmc.alias import alias_table
 from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
 from svrhmc.engines import kernels
 from svrhmc.engines.base import Job, Outcome
@@ -93,7 +93,7 @@ class _Run:
         self.model = make_model(job.target, _second(job))
         self.plan = _plan(job, self.model)
         self.table = _table(job.scheme)
-        self.x, self.v = job.start.copy(), np.zeros_like(job.start)
+        self.x, self.v = job.start.copy(), job.velocities()
         self.stream = Stream(job.seed, job.chains)
         self.chains, self.steps = len(job.chains), job.schedule.steps
 
@@ -156,7 +156,7 @@ class _Run:
         self._raise_divergence()
 
     def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None]) -> None:
-        step, passed, pace = 0, False, _Pace()
+        step, passed, pace = self.job.begin, False, _Pace()
         while step < self._end():
             piece = self._piece(step, min(self._end(), step + pace.steps))
             began = time.perf_counter()
@@ -176,7 +176,7 @@ class _Run:
         pace = _Pace()
         for first, last in self._shares(pace):
             while first < last and not self.stopped:
-                step, end = 0, self._end()
+                step, end = self.job.begin, self._end()
                 while step < end:
                     piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
                     began, amount = time.perf_counter(), (last - first) * (piece - step)
@@ -196,7 +196,7 @@ class _Run:
         while not self.stopped:
             with self.lock:
                 left = self.chains - self.next_chain
-                whole = max(1, pace.steps // self.steps)
+                whole = max(1, pace.steps // max(1, self.steps - self.job.begin))
                 size = min(whole, max(1, left // (2 * self.job.threads)))
                 first, last = self.next_chain, min(self.chains, self.next_chain + size)
                 self.next_chain = last
@@ -269,7 +269,7 @@ class _Run:
             if self.plan.second:
                 found["hessian"] = target.expansion(mode[0]).hessian
         if isinstance(gradient, Batched) and gradient.importance:
-            threshold, alias, probability = alias_table(target.importance())
+            threshold, alias, probability = target.row_table
             found |= {"threshold": threshold, "alias": alias, "weights": (1 / (target.n * probability)).astype(kind)}
         return found
 
@@ -293,8 +293,18 @@ class _Pace:
             self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
 
 
+_models: WeakKeyDictionary[FiniteSum, dict[bool, Any]] = WeakKeyDictionary()
+
+
 def make_model(target: FiniteSum, second: bool = False) -> Any:
-    """A target in arrays; with `second`, its rows less their first two orders at the mode."""
+    """A target in arrays, made once; with `second`, its rows less their first two orders at the mode."""
+    made = _models.setdefault(target, {})
+    if second not in made:
+        made[second] = _make_model(target, second)
+    return made[second]
+
+
+def _make_model(target: FiniteSum, second: bool) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
@@ -379,7 +389,8 @@ def _table(scheme: Scheme) -> Any:
 
 
 def _workspace(model: Any, plan: Any, job: Job) -> Any:
-    dim, normals, batch = job.target.dim, job.scheme.normals * job.target.dim, plan.batch
+    dim, batch = job.target.dim, plan.batch
+    normals = max(1, job.scheme.normals) * dim  # at least as many as the loop reads
     rows = not isinstance(model, kernels.GaussianModel)
     kind = model[0].dtype
     half = (normals + 1) // 2

@@ -38,9 +38,9 @@ def _run_block(job: Job, block: slice, outcome: Outcome) -> None:
     scheme, schedule = job.scheme, job.schedule
     stream = Stream(job.seed, job.chains[block])
     estimate = job.gradient.estimator(job.target, stream)
-    x, v = job.start[block].copy(), np.zeros_like(job.start[block])
+    x, v = job.start[block].copy(), job.velocities()[block]
     chains, dim = x.shape
-    for step in range(schedule.steps):
+    for step in range(job.begin, schedule.steps):
         normals = iter(stream.normals(step, scheme.normals * dim).reshape(chains, -1, dim).transpose(1, 0, 2))
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging chain is an error below, not a warning
             x, v = _move(x, v, scheme.before, scheme.before_noise, normals)

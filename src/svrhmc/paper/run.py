@@ -18,7 +18,7 @@ from svrhmc.paper import regression, synthetic
 from svrhmc.paper.data import DataError
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
-from svrhmc.samplers import cores
+from svrhmc.arrays import cores
 
 VERSION = 2  # of the experiments: to be raised by a change that changes a result
 PARTS = ("figure1", "figure2", "figure3", "table1", "table3")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +123,13 @@ class FiniteSum(ABC):
     def importance(self) -> Array:
         """Weights of the components for drawing them by importance: large where their gradients vary most."""
         raise requirement("target", "a model with a linear predictor for rows drawn by importance", repr(self))
+
+    @cached_property
+    def row_table(self) -> tuple[Any, Indices, Array]:
+        """The alias table of `importance`: thresholds, aliases, probabilities; made once."""
+        from svrhmc.alias import alias_table
+
+        return alias_table(self.importance())
 
     def into(self, x: Array) -> Array:
         """The state that stands for x: x itself, but for targets in other coordinates than the user's."""

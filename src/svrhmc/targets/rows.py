@@ -19,6 +19,7 @@ from svrhmc.arrays import Array, Indices, contract, tally
 from svrhmc.errors import real_array, requirement
 
 _BLOCK_ELEMENTS = 1 << 20
+_LARGE = 1 << 19  # entries of X from which compiled passes are used
 
 
 class Rows(ABC):
@@ -57,12 +58,16 @@ class Rows(ABC):
         """|aᵢ|² of every row."""
 
     @abstractmethod
+    def choose(self, indices: Indices) -> Rows:
+        """Some of the rows, as rows."""
+
+    @abstractmethod
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """A norm of every row, given for some dense rows at once."""
 
 
 class DenseRows(Rows):
-    """Rows of a C-ordered array of float32 or float64, kept as they are."""
+    """Rows of a C-ordered array of float32 or float64, kept as they are; many of them are gone through by compiled code."""
 
     def __init__(self, X: npt.NDArray[Any]) -> None:
         self.X = np.ascontiguousarray(X)
@@ -71,6 +76,8 @@ class DenseRows(Rows):
 
     def predict(self, x: Array) -> Array:
         """Block by block of rows."""
+        if (passes := self._passes()) is not None:
+            return np.array([passes.predict(self.X, state) for state in np.ascontiguousarray(x)])
         return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
@@ -79,6 +86,8 @@ class DenseRows(Rows):
 
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""
+        if (passes := self._passes()) is not None:
+            return np.array([passes.combine(self.X, state) for state in np.ascontiguousarray(weights)])
         total = np.zeros((len(weights), self.dim))
         for begin, block in self._blocks():
             total += contract("cn,nd->cd", weights[:, begin : begin + len(block)], block)
@@ -90,6 +99,8 @@ class DenseRows(Rows):
 
     def gram(self, weights: Array) -> Array:
         """One pass over the rows."""
+        if (passes := self._passes()) is not None:
+            return passes.gram(self.X, weights)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
@@ -104,10 +115,22 @@ class DenseRows(Rows):
         """One pass over the rows."""
         return np.concatenate([contract("nd,nd->n", block, block) for _, block in self._blocks()])
 
+    def choose(self, indices: Indices) -> DenseRows:
+        """A copy."""
+        return DenseRows(self.X[indices])
+
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
+
+    def _passes(self) -> Any:
+        """Compiled passes, loaded only for rows so many that they pay."""
+        if self.X.size < _LARGE:
+            return None
+        from svrhmc.targets import passes
+
+        return passes
 
     def _gather(self, indices: Indices) -> Array:
         return self.X[indices].astype(np.float64, copy=False)
@@ -161,6 +184,10 @@ class SparseRows(Rows):
         """Sums over each row's entries."""
         rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
         return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+
+    def choose(self, indices: Indices) -> SparseRows:
+        """A copy."""
+        return SparseRows(self.X[indices])
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, each made dense."""

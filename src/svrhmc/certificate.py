@@ -1,0 +1,294 @@
+"""How biased some draws are, measured from the draws themselves; and moments with that measure taken off.
+
+Under π, for every smooth f (integration by parts),
+
+    E ∇f(x) = 0,            E (x − x̄)∇f(x)ᵀ = I.
+
+With C the covariance of the draws and h = C∇f, each draw gives for each coordinate j two numbers of known mean,
+
+    hⱼ/σⱼ                      whose mean is, to first order, the bias of the mean in units of σⱼ, and
+    ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation:
+
+exactly so where π is Gaussian, whatever the law of the draws. ∇f may be an unbiased estimate whose noise is independent of
+the draw. They must be taken half a step away from the point where the chain's own gradient was evaluated: there
+stationarity of the velocity makes E ∇f = 0 whatever the bias (so BAOAB's mean is judged by step-halving alone).
+
+Step-halving runs the same chain with the steps η and η/2 on one Brownian path and the same batches: their moments differ by 3/4
+of the bias where it is of second order in η, and by 1/2 where it is of first order, as that from noisy gradients is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from svrhmc.arrays import Array, Indices
+from svrhmc.diagnostics import ess, standard_error
+from svrhmc.dynamics import BAOAB, UBU, Anchored, Map, Noise, Scheme
+from svrhmc.engines import gradients_at
+from svrhmc.errors import requirement
+from svrhmc.randomness import Stream
+from svrhmc.samplers import Sampler
+from svrhmc.targets.base import FiniteSum
+
+VERDICTS = ("exact", "certified", "undecided", "refuted")
+_WIDTH = 2.5  # standard errors of one coordinate on each side
+_FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
+_ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
+
+
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """A measured bias of each coordinate with its standard error: of the mean in posterior sd, and of the sd, relative."""
+
+    mean: Array
+    mean_error: Array
+    sd: Array
+    sd_error: Array
+
+    def largest(self) -> tuple[float, float]:
+        """The largest |bias| of a mean and of a standard deviation."""
+        return float(np.abs(self.mean).max()), float(np.abs(self.sd).max())
+
+    def upper(self, means: bool = True) -> float:
+        """max(|bias| + 2.5 standard errors), of the means (if asked for) and the sds."""
+        return float(max((np.abs(b) + _WIDTH * e).max() for b, e in self._tests(means)))
+
+    def lower(self, means: bool = True) -> float:
+        """max(|bias| − k standard errors), k so large that unbiased draws give more than 0 once in a hundred runs."""
+        from scipy.special import ndtri
+
+        k = float(-ndtri(_FALSE_ALARM / (4 * len(self.mean))))
+        return float(max((np.abs(b) - k * e).max() for b, e in self._tests(means)))
+
+    def more(self, tolerance: float, means: bool = True) -> float:
+        """How many times the draws it would take for the upper end to fall below the tolerance; inf where it would not."""
+        factor = 1.0
+        for b, e in self._tests(means):
+            room = tolerance - np.maximum(np.abs(b) - e, 0.0)
+            if (room <= 0).any():
+                return math.inf
+            factor = max(factor, float(((_WIDTH * e / room) ** 2).max()))
+        return factor
+
+    def _tests(self, means: bool) -> list[tuple[Array, Array]]:
+        both = [(self.mean, self.mean_error), (self.sd, self.sd_error)]
+        return both if means else both[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A verdict with what it rests on.
+
+    verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below the
+        tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving), "undecided"
+        (too few draws to tell; `draws_needed` effective draws would do, None where no number would), or "refuted" (a bias
+        is above the tolerance beyond doubt).
+    stein, halving: the two measurements; None where one was not made.
+    """
+
+    verdict: str
+    tolerance: float
+    stein: Bias
+    halving: Bias | None
+    draws_needed: int | None
+    mean_test: bool  # whether Stein's mean identity can see a bias of this sampler
+
+    def __str__(self) -> str:
+        mean, sd = self.stein.largest()
+        width = _WIDTH * max(float(self.stein.mean_error.max()), float(self.stein.sd_error.max()))
+        seen = f"largest measured bias: mean {mean:.2g} sd, sd {sd:.2g} (each ± up to {width:.2g})"
+        if not self.mean_test:
+            seen = f"largest measured bias of an sd: {sd:.2g} (± up to {width:.2g}); means are not tested by it"
+        if self.halving is not None:
+            m, s = self.halving.largest()
+            seen += f"; by step-halving mean {m:.2g} sd, sd {s:.2g}"
+        if self.verdict == "exact":
+            return f"exact: the sampler leaves the posterior invariant; {seen}"
+        if self.verdict == "undecided":
+            end = (
+                f"about {self.draws_needed:,} effective draws would decide"
+                if self.draws_needed
+                else "no number of draws at this step would"
+            )
+            return f"undecided at tolerance {self.tolerance:g}: {seen}; {end}"
+        return f"{self.verdict} at tolerance {self.tolerance:g}: {seen}"
+
+
+def stein_bias(x: Array, h: Array) -> Bias:
+    """From draws (chain, draw, dim) and h = C∇f at them, C their covariance."""
+    away = x - x.mean(axis=(0, 1))
+    sd = away.std(axis=(0, 1))
+    mean_terms, sd_terms = h / sd, (away * h / sd**2 - 1) / 2
+    return Bias(
+        mean_terms.mean(axis=(0, 1)),
+        standard_error(mean_terms),
+        sd_terms.mean(axis=(0, 1)),
+        standard_error(sd_terms),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """Means and standard deviations freed of what Stein's identities explain, with their standard errors."""
+
+    mean: Array
+    sd: Array
+    mean_error: Array
+    sd_error: Array
+
+
+def corrected_moments(x: Array, h: Array, variances: Array) -> Corrected:
+    """Moments by control variates of known mean: h = Σ̂∇f with Σ̂ fixed, E h = 0, E(xⱼ − x̄ⱼ)hⱼ = Σ̂ⱼⱼ = variances.
+
+    The mean is that of x − B h, B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else 1); the variance that of
+    (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π both are consistent for every f,
+    and nearly without noise where π is nearly Gaussian.
+    """
+    chains, draws, dim = x.shape
+    flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
+    away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
+    if len(flat_x) >= 20 * dim:
+        slope = np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0]
+    else:
+        slope = np.diag(np.maximum((away_h * away_x).sum(axis=0), 0.0) / (away_h**2).sum(axis=0))
+    terms = flat_x - flat_h @ slope
+    mean = terms.mean(axis=0)
+    away = flat_x - mean
+    control = away * flat_h - variances
+    squares = away**2
+    c = control - control.mean(axis=0)
+    beta = (c * (squares - squares.mean(axis=0))).sum(axis=0) / np.maximum((c * c).sum(axis=0), 1e-300)
+    variance_terms = squares - beta * control
+    variance = np.maximum(variance_terms.mean(axis=0), 1e-300)
+    sd = np.sqrt(variance)
+    shape = (chains, draws, dim)
+    return Corrected(
+        mean, sd, standard_error(terms.reshape(shape)), standard_error(variance_terms.reshape(shape)) / (2 * sd)
+    )
+
+
+def judge(stein: Bias, halving: Bias | None, tolerance: float, mean_test: bool, effective: float) -> Certificate:
+    """The verdict on a sampler that is not exact."""
+    measured = [(stein, mean_test)] + ([(halving, True)] if halving is not None else [])
+    if any(bias.lower(means) > tolerance for bias, means in measured):
+        verdict, needed = "refuted", None
+    elif all(bias.upper(means) < tolerance for bias, means in measured) and (mean_test or halving is not None):
+        verdict, needed = "certified", None
+    else:
+        factor = max(bias.more(tolerance, means) for bias, means in measured)
+        verdict, needed = "undecided", None if math.isinf(factor) else math.ceil(factor * effective / 100) * 100
+    return Certificate(verdict, tolerance, stein, halving, needed, mean_test)
+
+
+def halving_bias(
+    sampler: Sampler,
+    target: FiniteSum,
+    start: Array,
+    steps: int,
+    seed: int,
+    threads: int = 1,
+) -> Bias:
+    """Bias by running many short chains with the steps η and η/2 on shared noise, from the same states.
+
+    start: (chains, dim) states that have (nearly) the law of the sampler. The first half of the steps, in which the two
+    part, is not used. Errors are those of independent chains.
+    """
+    coarse, fine = sampler.dynamics, replace(sampler.dynamics, step_size=sampler.dynamics.step_size / 2)  # type: ignore[type-var]
+    if not isinstance(coarse, Anchored | UBU | BAOAB):
+        raise requirement("dynamics", "Anchored, UBU or BAOAB for step-halving", repr(coarse))
+    long, short = coarse.scheme(target), fine.scheme(target)
+    chains, dim = start.shape
+    numbers = np.arange(chains)
+    stream = Stream(seed, numbers)
+    z = [(start.copy(), np.zeros_like(start)) for _ in range(2)]
+    sums = [np.zeros((chains, 2, dim)) for _ in range(2)]
+    used = 0
+    for step in range(steps):
+        noise = [_Noise(short, stream.normals(2 * step + k, short.normals * dim).reshape(chains, -1, dim)) for k in (0, 1)]
+        joined = _joined(coarse, long, short, noise)
+
+        def move(state: tuple[Array, Array], scheme: Scheme, drawn: _Noise, at: int) -> tuple[Array, Array]:
+            x, v = _apply(scheme.before, state, drawn.before)
+            g = gradients_at(target, sampler.gradient, x, seed, at, threads, numbers)
+            x, v = _apply(scheme.after, (x, v), drawn.after)
+            return x - scheme.kick.x * g, v - scheme.kick.v * g
+
+        z[0] = move(z[0], long, joined, 2 * step)
+        z[1] = move(move(z[1], short, noise[0], 2 * step), short, noise[1], 2 * step + 1)
+        if step >= steps // 2:
+            used += 1
+            for total, (x, _) in zip(sums, z, strict=True):
+                out = target.out(x)
+                total[:, 0] += out
+                total[:, 1] += out**2
+    centre = (sums[1][:, 0] / used).mean(axis=0)
+    means = [total[:, 0] / used for total in sums]
+    squares = [total[:, 1] / used - 2 * centre * mean + centre**2 for total, mean in zip(sums, means, strict=True)]
+    variance = squares[1].mean(axis=0)
+    mean_terms = _ORDER * (means[0] - means[1]) / np.sqrt(variance)
+    sd_terms = _ORDER * (squares[0] - squares[1]) / (2 * variance)
+    root = math.sqrt(chains)
+    return Bias(
+        mean_terms.mean(axis=0),
+        mean_terms.std(axis=0, ddof=1) / root,
+        sd_terms.mean(axis=0),
+        sd_terms.std(axis=0, ddof=1) / root,
+    )
+
+
+class _Noise:
+    """(εˣ, εᵛ) of the two halves of a step, from its normals."""
+
+    def __init__(self, scheme: Scheme, normals: Array) -> None:
+        rows = iter(normals.transpose(1, 0, 2))
+        self.before = _shaped(scheme.before_noise, rows, normals)
+        self.after = _shaped(scheme.after_noise, rows, normals)
+
+
+def _shaped(factor: Noise, rows: object, like: Array) -> tuple[Array, Array]:
+    zero = np.zeros_like(like[:, 0])
+    first = next(rows) if factor.vv or factor.xv else zero  # type: ignore[call-overload]
+    second = next(rows) if factor.xx else zero  # type: ignore[call-overload]
+    return factor.xv * first + factor.xx * second, factor.vv * first
+
+
+def _joined(dynamics: object, long: Scheme, short: Scheme, noise: list[_Noise]) -> _Noise:
+    """The noise of a long step from those of the two short ones within it.
+
+    Flows without gradient compose: over η/2 the long step's is Φ(η/4)ε + ε′ of a whole short step. BAOAB's velocity noise
+    composes over the whole step, e^{−γη/2}ε + ε′, and moves x as its own map says.
+    """
+    result = object.__new__(_Noise)
+    if isinstance(dynamics, BAOAB):
+        force = short.before.vv * noise[0].before[1] + noise[1].before[1]
+        result.before = (long.before_noise.xv / long.before_noise.vv * force, force)
+        result.after = noise[0].after
+        return result
+    halves = [_apply(short.before, one.before, one.after) for one in noise]
+    result.before, result.after = halves
+    return result
+
+
+def _apply(linear: Map, state: tuple[Array, Array], noise: tuple[Array, Array]) -> tuple[Array, Array]:
+    x, v = state
+    return (
+        linear.xx * x + linear.xv * v + noise[0],
+        linear.vx * x + linear.vv * v + noise[1],
+    )
+
+
+def effective_draws(x: Array) -> Array:
+    """The fewer of the effective draws of x and of (x − x̄)², for each coordinate."""
+    away = x - x.mean(axis=(0, 1))
+    return np.minimum(ess(away), ess(away**2))
+
+
+def chosen_states(x: Array, count: int) -> Array:
+    """`count` states spread evenly over all chains and their later half: (count, dim)."""
+    chains, draws, dim = x.shape
+    late = x[:, draws // 2 :].reshape(-1, dim)
+    places: Indices = np.linspace(0, len(late) - 1, count).astype(np.int64)
+    return late[places]

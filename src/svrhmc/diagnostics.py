@@ -1,0 +1,61 @@
+"""Effective draws, R-hat and standard errors of many quantities at once.
+
+The effective sample size is ArviZ's `ess(method="mean")` (Vehtari et al. 2021; Geyer's monotone positive pairs on split
+chains), for all coordinates in one transform: a run asks for it again and again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from svrhmc.arrays import Array
+
+
+def ess(draws: Array) -> Array:
+    """Effective draws for the mean of each quantity: (chain, draw, quantity) → (quantity,), at least 4 draws a chain.
+
+    N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ + ρ̂₂ₖ₊₁ made
+    monotone, and K the first pair that is not positive.
+    """
+    split = _split(draws)
+    chains, n, count = split.shape
+    away = split - split.mean(axis=1, keepdims=True)
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(away, size, axis=1)) ** 2
+    covariance = np.fft.irfft(spectrum, size, axis=1)[:, :n].mean(axis=0) / n  # (lag, quantity)
+    within = covariance[0] * n / (n - 1)
+    total = covariance[0] + split.mean(axis=1).var(axis=0, ddof=1)
+    moving = total > 0
+    rho = 1 - (within - covariance) / np.where(moving, total, 1.0)
+    rho[0] = 1.0
+    last = max(0, (n - 3) // 2)  # the last pair that is looked at
+    pairs = rho[: 2 * last + 2].reshape(-1, 2, count).sum(axis=1)
+    stops = pairs <= 0
+    stops[last] = True
+    first = stops.argmax(axis=0)
+    kept = np.arange(last + 1)[:, None] < first
+    tail = np.maximum(np.take_along_axis(rho, 2 * first[None, :], axis=0)[0], 0.0)
+    tau = 2 * np.where(kept, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0) - 1 + tail
+    tau = np.maximum(tau, 1 / np.log10(chains * n))
+    return np.where(moving, chains * n / tau, float(chains * n))
+
+
+def r_hat(draws: Array) -> Array:
+    """√(var⁺/within) of split chains, for each quantity."""
+    split = _split(draws)
+    n = split.shape[1]
+    within = split.var(axis=1, ddof=1).mean(axis=0)
+    between = split.mean(axis=1).var(axis=0, ddof=1)
+    return np.sqrt(((n - 1) / n * within + between) / np.where(within > 0, within, 1.0))
+
+
+def standard_error(draws: Array) -> Array:
+    """Of the mean of each quantity: sd/√ess."""
+    spread = draws.reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
+    return np.asarray(spread / np.sqrt(ess(draws)), np.float64)
+
+
+def _split(draws: Array) -> Array:
+    """Each chain as two halves, the middle draw of an odd number dropped."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])

@@ -1,0 +1,606 @@
+"""A posterior with no options set: mode, whitening, choice of a sampler, a run until there are enough draws, a certificate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from svrhmc.arrays import Array, Indices, cores
+from svrhmc.certificate import (
+    Bias,
+    Certificate,
+    Corrected,
+    chosen_states,
+    corrected_moments,
+    effective_draws,
+    halving_bias,
+    judge,
+    stein_bias,
+)
+from svrhmc.diagnostics import r_hat, standard_error
+from svrhmc.dynamics import BAOAB, UBU, Anchored
+from svrhmc.engines import Job, Schedule, gradients_at, run
+from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
+from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.exact.base import ExactSampler
+from svrhmc.gradients import SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.progress import Progress, reporter
+from svrhmc.randomness import Purpose, Stream
+from svrhmc.samplers import Sampler
+from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.trace import Trace
+from svrhmc.whitening import LowRankWhitening, WhitenedRows, Whitening, dense_whitening, whitened
+
+METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
+_EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
+_RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
+_HALVINGS = 4  # of a refuted step
+_PILOT = 4096  # states at which the noise of a single row is measured
+_DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
+
+
+@dataclass(frozen=True, eq=False)
+class Location:
+    """Mean and standard deviation of each coordinate."""
+
+    mean: Array
+    sd: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What `sample` gives back.
+
+    mean, sd: the best known: Stein-corrected for exact and certified draws, else raw. `corrected`, `raw` and `laplace` hold
+    all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess, r_hat: of each
+    coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the certificate. seconds: of
+    everything; compilation is apart, in `compile_seconds`. complete: False where a budget ended the run first.
+    """
+
+    mean: Array
+    sd: Array
+    raw: Location
+    corrected: Corrected
+    laplace: Location | None
+    trace: Trace
+    method: str
+    sampler: Any
+    why: str
+    certificate: Certificate
+    ess: Array
+    r_hat: Array
+    passes: float
+    seconds: float
+    compile_seconds: float
+    complete: bool
+    steps: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        chains, draws, dim = self.trace.draws.shape
+        short = "" if self.complete else ", stopped by the budget"
+        return "\n".join(
+            (
+                f"posterior of {dim} coordinates by {self.method}: {self.why}",
+                f"  {chains} chains × {draws} draws, at least {self.ess.min():.0f} effective, R-hat at most "
+                f"{self.r_hat.max():.3f}, {self.passes:.4g} passes, {self.seconds:.3g} s{short}",
+                f"  {self.certificate}",
+            )
+        )
+
+    def summary(self) -> str:
+        """One line a coordinate: mean and sd with their standard errors, the Laplace approximation's beside them."""
+        lines = [str(self), f"{'':>8}" + "".join(f"{name:>12}" for name in _COLUMNS)]
+        none = np.full(len(self.mean), np.nan)
+        laplace = (self.laplace.mean, self.laplace.sd) if self.laplace is not None else (none, none)
+        used = self.corrected if self.mean is self.corrected.mean else None
+        errors = (
+            (used.mean_error, used.sd_error)
+            if used is not None
+            else (self.raw.sd / np.sqrt(self.ess), self.raw.sd / np.sqrt(2 * self.ess))
+        )
+        columns = (self.mean, errors[0], self.sd, errors[1], *laplace, self.ess, self.r_hat)
+        for j in range(len(self.mean)):
+            shown = [f"{c[j]:12.0f}" if name == "ess" else f"{c[j]:12.4g}" for name, c in zip(_COLUMNS, columns, strict=True)]
+            lines.append(f"{f'x[{j}]':>8}" + "".join(shown))
+        return "\n".join(lines)
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ keeps them."""
+        return self.trace.to_arviz()
+
+
+_COLUMNS = ("mean", "±", "sd", "± ", "laplace mean", "laplace sd", "ess", "r_hat")
+
+
+def sample(
+    target: FiniteSum,
+    draws: int = 1000,
+    chains: int = 4,
+    tolerance: float = 0.02,
+    seed: int = 0,
+    *,
+    method: str | Sampler | ExactSampler | None = None,
+    budget_seconds: float | None = None,
+    budget_passes: float | None = None,
+    threads: int | None = None,
+    progress: Progress = None,
+) -> Posterior:
+    """The posterior, with `draws` effective draws of each coordinate (and of its square) and a measure of their bias.
+
+    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu" (biased, with
+        a step that is halved until the certificate does not refute it); or a sampler of the grid or of `svrhmc.exact`, run
+        as it is in whitened variables.
+    tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
+    budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of draws, and nothing
+        else, depends on the machine.)
+
+    >>> from svrhmc import sample, targets
+    >>> target = targets.linear([[1.0], [2.0]], [1.0, 3.0])
+    >>> posterior = sample(target)
+    >>> posterior.method, posterior.certificate.verdict, posterior.mean.round(6)
+    ('closed-form', 'exact', array([1.166667]))
+    """
+    if not isinstance(target, FiniteSum):
+        raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
+    if isinstance(method, str):
+        one_of("method", method, METHODS)
+    elif not (method is None or isinstance(method, Sampler | ExactSampler)):
+        raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
+    job = _Job(
+        target=target,
+        draws=whole("draws", draws, 10),
+        chains=np.arange(whole("chains", chains, 1, 1 << 31)),
+        tolerance=positive("tolerance", tolerance),
+        seed=whole("seed", seed, 0, (1 << 63) - 1),
+        seconds=math.inf if budget_seconds is None else positive("budget_seconds", budget_seconds),
+        passes=math.inf if budget_passes is None else positive("budget_passes", budget_passes),
+        threads=cores() if threads is None else whole("threads", threads, 1),
+        progress=progress,
+    )
+    if target.closed_form is not None and method in (None, "closed-form"):
+        return _closed_form(job, target.closed_form)
+    if method == "closed-form":
+        raise requirement("method", "another one for this target", "'closed-form'", "its posterior is not Gaussian")
+    return _Search(job, method).run()
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    target: FiniteSum
+    draws: int
+    chains: Indices
+    tolerance: float
+    seed: int
+    seconds: float
+    passes: float
+    threads: int
+    progress: Progress
+
+
+def _closed_form(job: _Job, law: Moments) -> Posterior:
+    """Independent draws from a Gaussian known exactly."""
+    began = time.perf_counter()
+    chains, dim = len(job.chains), len(law.mean)
+    count = max(4, -(-job.draws // chains))
+    root = np.linalg.cholesky(law.covariance)
+    normals = Stream(job.seed, job.chains).normals(0, count * dim).reshape(chains, count, dim)
+    x = law.mean + normals @ root.T
+    sd = np.sqrt(np.diag(law.covariance))
+    zero = np.zeros(dim)
+    corrected = Corrected(law.mean, sd, zero, zero)
+    seconds = time.perf_counter() - began
+    trace = Trace(x, np.zeros(count), 0, np.zeros((chains, dim)), seconds, None, job.seed, job.chains, "numpy")  # type: ignore[arg-type]
+    return Posterior(
+        mean=law.mean,
+        sd=sd,
+        raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
+        corrected=corrected,
+        laplace=Location(law.mean, sd),
+        trace=trace,
+        method="closed-form",
+        sampler=None,
+        why="the posterior is Gaussian, so its moments are exact and its draws independent.",
+        certificate=Certificate("exact", job.tolerance, Bias(zero, zero, zero, zero), None, None, True),
+        ess=np.full(dim, float(chains * count)),
+        r_hat=np.ones(dim),
+        passes=2.0,
+        seconds=seconds,
+        compile_seconds=0.0,
+        complete=True,
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, its sampler and the reason."""
+
+    method: str
+    sampler: Any
+    why: str
+
+
+class _Search:
+    """One call of `sample`: finds the mode, chooses, runs, judges, and tries again with half the step where it has to."""
+
+    def __init__(self, job: _Job, method: Any) -> None:
+        self.job, self.method = job, method
+        self.began = time.perf_counter()
+        self.evaluations = 0.0  # component gradients, by all chains together
+        self.compiling = 0.0
+        self.steps: dict[str, float] = {}
+
+    def run(self) -> Posterior:
+        """Until the verdict stands or the budget ends."""
+        target = self.job.target
+        how, self.space = self._whiten(target)
+        self._lap("mode and whitening")
+        choice = self._choose(how)
+        self._lap("choice")
+        for attempt in range(_HALVINGS + 1):
+            posterior = self._attempt(choice, how, attempt)
+            final = self.method is not None and not isinstance(self.method, str)
+            if posterior.certificate.verdict != "refuted" or final or not posterior.complete:
+                break
+            choice = self._smaller(choice)
+        return posterior
+
+    # The variables.
+
+    def _whiten(self, target: FiniteSum) -> tuple[Whitening, Any]:
+        if isinstance(target, GeneralisedLinear):
+            space = whitened(target)
+            assert isinstance(space, WhitenedRows)
+            self.evaluations += (target.mode_passes + 2) * target.n
+            return space.whitening, space
+        how = self._differences(target)
+        return how, whitened(target, how)
+
+    def _differences(self, target: FiniteSum) -> Whitening:
+        """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random directions."""
+        mode = target.mode()
+        scale = max(1e-5, 1e-5 * float(np.abs(mode).max()))
+        if target.dim <= _DENSE_CUSTOM:
+            steps = scale * np.eye(target.dim)
+        else:
+            signs = Stream(self.job.seed, np.arange(30)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)
+            steps = scale * np.where(signs > 0, 1.0, -1.0)
+        change = np.array([(target.gradient(mode + s) - target.gradient(mode - s)) / (2 * scale) for s in steps])
+        self.evaluations += 2.0 * len(steps) * target.n
+        if target.dim <= _DENSE_CUSTOM:
+            return dense_whitening(mode, (change + change.T) / 2)
+        diagonal = (change * steps / scale).mean(axis=0)
+        floor = 0.05 * float(np.median(np.abs(diagonal)))
+        return LowRankWhitening(mode, np.maximum(diagonal, floor) ** -0.5, np.zeros((target.dim, 0)), np.zeros(0))
+
+    # The choice.
+
+    def _choose(self, how: Whitening) -> Choice:
+        method, target = self.method, self.job.target
+        if isinstance(method, ExactSampler):
+            return Choice("split-hmc" if isinstance(method, SplitHMC) else "subsampled-mh", method, "as asked for.")
+        if isinstance(method, Sampler):
+            return Choice(type(method.dynamics).__name__.lower(), method, "as asked for.")
+        if not isinstance(target, GeneralisedLinear):
+            if method not in (None, "ubu"):
+                raise requirement("method", "None, 'ubu' or a sampler for this target", repr(method))
+            return self._for_components()
+        if method == "split-hmc":
+            return Choice(method, SplitHMC(), "as asked for.")
+        if method == "subsampled-mh":
+            return Choice(method, SubsampledMH(), "as asked for.")
+        return self._among(method, how)
+
+    def _among(self, method: str | None, how: Whitening) -> Choice:
+        """By what an effective draw costs, in entries of X: exact ones wherever they are affordable."""
+        target, space, draws = self.job.target, self.space, self.job.draws
+        dim, n = target.dim, target.n
+        entries = draws * _row_entries(target)
+        split = 4.0 * n * entries
+        said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
+        if method is None and (split <= _EXACT_WORK or not space.exact):
+            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        poisson = 0.0481 * dim**1.5 * float((space.row_norms**3).sum())
+        subsampled = _RANDOM * 2 * poisson / 0.4 * entries
+        if method is None and subsampled <= min(_EXACT_WORK / 4, split):
+            return Choice(
+                "subsampled-mh", SubsampledMH(), f"exact, with about {poisson:.0f} rows a step of the {n:,} there are."
+            )
+        kind = {"baoab": BAOAB, "ubu": UBU}.get(method or "", Anchored)
+        step = 0.3 if kind is UBU else 1.0
+        gradient = self._batch(step, 1.0)
+        if method is None and isinstance(gradient, Full):
+            return Choice("split-hmc", SplitHMC(), f"batches that keep the bias below {self.job.tolerance:g} would be nearly all rows.")
+        exact = min(split, subsampled)
+        return Choice(
+            method or "anchored",
+            Sampler(kind(step, 1.0, 1.0), gradient),
+            "as asked for."
+            if method
+            else f"batches of {gradient.batch_size} rows, drawn by importance, do; an exact sampler would need "  # type: ignore[attr-defined]
+            f"{exact:.2g} entries of X.",
+        )
+
+    def _batch(self, step: float, friction: float) -> Gradient:
+        """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability."""
+        space, n = self.space, self.job.target.n
+        if not space.exact:
+            return Full()
+        single = Minibatch(1, importance=True)
+        z = Stream(self.job.seed, np.arange(_PILOT)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
+        pair = [self._probe(single, z, 1 << 20 | k) for k in (0, 1)]
+        second = float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+        first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / (n * n) * n / space.dim)
+        first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
+        size = max(step * second / (friction * self.job.tolerance), step * first / (4 * friction), 4.0)
+        return Full() if size > n / 8 else Minibatch(math.ceil(size), importance=True)
+
+    def _for_components(self) -> Choice:
+        """UBU with control variates at the mode where batches of a reasonable size do, else SVRG, else full gradients."""
+        target, space, step = self.job.target, self.space, 0.3
+        z = Stream(self.job.seed, np.arange(64)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
+        pair = [self._probe(ControlVariate(1), z, 1 << 20 | k) for k in (0, 1)]
+        noise = float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+        size = math.ceil(max(step * noise / self.job.tolerance, 4.0))
+        dynamics = UBU(step, 1.0, 1.0)
+        if 2 * size <= target.n / 8:
+            return Choice(
+                "ubu", Sampler(dynamics, ControlVariate(size)), f"no Hessian is known; control variates at the mode, {size} rows a step, do."
+            )
+        period = (1.5 * self.job.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
+        epoch = max(1, round(period / step))
+        if epoch >= 3 and target.n >= 4 * epoch:
+            gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
+            return Choice("ubu", Sampler(dynamics, gradient), f"no Hessian is known; snapshots every {epoch} steps do.")
+        return Choice("ubu", Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components.")
+
+    def _smaller(self, choice: Choice) -> Choice:
+        """Half the step; a batch for half the step has half the rows and makes the same noise."""
+        sampler = choice.sampler
+        dynamics = replace(sampler.dynamics, step_size=sampler.dynamics.step_size / 2)
+        return Choice(choice.method, Sampler(dynamics, sampler.gradient), f"{choice.why.rstrip('.')}; step halved to {dynamics.step_size:g} after a refutation.")
+
+    # The run.
+
+    def _attempt(self, choice: Choice, how: Whitening, attempt: int) -> Posterior:
+        job, sampler = self.job, choice.sampler
+        seed = job.seed + (attempt << 40)
+        exact = isinstance(sampler, ExactSampler)
+        chains: Any
+        if exact:
+            sampler, chains = self._exact_chains(sampler, how, seed)
+        else:
+            chains = _GridChains(sampler, self.space, seed, job.chains, job.threads)
+            self._timed(chains.compile)
+            self._extend(chains, _burn_in(sampler))
+        z, gradients, complete = self._draw(chains, exact)
+        self._lap("sampling")
+        x = how.out(z)
+        if gradients is None:
+            gradients = self._stein_gradients(z, seed)
+        self._lap("Stein gradients")
+        W = how.displace(gradients)
+        covariance = np.cov(z.reshape(-1, z.shape[2]), rowvar=False).reshape(z.shape[2], z.shape[2])
+        many = z.shape[0] * z.shape[1] >= 20 * z.shape[2]
+        h = how.displace(gradients @ covariance) if many else W
+        stein = stein_bias(x, h)
+        corrected = corrected_moments(x, W, how.variances)
+        effective = effective_draws(x)
+        if exact:
+            certificate = Certificate("exact", job.tolerance, stein, None, None, True)
+        else:
+            certificate = self._judge(sampler, z, stein, float(effective.min()), seed)
+        self._lap("certificate")
+        raw = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1))
+        best: Any = corrected if certificate.verdict in ("exact", "certified") else raw
+        passes = self.evaluations / job.target.n
+        seconds = time.perf_counter() - self.began - self.compiling
+        trace = Trace(
+            draws=x,
+            passes=np.linspace(0, passes, z.shape[1] + 1)[1:],
+            gradient_evaluations=round(self.evaluations / len(job.chains)),
+            velocity=np.zeros_like(z[:, 0]),
+            seconds=self.steps.get("sampling", 0.0),
+            sampler=sampler,
+            seed=job.seed,
+            chains=job.chains,
+            engine="numba" if exact else chains.engine,
+        )
+        return Posterior(
+            mean=best.mean,
+            sd=best.sd,
+            raw=raw,
+            corrected=corrected,
+            laplace=Location(how.centre, np.sqrt(how.variances)),
+            trace=trace,
+            method=choice.method,
+            sampler=sampler,
+            why=choice.why,
+            certificate=certificate,
+            ess=effective,
+            r_hat=r_hat(x),
+            passes=passes,
+            seconds=seconds,
+            compile_seconds=self.compiling,
+            complete=complete,
+            steps=dict(self.steps),
+        )
+
+    def _exact_chains(self, sampler: ExactSampler, how: Whitening, seed: int) -> tuple[ExactSampler, Any]:
+        """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 are accepted."""
+        job = self.job
+        assert isinstance(job.target, GeneralisedLinear)
+        while True:
+            chains = sampler._chains(job.target, how, seed, job.chains, job.threads)
+            self._timed(chains.compile)
+            count = 40
+            accepted = self._extend(chains, count).accepted.sum() / (count * len(job.chains))
+            fixed = not isinstance(sampler, SplitHMC) or isinstance(self.method, ExactSampler)
+            if fixed or accepted >= 0.7 or sampler.step_size < 1e-3:
+                return sampler, chains
+            step = sampler.step_size * 0.75
+            sampler = SplitHMC(step, max(1, round(1.6 / step)), sampler.jitter)
+
+    def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array | None, bool]:
+        """Extend until there are enough effective draws of x and x², or the budget ends."""
+        job = self.job
+        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.45 if exact else 0.35))))
+        parts: list[Any] = []
+        made, complete = 0, True
+        while True:
+            while count > 0:
+                piece = count if math.isinf(job.seconds) and math.isinf(job.passes) else min(count, max(25, count // 8))
+                parts.append(self._extend(chains, piece))
+                made, count = made + piece, count - piece
+                if self._spent():
+                    complete, count = False, 0
+            z = np.concatenate([part.z for part in parts], axis=1)
+            least = float(effective_draws(self.space.out(z)).min()) if made >= 8 else 0.0
+            if least >= job.draws or not complete:
+                break
+            count = math.ceil(min(max(made * (job.draws / max(least, 1.0) * 1.1 - 1), made * 0.1), 4 * made))
+        gradients = [part.gradients for part in parts]
+        whole_gradients = None if any(g is None for g in gradients) else np.concatenate(gradients, axis=1)
+        return z, whole_gradients, complete
+
+    def _spent(self) -> bool:
+        over_time = time.perf_counter() - self.began - self.compiling >= self.job.seconds
+        return over_time or self.evaluations / self.job.target.n >= self.job.passes
+
+    def _extend(self, chains: Any, count: int) -> Any:
+        report, finish = reporter(self.job.progress, count * len(self.job.chains))
+        try:
+            extension = chains.extend(count, report)
+        finally:
+            finish()
+        self.evaluations += float(extension.evaluations)
+        return extension
+
+    def _stein_gradients(self, z: Array, seed: int) -> Array:
+        """Estimates of ∇f at every draw from rows of their own."""
+        target, space = self.job.target, self.space
+        chains, draws, dim = z.shape
+        flat = z.reshape(-1, dim)
+        if target.n * float(len(flat)) * _row_entries(target) <= 2e9:
+            return self._probe(Full(), flat, seed + (1 << 50)).reshape(z.shape)
+        gradient: Gradient
+        if isinstance(target, GeneralisedLinear) and space.exact:
+            pilot = flat[np.linspace(0, len(flat) - 1, 1000).astype(np.int64)]
+            pair = [self._probe(Minibatch(4, importance=True), pilot, seed + (1 << 50) + k) for k in (1, 2)]
+            noise = 4 * float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+            gradient = Minibatch(int(min(max(4.0, 10 * noise), target.n)), importance=True)
+        else:
+            gradient = ControlVariate(min(100, target.n)) if not isinstance(target, GeneralisedLinear) else Full()
+        return self._probe(gradient, flat, seed + (1 << 50)).reshape(z.shape)
+
+    def _judge(self, sampler: Sampler, z: Array, stein: Bias, effective: float, seed: int) -> Certificate:
+        """Stein's identities first; step-halving only where they would certify."""
+        job = self.job
+        sighted = not isinstance(sampler.dynamics, BAOAB)
+        certificate = judge(stein, None, job.tolerance, sighted, effective)
+        halvable = isinstance(sampler.dynamics, Anchored | UBU | BAOAB) and isinstance(
+            sampler.gradient, Full | Minibatch | ControlVariate
+        )
+        would = certificate.verdict == "certified" or (not sighted and stein.upper(False) < job.tolerance)
+        if not (would and halvable):
+            return certificate
+        start = chosen_states(z, 256)
+        steps = 2 * math.ceil(10 / sampler.dynamics.step_size)
+        halving = halving_bias(sampler, self.space, start, steps, seed + (1 << 51), job.threads)
+        rows = sampler.gradient.batch_size if isinstance(sampler.gradient, Batched) else job.target.n
+        self.evaluations += 3.0 * steps * len(start) * rows
+        return judge(stein, halving, job.tolerance, sighted, effective)
+
+    def _probe(self, gradient: Gradient, states: Array, seed: int) -> Array:
+        rows = gradient.batch_size if isinstance(gradient, Batched) else self.job.target.n
+        self.evaluations += float(len(states)) * rows
+        return gradients_at(self.space, gradient, states, seed, 0, self.job.threads, np.arange(len(states)))
+
+    def _timed(self, compile_: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        compile_()
+        self.compiling += time.perf_counter() - began
+
+    def _lap(self, name: str) -> None:
+        now = time.perf_counter() - self.began - self.compiling
+        self.steps[name] = self.steps.get(name, 0.0) + now - sum(self.steps.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Extension:
+    z: Array
+    gradients: None
+    evaluations: int
+
+
+class _GridChains:
+    """Chains of a sampler of the grid, in whitened variables, that go on where they stopped."""
+
+    def __init__(self, sampler: Sampler, space: FiniteSum, seed: int, chains: Indices, threads: int) -> None:
+        self.sampler, self.space, self.seed, self.chains, self.threads = sampler, space, seed, chains, threads
+        sampler.gradient.check(space.n)
+        sampler.dynamics.check_stable(space)
+        self.scheme = sampler.dynamics.scheme(space)
+        self.x = Stream(seed, chains).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
+        self.v = np.zeros_like(self.x)
+        self.made = 0
+        self.engine = "reference"
+
+    def compile(self) -> None:
+        """By making no step of no chain."""
+        few = np.arange(1)
+        gradients_at(self.space, self.sampler.gradient, self.x[:1], self.seed, 0, 1, few)
+
+    def extend(self, count: int, report: Callable[[int], None]) -> _Extension:
+        """So many more steps, each kept."""
+        gradient, end = self.sampler.gradient, self.made + count
+        job = Job(
+            target=self.space,
+            scheme=self.scheme,
+            gradient=gradient,
+            step_size=self.sampler.dynamics.step_size,
+            seed=self.seed,
+            chains=self.chains,
+            start=self.x,
+            schedule=Schedule(end, self.made, 1, False),
+            threads=self.threads,
+            report=report,
+            begin=self.made,
+            velocity=self.v,
+        )
+        self.engine, outcome = run("auto", job)
+        z = outcome.draws
+        self._require_near(z)
+        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made)
+        self.x, self.v, self.made = z[:, -1].copy(), outcome.velocity, end
+        return _Extension(z, None, rows * len(self.chains))
+
+    def _require_near(self, z: Array) -> None:
+        """In whitened variables |z|² is about dim: what is far beyond has begun to diverge."""
+        far = (z**2).sum(axis=2) > 25 * z.shape[2] + 200
+        if getattr(self.space, "exact", False) and far.any():
+            chain, step = (int(k) for k in np.unravel_index(int(np.argmax(far)), far.shape))
+            size = self.sampler.dynamics.step_size
+            raise DivergenceError(int(self.chains[chain]), self.made + step + 1, size, size / 4)
+
+
+def _burn_in(sampler: Sampler) -> int:
+    """About ten relaxation times, from starts in the Laplace approximation; whole epochs."""
+    steps = math.ceil(10 / sampler.dynamics.step_size)
+    gradient = sampler.gradient
+    if isinstance(gradient, SVRG) and gradient.epoch_length is not None:
+        steps = -(-steps // gradient.epoch_length) * gradient.epoch_length
+    return steps
+
+
+def _row_entries(target: FiniteSum) -> float:
+    """Entries of a row, on average."""
+    if isinstance(target, GeneralisedLinear):
+        X = getattr(target.rows, "X", None)
+        return float(getattr(X, "nnz", target.n * target.dim)) / target.n
+    return float(target.row_size)
