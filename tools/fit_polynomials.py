@@ -54,6 +54,12 @@ def atanh_tail(z):
     return 2 * (mp.atanh(s) - s) / s**3 if z > mp.mpf(10) ** -25 else mp.mpf(2) / 3
 
 
+def atanh_ratio(z):
+    """2 atanh(s)/s with z = s²."""
+    s = mp.sqrt(z)
+    return 2 * mp.atanh(s) / s if z > mp.mpf(10) ** -50 else mp.mpf(2)
+
+
 def main():
     third = mp.sqrt(mp.mpf(1) / 2) - 1, mp.sqrt(mp.mpf(2)) - 1
     square = (third[1] / (2 + third[1])) ** 2
@@ -70,6 +76,8 @@ def main():
         ("LOG32", log_tail, *third, 8, "(log(1 + f) − f)/f² in f from √½ − 1 to √2 − 1"),
         ("EXP64", mp.exp, -ln2 / 2, ln2 / 2, 11, "exp from −½ log 2 to ½ log 2"),
         ("EXP32", mp.exp, -ln2 / 2, ln2 / 2, 6, "the same for float32"),
+        ("LOG1P64", atanh_ratio, mp.mpf(0), mp.mpf(1) / 9, 11, "log(1 + e)/s in s², s = e/(2 + e), e from 0 to 1"),
+        ("LOG1P32", atanh_ratio, mp.mpf(0), mp.mpf(1) / 9, 6, "the same for float32"),
     ]
     print('"""Polynomials of engines/numeric.py, written by tools/fit_polynomials.py: lowest power first."""')
     for name, function, low, high, degree, what in tables:

@@ -1,7 +1,8 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
-from svrhmc import distances, dynamics, gradients, targets, theory, whitening
+from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.errors import DivergenceError, TraceFileError
+from svrhmc.posterior import Posterior, sample
 from svrhmc.samplers import (
     Sampler,
     cv_hmc,
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DivergenceError",
+    "Posterior",
     "Sampler",
     "Summary",
     "Trace",
@@ -30,12 +32,14 @@ __all__ = [
     "cv_hmc",
     "distances",
     "dynamics",
+    "exact",
     "gradients",
     "hmc",
     "lmc",
     "saga_hmc",
     "saga_ld",
     "saga_ubu",
+    "sample",
     "sg_hmc",
     "sgld",
     "sgld_cv",

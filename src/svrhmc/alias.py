@@ -1,56 +1,76 @@
-"""Drawing i with given probabilities at the cost of one random block, whatever n is: Walker's alias table.
+"""Draws with unequal probabilities in constant time: Walker's alias table.
 
-Of n buckets one is chosen evenly; it holds its own number with probability threshold/2³², else its alias. Thresholds are whole
-numbers, so that the probabilities really drawn with are known exactly, and are the ones to divide by.
+Cell i of n is taken with probability 1/n; it gives i with probability thresholdᵢ/2³², else aliasᵢ. From one block (w₀, w₁)
+of the random stream, with the products of `svrhmc.randomness`,
+
+    sum = w₀n + ⌊w₁n/2³²⌋,   i = ⌊sum/2³²⌋,   i if sum mod 2³² < thresholdᵢ, else aliasᵢ.
+
+The table is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of what
+light cells lack, and S, that of what heavy ones have too much, say who fills whom. So it takes two binary searches and no
+loop.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+import numpy.typing as npt
 
 from svrhmc.arrays import Array, Indices
+from svrhmc.errors import real_array, requirement
+from svrhmc.randomness import MAX_BOUND
 
-_ONE = 1 << 32
+_UNIT = 1 << 32
 
 
-def alias_table(weights: Array) -> tuple[Any, Indices, Array]:
-    """(threshold, alias, probability) of each number, for weights not below 0 that are not all 0.
+class AliasTable(NamedTuple):
+    """`probabilities` are those of the table as it stands, 32-bit thresholds and all: exact to float64."""
 
-    >>> threshold, alias, probability = alias_table(np.array([1.0, 3.0]))
-    >>> probability.round(6)
-    array([0.25, 0.75])
+    threshold: npt.NDArray[np.uint32]
+    alias: Indices
+    probabilities: Array
+
+    def pick(self, w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32]) -> Indices:
+        """Numbers from random words."""
+        n, shift = np.uint64(len(self.threshold)), np.uint64(32)
+        total = w0.astype(np.uint64) * n + ((w1.astype(np.uint64) * n) >> shift)
+        cell = (total >> shift).astype(np.int64)
+        return np.where((total & np.uint64(_UNIT - 1)) < self.threshold[cell], cell, self.alias[cell])
+
+
+def alias_table(weights: npt.ArrayLike) -> AliasTable:
+    """The table of probabilities ∝ weights.
+
+    A light cell's threshold is rounded up, so that no positive weight is lost: what is drawn too rarely, is so by a
+    relative 2⁻³² or so.
+
+    >>> alias_table([1.0, 2.0, 5.0]).probabilities.round(6)
+    array([0.125, 0.25 , 0.625])
     """
-    n = len(weights)
-    share = np.asarray(weights, np.float64) * (n / np.sum(weights, dtype=np.float64))
-    threshold, alias = np.zeros(n, np.uint32), np.arange(n)
-    _fill(share, threshold, alias, np.zeros(n, np.int64))
-    own = np.where(alias == np.arange(n), float(_ONE), threshold.astype(np.float64))
-    given = np.bincount(alias, _ONE - own, n)
-    return threshold, alias, (own + given) / (n * float(_ONE))
-
-
-@njit(cache=True)
-def _fill(share: Any, threshold: Any, alias: Any, queue: Any) -> None:
-    """Vose's method: each bucket with less than an even share is filled up from one with more."""
-    n = len(share)
-    low, high = 0, n  # the small ones at the front of the queue, the large ones at its back
-    for i in range(n):
-        if share[i] < 1.0:
-            queue[low] = i
-            low += 1
-        else:
-            high -= 1
-            queue[high] = i
-    while low > 0 and high < n:
-        small, large = queue[low - 1], queue[high]
-        low -= 1
-        threshold[small] = min(np.int64(share[small] * 4294967296.0), 4294967295)
-        alias[small] = large
-        share[large] -= 1.0 - share[small]
-        if share[large] < 1.0:
-            high += 1
-            queue[low] = large
-            low += 1
+    w = np.asarray(real_array("weights", weights, ("n",)), np.float64)
+    total = float(w.sum())
+    if w.min() < 0 or not 0 < total < np.inf:
+        raise requirement("weights", "not below 0, with a positive finite sum", f"{w.min():g} to {w.max():g}")
+    n = len(w)
+    if n > MAX_BOUND:
+        raise requirement("weights", f"at most {MAX_BOUND} numbers", n)
+    share = w * (n / total)
+    rich = share >= 1
+    rich[np.argmax(share)] = True  # equal weights may all round to less than 1
+    light, heavy = np.flatnonzero(~rich), np.flatnonzero(rich)
+    D, S = np.cumsum(1 - share[light]), np.cumsum(np.maximum(share[heavy] - 1, 0))
+    threshold, alias = np.full(n, float(_UNIT)), np.arange(n)
+    threshold[light] = np.ceil(share[light] * _UNIT)
+    alias[light] = heavy[np.minimum(np.searchsorted(S, D - (1 - share[light]), "left"), len(heavy) - 1)]
+    emptied = np.searchsorted(D, S[:-1], "right")  # the light cell that takes more than is left
+    runs_out = np.flatnonzero(emptied < len(light))
+    lacking = D[emptied[runs_out]] - S[runs_out]
+    threshold[heavy[runs_out]] = np.rint((1 - lacking) * _UNIT)
+    alias[heavy[runs_out]] = heavy[runs_out + 1]
+    threshold = np.clip(threshold, 0, _UNIT)
+    full = threshold == _UNIT
+    alias[full] = np.flatnonzero(full)
+    kept = threshold / _UNIT
+    probabilities = (kept + np.bincount(alias, 1 - kept, n)) / n
+    return AliasTable(np.minimum(threshold, _UNIT - 1).astype(np.uint32), alias, probabilities)

@@ -52,6 +52,11 @@ class Purpose(IntEnum):
     DATA_FINE = 5
     PROJECTION = 6
     PROJECTION_FINE = 7
+    START = 8
+    START_FINE = 9
+    ACCEPT = 10
+    COUNT = 11
+    PICK = 12
 
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:

@@ -243,6 +243,7 @@ def _single(values):
 _QUANTILE32, _QUANTILE32_CENTRE = _single(table.QUANTILE32), np.float32(table.QUANTILE32_CENTRE)
 _LOG32, _LOG32_CENTRE = _single(table.LOG32), np.float32(table.LOG32_CENTRE)
 _EXP32 = _single(table.EXP32)
+_LOG1P32, _LOG1P32_CENTRE = _single(table.LOG1P32), np.float32(table.LOG1P32_CENTRE)
 _QUANTILE32_TAIL = np.array(table.QUANTILE32_TAIL)
 _QUANTILE64_NEAR, _QUANTILE64_FAR = np.array(table.QUANTILE64_NEAR), np.array(table.QUANTILE64_FAR)
 
@@ -341,3 +342,35 @@ def slopes(loss, scale, t, y, out):
     else:
         for i in range(len(out)):
             out[i] = scale * (t[i] - y[i])
+
+
+def _atanh_ratio(square):
+    """2 atanh(s)/s from s² ≤ 1/9, in the precision of its argument."""
+
+
+@overload(_atanh_ratio, jit_options=PLAIN)
+def _atanh_ratio_of(square):
+    if square == types.float32:
+        return lambda square: _poly6(_LOG1P32, square - _LOG1P32_CENTRE)
+    return lambda square: _poly11(table.LOG1P64, square - table.LOG1P64_CENTRE)
+
+
+@njit(fastmath=FAST, **PLAIN)
+def energies(loss, scale, t, y, slope, value):
+    """slope = scale·∂ℓ/∂t as `slopes` has it, and value = scale·ℓ.
+
+    log(1 + e^{−yt}) = max(−yt, 0) + 2 atanh(s), s = e/(2 + e), e = e^{−|yt|}: no term of it cancels another.
+    """
+    zero, one, half = t.dtype.type(0), t.dtype.type(1), t.dtype.type(0.5)
+    if loss == LOGISTIC:
+        for i in range(len(value)):
+            margin = y[i] * t[i]
+            e = _exp(-abs(margin))
+            s = e / (one + (one + e))
+            value[i] = scale * (max(-margin, zero) + s * _atanh_ratio(s * s))
+            slope[i] = -scale * y[i] * (e if margin > zero else one) / (one + e)
+    else:
+        for i in range(len(value)):
+            away = t[i] - y[i]
+            value[i] = half * scale * away * away
+            slope[i] = scale * away

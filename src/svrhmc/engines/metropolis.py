@@ -1,0 +1,325 @@
+"""Chains of `svrhmc.exact` that can be continued: compiled loops, chains across threads, pieces of a tenth of a second.
+
+What a chain draws depends neither on the threads, nor on the chains beside it, nor on the pieces or the calls of `extend`
+it was made in. An interrupt leaves the chains where the last whole call left them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from svrhmc.alias import alias_table
+from svrhmc.arrays import Array, Indices
+from svrhmc.engines import moves
+from svrhmc.engines.frames import make_frame
+from svrhmc.engines.kernels import TILE, DenseModel
+from svrhmc.engines.numba import _HIGH, _LANES, _PADDING, _PIECE_SECONDS, _apart, _fixed, make_model, _Pace, _slots
+from svrhmc.errors import real_array, requirement, whole
+from svrhmc.randomness import Purpose, Stream
+from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.rows import DenseRows, SparseRows
+from svrhmc.whitening import DenseWhitening, Whitening
+
+if TYPE_CHECKING:
+    from svrhmc.exact.split import SplitHMC
+    from svrhmc.exact.subsampled import SubsampledMH
+
+Report = Callable[[int], None]
+
+_CHUNK_BLOCKS = 512
+_CHUNK_PICKS = 512
+_NORM_ELEMENTS = 1 << 18  # of a block of transformed rows: it stays in the cache
+_CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
+_ROUNDING = 1e-10  # of WᵀHW − I, below which it is taken for 0
+MOST_ROWS = 1e6  # that a typical step may evaluate
+
+
+@dataclass(frozen=True, eq=False)
+class Extension:
+    """Some more draws of each chain.
+
+    z: (chains, draws, dim). gradients: ∇f with respect to z at each, where they came for free. accepted: proposals, by
+    chain. evaluations: rows evaluated, all chains together; counts: the same by chain and draw.
+    """
+
+    z: Array
+    gradients: Array | None
+    accepted: Indices
+    evaluations: int
+    counts: Indices
+
+
+@dataclass
+class _Chains(ABC):
+    """Chains in whitened coordinates, and what they share."""
+
+    target: GeneralisedLinear
+    whitening: Whitening
+    seed: int
+    chains: Indices
+    threads: int
+    start_z: Array | None = None
+    made: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.model, self.frame = make_model(self.target), make_frame(self.whitening)
+        self.stream = Stream(self.seed, self.chains)
+        shape = (len(self.chains), self.target.dim)
+        if self.start_z is None:
+            self.z = self.stream.normals(0, shape[1], Purpose.START, Purpose.START_FINE)
+        else:
+            self.z = np.array(real_array("start_z", self.start_z, shape), np.float64)
+
+    def compile(self) -> None:
+        """Compile the loop, or load it, by making no draw."""
+        room, out = self._room(), self._out(0)
+        for place in range(min(1, len(self.chains))):
+            self._advance(room, place, self._state(), out, (0, 0), 0)
+
+    def extend(self, count: int, report: Report = lambda amount: None) -> Extension:
+        """The next `count` draws of each chain; `report` is told of draws made, all chains together."""
+        count = whole("count", count, 1)
+        state, out = self._state(), self._out(count)
+        places, chains = iter(range(len(self.chains))), len(self.chains)
+        stopped = [False]
+
+        def work(tell: Report) -> None:
+            room, pace = self._room(), _Pace()
+            for place in places:  # next() of a range is atomic: each chain goes to one thread
+                step, end = self.made, self.made + count
+                while step < end and not stopped[0]:
+                    piece = min(end, step + pace.steps, (step // _HIGH + 1) * _HIGH)
+                    began = time.perf_counter()
+                    self._advance(room, place, state, out, (step, piece), step - self.made)
+                    pace.learn(piece - step, time.perf_counter() - began)
+                    tell(piece - step)
+                    step = piece
+
+        threads = min(self.threads, chains)
+        if threads == 1:
+            work(report)
+        else:
+            _share(work, threads, report, stopped)
+        self._keep(state)
+        self.made += count
+        return Extension(out.z, out.gradients, out.accepted, int(out.counts.sum()), out.counts)
+
+    @abstractmethod
+    def _state(self) -> Any:
+        """A copy of the state, to be advanced."""
+
+    @abstractmethod
+    def _keep(self, state: Any) -> None:
+        """The state after a whole call."""
+
+    @abstractmethod
+    def _out(self, count: int) -> _Out:
+        """Room for the draws."""
+
+    @abstractmethod
+    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
+        """One piece of one chain; its first draw goes to `slot`."""
+
+    def _key(self, place: int, step: int) -> tuple[Any, Any]:
+        k0, k1 = self.stream.keys(step >> 32)
+        return k0[place], k1[place]
+
+    def _room(self) -> Any:
+        return _room(self.model, self.target.dim)
+
+
+@dataclass(frozen=True, eq=False)
+class _Out:
+    z: Array
+    gradients: Array | None
+    accepted: Indices
+    counts: Indices
+
+
+@dataclass
+class SplitChains(_Chains):
+    """Chains of `SplitHMC`, for every kind of whitening; their gradients are ∇f with respect to z."""
+
+    sampler: SplitHMC = field(kw_only=True)
+    _fault: int = field(default=0, kw_only=True)  # 1: half of the logarithm of the ratio; 2: none of it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        target, sampler, centre = self.target, self.sampler, self.whitening.centre
+        weight = (1.0, 0.5, 0.0)[self._fault]
+        self.plan = moves.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter, weight)
+        t = target.rows.predict(centre[None, :])[0].astype(target.rows.dtype)
+        shift = target.prior_precision * (centre - target.prior_mean)
+        self.centre = moves.Centre(_fixed(t), _fixed(target.prior_precision), _fixed(shift))
+        self.gradient, self.f = np.zeros_like(self.z), np.full(len(self.z), np.nan)
+
+    def _state(self) -> Any:
+        return self.z.copy(), self.gradient.copy(), self.f.copy()
+
+    def _keep(self, state: Any) -> None:
+        self.z, self.gradient, self.f = state
+
+    def _out(self, count: int) -> _Out:
+        shape = (len(self.chains), count, self.target.dim)
+        rows = np.full(shape[:2], self.sampler.leapfrogs * self.target.n)
+        if self.made == 0:
+            rows[:, :1] += self.target.n  # f and ∇f at the start
+        return _Out(np.empty(shape), np.empty(shape), np.zeros(shape[0], np.int64), rows)
+
+    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
+        z, gradient, f = (array[place : place + 1] for array in state)
+        assert out.gradients is not None
+        out.accepted[place] += moves.split(
+            self.model, self.centre, self.frame, self.plan, room, self._key(place, steps[0]), z[0], gradient[0], f,
+            out.z[place, slot:], out.gradients[place, slot:], steps,
+        )  # fmt: skip
+
+
+@dataclass
+class SubsampledChains(_Chains):
+    """Chains of `SubsampledMH`, for a dense whitening.
+
+    gradient, hessian: ∇f and ∇²f at the centre of the whitening where they are known; each is else a pass over the rows.
+    """
+
+    sampler: SubsampledMH = field(kw_only=True)
+    gradient: Array | None = field(default=None, kw_only=True)
+    hessian: Array | None = field(default=None, kw_only=True)
+    _fault: int = field(default=0, kw_only=True)  # 1: c for (1 + c)/c; 2: 1 for it; 3: no gradient at the centre
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.whitening, DenseWhitening):
+            raise requirement("whitening", "dense for SubsampledMH", f"a {type(self.whitening).__name__}", _WHY_DENSE)
+        super().__post_init__()
+        target, centre, F, c = self.target, self.whitening.centre, self.whitening.factor, self.sampler.spread
+        g = target.gradient(centre) if self.gradient is None else self.gradient
+        H = target.hessian(centre) if self.hessian is None else self.hessian
+        slope, leftover = self.whitening.pull(g), F.T @ H @ F - np.eye(target.dim)
+        if np.abs(leftover).max() < _ROUNDING:
+            leftover = leftover[:0]
+        cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
+        if not target.loss.quadratic:
+            cells, cards, cubes = _tables(target, self.whitening)
+        rate = (1 + c) * moves.THIRD / 6 * cubes
+        self.typical = 2 * rate * target.dim**1.5
+        if not self.typical <= MOST_ROWS:
+            raise requirement(
+                "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
+                f"{self.typical:.3g} for n = {target.n}", "use SplitHMC",
+            )  # fmt: skip
+        gain = (math.log1p(1 / c), math.log(c), 0.0, math.log1p(1 / c))[self._fault]
+        slope = np.zeros_like(slope) if self._fault == 3 else slope
+        self.anchor = moves.Anchor(_fixed(cells), _fixed(cards), _fixed(slope), _fixed(leftover))
+        keep = self.sampler.correlation
+        self.plan = moves.SubsampledPlan(keep, math.sqrt((1 - keep) * (1 + keep)), c, gain, rate)
+
+    def _state(self) -> Any:
+        return self.z.copy()
+
+    def _keep(self, state: Any) -> None:
+        self.z = state
+
+    def _out(self, count: int) -> _Out:
+        shape = (len(self.chains), count, self.target.dim)
+        return _Out(np.empty(shape), None, np.zeros(shape[0], np.int64), np.zeros(shape[:2], np.int64))
+
+    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
+        reason, number = moves.subsampled(
+            self.model, self.anchor, self.frame, self.plan, room, self._key(place, steps[0]), state[place],
+            out.z[place, slot:], out.counts[place, slot:], steps,
+        )  # fmt: skip
+        if reason == moves.FAR:
+            raise requirement(
+                f"chain {self.chains[place]}", f"where a step draws at most {moves.MOST_PICKS // 2} rows",
+                f"more at step {steps[0] + number}", "it is too far from the mode",
+            )  # fmt: skip
+        if reason == moves.LOOSE:
+            raise RuntimeError(
+                f"chain {self.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by rounding; "
+                "the columns of X are too nearly dependent for SubsampledMH in this precision."
+            )
+        out.accepted[place] += number
+
+
+_WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
+
+
+def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, Any, float]:
+    """Alias cells, cards and a sum s with s·pᵢ ≥ |ãᵢ|³ for every row."""
+    cubes = target.rows.lengths(whitening.norms) ** 3 * _CUSHION[target.rows.dtype] ** 3
+    threshold, alias, p = alias_table(cubes)
+    cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
+    t = target.rows.predict(whitening.centre[None, :])[0]
+    some = cubes > 0
+    return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
+
+
+def _share(work: Callable[[Report], None], threads: int, report: Report, stopped: list[bool]) -> None:
+    """The work on some threads; an interrupt stops them after their present piece."""
+    done, told = [0] * threads, 0
+
+    def count(place: int) -> None:
+        def tell(amount: int) -> None:
+            done[place] += amount
+
+        try:
+            work(tell)
+        except BaseException:
+            stopped[0] = True
+            raise
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures: list[Future[None]] = [pool.submit(count, place) for place in range(threads)]
+        try:
+            waiting = set(futures)
+            while waiting:
+                _, waiting = wait(waiting, timeout=_PIECE_SECONDS)
+                now = sum(done)
+                if now > told:
+                    report(now - told)
+                told = now
+        finally:
+            stopped[0] = True
+    for future in futures:
+        future.result()
+
+
+def _room(model: Any, dim: int) -> Any:
+    dense = isinstance(model, DenseModel)
+    kind = (model.X if dense else model.data).dtype
+    pad = -(-dim // _LANES[kind]) * _LANES[kind]
+    pad = pad if dense and pad <= _PADDING * dim else dim
+    half = (dim + 1) // 2
+    span = max(1, _CHUNK_BLOCKS // half)
+    return moves.Room(
+        q=_apart(dim),
+        v=_apart(dim),
+        gradient=_apart(dim),
+        u=_apart(dim),
+        room=_apart(dim),
+        wide=_apart(pad, kind),
+        wide_now=_apart(pad, kind),
+        tile=_apart(pad, kind),
+        total=_apart(pad),
+        t=_apart(TILE, kind),
+        slope=_apart(TILE, kind),
+        value=_apart(TILE, kind),
+        noise_steps=np.repeat(np.arange(span, dtype=np.uint32), half),
+        noise_slots=np.tile(_slots(Purpose.NOISE, half), span),
+        fine_slots=np.tile(_slots(Purpose.NOISE_FINE, half), span),
+        words=_apart((4, span * half), np.uint32),
+        normals=_apart((3, span * half)),
+        xi=_apart(dim),
+        pick_steps=_apart(_CHUNK_PICKS, np.uint32),
+        pick_words=_apart((4, _CHUNK_PICKS), np.uint32),
+        pick_slots=_apart(_CHUNK_PICKS, np.uint32),
+        rows=_apart(_CHUNK_PICKS, np.int64),
+    )

@@ -1,0 +1,459 @@
+"""The compiled loops of `svrhmc.exact`: a pass for energy and gradient, split HMC, and subsampled Metropolis.
+
+The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the centre.
+Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of them is known
+to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+
+from svrhmc.engines.frames import displace, pull
+from svrhmc.engines.kernels import (
+    ENTRY,
+    QUICK,
+    TILE,
+    DenseModel,
+    _copy,
+    _fill_noise,
+    _is,
+    row_add,
+    row_dot,
+    row_prefetch,
+    tile_predictors,
+    tile_sum,
+)
+from svrhmc.engines.numeric import PLAIN, energies, peek, prefetch, random_words, threefry
+from svrhmc.randomness import MAX_SLOTS, Purpose
+
+DONE, FAR, LOOSE = 0, 1, 2
+MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each
+THIRD = 1 / (6 * math.sqrt(3))  # max |ℓ‴| of the logistic loss
+NEAR = 0.05  # |u| below which ρ is summed as a series
+ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
+JITTER_SLOT = ACCEPT_SLOT + 1
+COUNT_SLOT = int(Purpose.COUNT) * MAX_SLOTS
+PICK_SLOT = int(Purpose.PICK) * MAX_SLOTS
+
+
+class Centre(NamedTuple):
+    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p)."""
+
+    t: Any
+    prior: Any
+    shift: Any
+
+
+class SplitPlan(NamedTuple):
+    """Settings of split HMC; `weight` multiplies the logarithm of the acceptance ratio, and is 1."""
+
+    step_size: float
+    leapfrogs: int
+    jitter: float
+    weight: float
+
+
+class SubsampledPlan(NamedTuple):
+    """Settings of subsampled Metropolis.
+
+    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`.
+    """
+
+    keep: float
+    fresh: float
+    spread: float
+    gain: float
+    rate: float
+
+
+class Anchor(NamedTuple):
+    """What subsampled Metropolis knows of the centre.
+
+    cells: thresholdᵢ·2³² + aliasᵢ. cards: t̂ᵢ and the probability of each row, side by side. slope: Wᵀ∇f(x̂). leftover:
+    WᵀHW − I, or no rows where it is 0.
+    """
+
+    cells: Any
+    cards: Any
+    slope: Any
+    leftover: Any
+
+
+class Room(NamedTuple):
+    """Room for one thread."""
+
+    q: Any  # where a trajectory is, and its velocity; or the proposal
+    v: Any
+    gradient: Any
+    u: Any
+    room: Any
+    wide: Any  # u in the rows' precision, padded with zeros; of the state and of the proposal
+    wide_now: Any
+    tile: Any
+    total: Any
+    t: Any
+    slope: Any
+    value: Any
+    noise_steps: Any
+    noise_slots: Any
+    fine_slots: Any
+    words: Any
+    normals: Any
+    xi: Any
+    pick_steps: Any
+    pick_words: Any  # (4, picks): two words for the row, two for the thinning
+    pick_slots: Any
+    rows: Any
+
+
+# Energy and gradient in one pass.
+
+
+def tile_end(model, low, high, pad):
+    """The last row of a tile up to which rows may be read four by four, and `pad` numbers from each."""
+
+
+@overload(tile_end, jit_options=PLAIN)
+def _tile_end(model, low, high, pad):
+    if _is(model, DenseModel):
+
+        def dense(model, low, high, pad):
+            end = low + (high - low) // 4 * 4
+            while end > low and (end - 1) * model.X.shape[1] + pad > model.flat.size:
+                end -= 4
+            return end
+
+        return dense
+    return lambda model, low, high, pad: high
+
+
+@njit(**QUICK)
+def _pass(model, t_centre, room, dim):
+    """Σ ℓ, and Σ ℓ′·row in room.total, at t = t̂ + Aᵀu with u in room.wide."""
+    wide, tile, total, t, slope, value = room.wide, room.tile, room.total, room.t, room.slope, room.value
+    u, inner = wide[:dim], total[:dim]
+    energy = 0.0
+    for j in range(len(total)):
+        total[j] = 0.0
+    n = len(model.y)
+    for low in range(0, n, TILE):
+        high = min(n, low + TILE)
+        end, count = tile_end(model, low, high, len(wide)), high - low
+        tile_predictors(model, wide, low, end, t)
+        for i in range(end, high):
+            t[i - low] = row_dot(model, i, u)
+        centres = t_centre[low:high]
+        for k in range(count):
+            t[k] += centres[k]
+        energies(model.loss, model.scale, t[:count], model.y[low:high], slope[:count], value[:count])
+        for k in range(count):
+            energy += np.float64(value[k])
+        tile_sum(model, slope, low, end, tile, total)
+        for i in range(end, high):
+            row_add(model, i, np.float64(slope[i - low]), inner)
+    return energy
+
+
+@njit(**QUICK)
+def _evaluate(model, centre, frame, z, room, gradient):
+    """f(z) up to a constant, and ∇f(z) with respect to z."""
+    dim, u, total = len(z), room.u, room.total
+    displace(frame, z, room.room, u)
+    for j in range(dim):
+        room.wide[j] = u[j]
+    f = _pass(model, centre.t, room, dim)
+    for j in range(dim):
+        total[j] += centre.prior[j] * u[j] + centre.shift[j]
+        f += u[j] * (0.5 * centre.prior[j] * u[j] + centre.shift[j])
+    pull(frame, total[:dim], room.room, gradient)
+    return f
+
+
+# Uniforms.
+
+
+@njit(forceinline=True, **PLAIN)
+def _uniform(w0, w1):
+    """52 bits and a half, in (0, 1): with one bit more the largest would round to 1."""
+    bits = (np.uint64(w0) << np.uint64(20)) | (np.uint64(w1) >> np.uint64(12))
+    return (np.float64(np.int64(bits)) + 0.5) * 2.0**-52
+
+
+@njit(**PLAIN)
+def _uniform_of(k0, k1, step, slot):
+    w0, w1 = threefry(k0, k1, np.uint32(step & 0xFFFFFFFF), np.uint32(slot))
+    return _uniform(w0, w1)
+
+
+@njit(forceinline=True, **QUICK)
+def _square(x):
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * x[j]
+    return total
+
+
+# Split HMC.
+
+
+@njit(**QUICK)
+def _trajectory(model, centre, frame, plan, room, h, f, z, gradient):
+    """Run (z, v) along the leapfrog steps, in room.q and room.v; gives (f, H − H′)."""
+    q, v, force, dim = room.q, room.v, room.gradient, len(z)
+    cosine, sine, half = math.cos(h), math.sin(h), 0.5 * h
+    before = f + 0.5 * _square(v)
+    for j in range(dim):
+        q[j], force[j] = z[j], gradient[j]
+    for _ in range(plan.leapfrogs):
+        for j in range(dim):
+            kicked = v[j] - half * (force[j] - q[j])
+            v[j] = cosine * kicked - sine * q[j]
+            q[j] = cosine * q[j] + sine * kicked
+        f = _evaluate(model, centre, frame, q, room, force)
+        for j in range(dim):
+            v[j] -= half * (force[j] - q[j])
+    return f, before - (f + 0.5 * _square(v))
+
+
+@njit(**ENTRY)
+def split(model, centre, frame, plan, room, key, z, gradient, f, draws, gradients, steps):
+    """Draws from steps[0] to steps[1] of one chain, into draws[k] and gradients[k].
+
+    `f` has one number, and `gradient` what belongs to it; they are found first where it is nan. Gives how many proposals
+    were accepted.
+    """
+    k0, k1 = key
+    dim = len(z)
+    half = (dim + 1) // 2
+    span = len(room.noise_steps) // half
+    first, second = room.normals[0], room.normals[1]
+    accepted = 0
+    if math.isnan(f[0]):
+        f[0] = _evaluate(model, centre, frame, z, room, gradient)
+    for low in range(steps[0], steps[1], span):
+        count = min(span, steps[1] - low)
+        base = np.uint32(low & 0xFFFFFFFF)
+        _fill_noise(
+            k0, k1, base, count * half, room.noise_steps, room.noise_slots, room.fine_slots, room.words, room.normals
+        )
+        for s in range(count):
+            _copy(first[s * half : (s + 1) * half], room.v[:half])
+            _copy(second[s * half : (s + 1) * half], room.v[half:])
+            h = plan.step_size * (1.0 + plan.jitter * (2.0 * _uniform_of(k0, k1, low + s, JITTER_SLOT) - 1.0))
+            there, fall = _trajectory(model, centre, frame, plan, room, h, f[0], z, gradient)
+            if math.log(_uniform_of(k0, k1, low + s, ACCEPT_SLOT)) < plan.weight * fall:
+                accepted += 1
+                f[0] = there
+                for j in range(dim):
+                    z[j], gradient[j] = room.q[j], room.gradient[j]
+            slot = low - steps[0] + s
+            for j in range(dim):
+                draws[slot, j], gradients[slot, j] = z[j], gradient[j]
+    return accepted
+
+
+# Subsampled Metropolis.
+
+
+@njit(**PLAIN)
+def poisson(rate, U):
+    """A Poisson number from a uniform, by inversion: from 0 up, or from the mode outwards in O(√rate).
+
+    Any order of summing the probabilities is an inversion. That of the mode m is by Loader's formula,
+    e^{−δ(m) − D}/√(2πm), with δ Stirling's error and D = m log(m/rate) + rate − m: no term is large.
+    """
+    if rate < 16.0:
+        p, k = math.exp(-rate), 0
+        while U >= p and p > 1e-20:
+            U -= p
+            k += 1
+            p *= rate / k
+        return k
+    m = math.floor(rate)
+    s = 1.0 / (m * m)
+    stirling = (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s * (1 / 1188 - s * 691 / 360360))))) / m
+    away = (m - rate) / rate
+    deviance = rate * ((1.0 + away) * math.log1p(away) - away)
+    up = down = math.exp(-stirling - deviance) / math.sqrt(2 * math.pi * m)
+    high = low = np.int64(m)
+    U -= up
+    while U >= 0.0 and up + down > 1e-20:
+        high += 1
+        up *= rate / high
+        U -= up
+        if U < 0.0:
+            return high
+        down = down * low / rate
+        low -= 1
+        U -= down
+        if U < 0.0:
+            return low
+    return high if U >= 0.0 else np.int64(m)
+
+
+@njit(**PLAIN)
+def remainder(t, u):
+    """ρ(u) = ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² of the logistic loss, which is the same for both labels.
+
+    Where |u| < 0.05 by its series to u⁷, whose coefficients are polynomials in q = ℓ″ and s = 1 − 2p, p = 1/(1 + e^{−t}).
+    """
+    e = math.exp(-abs(t))
+    q, s = e / ((1.0 + e) * (1.0 + e)), (1.0 - e) / (1.0 + e)
+    if t > 0:
+        s = -s
+    if abs(u) < NEAR:
+        odd = s * (1 / 6 + u * u * ((1.0 - 12.0 * q) / 120 + u * u * (1.0 - 60.0 * q + 360.0 * q * q) / 5040))
+        even = (1.0 - 6.0 * q) / 24 + u * u * (1.0 - 30.0 * q + 120.0 * q * q) / 720
+        return q * u * u * u * (odd + u * even)
+    p = (1.0 if t > 0 else e) / (1.0 + e)
+    there = max(t + u, 0.0) + math.log1p(math.exp(-abs(t + u)))
+    return there - (max(t, 0.0) + math.log1p(e)) - u * (p + 0.5 * q * u)
+
+
+def pair_dots(model, i, a, b):
+    """(aᵢᵀa, aᵢᵀb); a and b may be padded with zeros."""
+
+
+@overload(pair_dots, jit_options={**QUICK, "forceinline": True})
+def _pair_dots(model, i, a, b):
+    if _is(model, DenseModel):
+
+        def dense(model, i, a, b):
+            flat, dim = model.flat, model.X.shape[1]
+            begin = i * dim
+            length = len(a) if begin + len(a) <= flat.size else dim
+            first = second = a.dtype.type(0)
+            for j in range(length):
+                first += peek(flat, begin + j) * a[j]
+                second += peek(flat, begin + j) * b[j]
+            return first, second
+
+        return dense
+    return lambda model, i, a, b: (row_dot(model, i, a), row_dot(model, i, b))
+
+
+@njit(forceinline=True, **PLAIN)
+def _pick(cells, w0, w1, rows, count):
+    """Row numbers by the alias table, asked for before they are needed."""
+    n, shift, mask = np.uint64(len(cells)), np.uint64(32), np.uint64(0xFFFFFFFF)
+    for k in range(count):
+        prefetch(cells, np.int64((np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)) >> shift))
+    for k in range(count):
+        total = np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)
+        cell = cells[np.int64(total >> shift)]
+        rows[k] = np.int64(total >> shift if (total & mask) < (cell >> shift) else cell & mask)
+
+
+@njit(**PLAIN)
+def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
+    """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
+
+    A row is dropped without its ρ where even |ρ(u)| ≤ M|u|³/6 would drop it: nearly all are.
+    """
+    base = np.uint32(step & 0xFFFFFFFF)
+    words, rows, cards = room.pick_words, room.rows, anchor.cards
+    chunk, c = len(rows), plan.spread
+    score, loose = 0, False
+    for low in range(0, count, chunk):
+        size = min(chunk, count - low)
+        for half in range(2):
+            for k in range(size):
+                room.pick_slots[k] = np.uint32(PICK_SLOT + 2 * (low + k) + half)
+            random_words(
+                k0, k1, base, room.pick_steps[:size], room.pick_slots[:size],
+                words[2 * half, :size], words[2 * half + 1, :size],
+            )  # fmt: skip
+        _pick(anchor.cells, words[0], words[1], rows, size)
+        for k in range(size):
+            row_prefetch(model, rows[k])
+            prefetch(cards, 2 * rows[k])
+        for k in range(size):
+            i = rows[k]
+            u, u_new = pair_dots(model, i, room.wide_now, room.wide)
+            now, new = np.float64(u), np.float64(u_new)
+            bound = total_rate * cards[2 * i + 1]
+            threshold = bound * _uniform(words[2, k], words[3, k])
+            if threshold >= (1.0 + c) * (THIRD / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
+                continue
+            r = remainder(cards[2 * i], now) - remainder(cards[2 * i], new)
+            rate = (c if r > 0.0 else 1.0 + c) * abs(r)
+            loose = loose or not rate <= bound
+            if threshold < rate:
+                score += 1 if r > 0.0 else -1
+    return score, loose
+
+
+@njit(**QUICK)
+def _log_known(anchor, z):
+    """−(g·z + ½zᵀEz): what of log π/N(0, I) is known without the rows."""
+    total = 0.0
+    for j in range(len(z)):
+        total += anchor.slope[j] * z[j]
+    for i in range(len(anchor.leftover)):
+        row, along = anchor.leftover[i], 0.0
+        for j in range(len(z)):
+            along += row[j] * z[j]
+        total += 0.5 * z[i] * along
+    return -total
+
+
+@njit(**PLAIN)
+def _displace_wide(frame, z, room, wide):
+    displace(frame, z, room.room, room.u)
+    for j in range(len(z)):
+        wide[j] = room.u[j]
+
+
+@njit(**ENTRY)
+def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
+    """Draws from steps[0] to steps[1] of one chain; counts[k] rows were evaluated for draw k.
+
+    Gives (DONE, accepted), or (FAR, k) where a step would draw too many rows, or (LOOSE, k) where a bound failed.
+    """
+    k0, k1 = key
+    dim = len(z)
+    half = (dim + 1) // 2
+    span = len(room.noise_steps) // half
+    first, second = room.normals[0], room.normals[1]
+    accepted = 0
+    _displace_wide(frame, z, room, room.wide_now)
+    known, cube = _log_known(anchor, z), _square(z) ** 1.5
+    for low in range(steps[0], steps[1], span):
+        count = min(span, steps[1] - low)
+        base = np.uint32(low & 0xFFFFFFFF)
+        _fill_noise(
+            k0, k1, base, count * half, room.noise_steps, room.noise_slots, room.fine_slots, room.words, room.normals
+        )
+        for s in range(count):
+            step, q, slot = low + s, room.q, low - steps[0] + s
+            _copy(first[s * half : (s + 1) * half], room.xi[:half])
+            _copy(second[s * half : (s + 1) * half], room.xi[half:])
+            for j in range(dim):
+                q[j] = plan.keep * z[j] + plan.fresh * room.xi[j]
+            new_known, new_cube = _log_known(anchor, q), _square(q) ** 1.5
+            rate = plan.rate * (cube + new_cube)
+            if not rate < 0.5 * MOST_PICKS:
+                return FAR, slot
+            picks = poisson(rate, _uniform_of(k0, k1, step, COUNT_SLOT))
+            _displace_wide(frame, q, room, room.wide)
+            score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
+            if loose:
+                return LOOSE, slot
+            counts[slot] = picks
+            log_ratio = new_known - known + score * plan.gain
+            if math.log(_uniform_of(k0, k1, step, ACCEPT_SLOT)) < log_ratio:
+                accepted += 1
+                known, cube = new_known, new_cube
+                for j in range(dim):
+                    z[j] = q[j]
+                for j in range(dim):
+                    room.wide_now[j] = room.wide[j]
+            for j in range(dim):
+                draws[slot, j] = z[j]
+    return DONE, accepted

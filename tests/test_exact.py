@@ -1,0 +1,428 @@
+"""The exact samplers have the law π itself, to the third moment; with a factor of their acceptance changed they have not."""
+
+import itertools
+import math
+from dataclasses import FrozenInstanceError, replace
+from functools import cache
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+from numba import njit
+
+import svrhmc
+from conftest import LIMIT
+from svrhmc.alias import alias_table
+from svrhmc.engines import moves
+from svrhmc.engines.metropolis import SplitChains, SubsampledChains
+from svrhmc.engines.numeric import LOGISTIC, SQUARED, energies
+from svrhmc.exact import ExactTrace, SplitHMC, SubsampledMH
+from svrhmc.randomness import Purpose, Stream
+from svrhmc.whitening import DenseWhitening, dense_whitening, whitening
+
+CHAINS, DRAWS, BURN_IN = 100, 10_000, 100
+EXACT = {SplitHMC: SplitChains, SubsampledMH: SubsampledChains}
+
+
+def skewed(dim, strength=2.0):
+    """Rows that a line nearly separates, and a weak prior; strength 2 has tails too heavy for independent proposals."""
+    X = np.array([[1.0, 0.3], [0.8, -1.0], [-1.2, 0.6], [0.5, 1.4], [-0.7, -1.1], [1.6, -0.4], [-0.3, 0.9]])
+    y = np.array([1, 1, 0, 1, 0, 1, 1])
+    return svrhmc.targets.logistic(strength * X[:, :dim], y, prior_precision=0.35 if strength == 2 else 0.6)
+
+
+@cache
+def moments(dim, strength):
+    """Exact mean, and moments about it of second and third order, by the trapezoid rule, which converges like e^{−1/h²}."""
+    target = skewed(dim, strength)
+    law = target.laplace()
+    axes = [
+        np.linspace(m - 14 * s, m + 14 * s, 700)
+        for m, s in zip(law.mean, np.sqrt(np.diag(law.covariance)), strict=True)
+    ]
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    f = target.potentials(points)
+    weight = np.exp(f.min() - f)
+    weight /= weight.sum()
+    mean = weight @ points
+    return mean, weight @ monomials(points - mean)
+
+
+def monomials(away):
+    """All products of one, two and three coordinates."""
+    dim = away.shape[-1]
+    combinations = [c for k in (1, 2, 3) for c in itertools.combinations_with_replacement(range(dim), k)]
+    return np.stack([np.prod(away[..., list(c)], axis=-1) for c in combinations], axis=-1)
+
+
+def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, **hooks):
+    """Chains are independent, so their means give the error of the mean of all."""
+    strength = 1.0 if sampler == SubsampledMH() else 2.0
+    target, (mean, exact) = skewed(dim, strength), moments(dim, strength)
+    W = whitening(target, whiten) if isinstance(whiten, str) else whiten
+    chains = EXACT[type(sampler)](target, W, seed, np.arange(CHAINS), 2, sampler=sampler, **hooks)
+    chains.extend(BURN_IN)
+    by_chain = monomials(W.out(chains.extend(draws).z) - mean).mean(axis=1)
+    return np.abs((by_chain.mean(axis=0) - exact) / (by_chain.std(axis=0, ddof=1) / math.sqrt(CHAINS))).max()
+
+
+def make(sampler, target, chains=2, seed=3, threads=1, whiten="dense", **hooks):
+    W = whitening(target, whiten, rank=2 if whiten == "low rank" else None)
+    return EXACT[type(sampler)](target, W, seed, np.arange(chains), threads, sampler=sampler, **hooks)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 5)) * [1.0, 0.5, 2.0, 1.0, 0.2]
+    X[rng.random(X.shape) < 0.3] = 0
+    return X, (X @ [1.0, -2.0, 0.5, 0.0, 1.0] + rng.logistic(size=150) > 0).astype(float)
+
+
+LAWS = [
+    (SplitHMC(), 1, "dense"),
+    (SplitHMC(), 2, "dense"),
+    (SplitHMC(1.1, 1, 0.0), 2, "diagonal"),
+    (SubsampledMH(), 1, "dense"),
+    (SubsampledMH(), 2, "dense"),
+    (SubsampledMH(0.7, 0.3), 2, "dense"),
+]
+
+
+def test_the_skewed_targets_are_skewed():
+    for dim, strength, least in itertools.product((1, 2), (1.0, 2.0), (0.25,)):
+        _, exact = moments(dim, strength)
+        assert exact[{1: 2, 2: 5}[dim]] / exact[{1: 1, 2: 2}[dim]] ** 1.5 > least * strength
+
+
+@pytest.mark.parametrize(("sampler", "dim", "whiten"), LAWS)
+def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten):
+    assert worst_z(sampler, dim, whiten) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("sampler", "fault"), [(SplitHMC(), 1), (SplitHMC(), 2), (SubsampledMH(), 1), (SubsampledMH(), 2)]
+)
+def test_a_factor_of_the_acceptance_changed_fails(sampler, fault):
+    assert worst_z(sampler, 2, _fault=fault, draws=DRAWS // 4) > 2 * LIMIT
+
+
+def off_centre():
+    """Half a standard deviation beside the mode, and a whitening of a Hessian that is 10 % too large."""
+    target = skewed(2, 1.0)
+    centre = whitening(target).out(np.array([0.4, -0.3]))
+    return dense_whitening(centre, 1.1 * target.hessian(centre))
+
+
+def test_an_inexact_mode_and_hessian_change_nothing():
+    assert worst_z(SubsampledMH(), 2, off_centre()) < LIMIT
+    assert worst_z(SubsampledMH(), 2, off_centre(), _fault=3, draws=DRAWS // 4) > 2 * LIMIT
+    assert (
+        worst_z(SubsampledMH(), 2, off_centre(), hessian=skewed(2, 1.0).hessian(off_centre().centre) / 1.1) > 2 * LIMIT
+    )
+
+
+@pytest.mark.parametrize("sampler", [SplitHMC(), SplitHMC(0.3, 4), SubsampledMH(), SubsampledMH(0.7)])
+def test_linear_regression_is_always_accepted_and_has_its_posterior(data, sampler):
+    target = svrhmc.targets.linear(data[0], data[1], noise_variance=0.5)
+    trace = sampler.run(target, 4000, chains=25, seed=2)
+    law = target.closed_form
+    assert trace.acceptance.min() > 1 - 1e-3
+    away = trace.draws - law.mean
+    pairs = np.einsum("cdi,cdj->cij", away, away) / away.shape[1]
+    for by_chain, exact in ((away.mean(axis=1), 0), (pairs, law.covariance)):
+        assert (np.abs(by_chain.mean(axis=0) - exact) < LIMIT * by_chain.std(axis=0, ddof=1) / 5).all()
+
+
+@pytest.mark.parametrize("whiten", ["dense", "diagonal", "low rank"])
+def test_gradients_and_energies_are_those_of_the_target(data, whiten):
+    for X in (data[0], scipy.sparse.csr_array(data[0])):
+        target = svrhmc.targets.logistic(X, data[1], [0.1, 1.0, 2.0, 0.5, 1.5], 0.3)
+        chains = make(SplitHMC(), target, whiten=whiten)
+        z = chains.extend(30)
+        W = chains.whitening
+        x = W.out(z.z)
+        expected = W.pull(target.gradients(x.reshape(-1, 5))).reshape(x.shape)
+        assert z.gradients == pytest.approx(expected, rel=1e-10, abs=1e-10)
+        assert chains.f[0] - chains.f[1] == pytest.approx(np.diff(target.potentials(x[::-1, -1]))[0], abs=1e-10)
+
+
+def test_energies_of_many_float32_rows_keep_their_digits():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200_000, 9)).astype(np.float32)
+    y = rng.random(200_000) < 1 / (1 + np.exp(-3 - X @ np.full(9, 0.5)))
+    for kind, error in ((np.float32, 1e-3), (np.float64, 1e-8)):
+        target = svrhmc.targets.logistic(X.astype(kind), y)
+        chains = make(SplitHMC(), target, chains=3)
+        x = chains.whitening.out(chains.extend(1).z[:, 0])
+        f = target.potentials(x)
+        assert np.abs((chains.f - chains.f[0]) - (f - f[0])).max() < error
+
+
+@pytest.mark.parametrize("sampler", [SplitHMC(), SubsampledMH(), SubsampledMH(-0.4)])
+def test_sparse_rows_give_the_draws_of_dense_ones(data, sampler):
+    dense, sparse = (svrhmc.targets.logistic(X, data[1]) for X in (data[0], scipy.sparse.csr_matrix(data[0])))
+    one, other = (make(sampler, target).extend(200) for target in (dense, sparse))
+    assert other.z == pytest.approx(one.z, abs=1e-7)
+    assert (one.counts == other.counts).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("sampler", [SplitHMC(), SubsampledMH()])
+def test_float32_rows_follow_float64_ones(data, sampler, kind):
+    coarse, fine = (
+        make(sampler, svrhmc.targets.logistic(kind(data[0].astype(precision)), data[1])).extend(200).z
+        for precision in (np.float32, np.float64)
+    )
+    same = np.abs(coarse - fine).max(axis=2) < 1e-3  # a decision may differ; from ρ = 0 or rejection chains meet again
+    assert same[:, :20].all()
+    assert same.mean() > 0.9
+
+
+@pytest.mark.parametrize("sampler", [SplitHMC(), SubsampledMH(0.5)])
+def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, sampler, monkeypatch):
+    target = svrhmc.targets.logistic(*data)
+    whole = make(sampler, target, chains=5).extend(15)
+    apart = make(sampler, target, chains=5, threads=3)
+    first, second = apart.extend(10), apart.extend(5)
+    assert (np.concatenate([first.z, second.z], axis=1) == whole.z).all()
+    assert (first.accepted + second.accepted == whole.accepted).all()
+    assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
+    alone = EXACT[type(sampler)](target, whitening(target), 3, np.array([3]), 1, sampler=sampler)
+    monkeypatch.setattr("svrhmc.engines.metropolis._PIECE_SECONDS", 0.0)
+    monkeypatch.setattr("svrhmc.engines.numba._PIECE_SECONDS", 0.0)  # pieces of one draw
+    assert (alone.extend(15).z[0] == whole.z[3]).all()
+
+
+def test_chains_start_from_their_own_normals_or_from_those_given(data):
+    target = svrhmc.targets.logistic(*data)
+    expected = Stream(3, np.arange(2)).normals(0, 5, Purpose.START, Purpose.START_FINE)
+    assert (make(SplitHMC(), target).z == expected).all()
+    start = np.full((2, 5), 0.25)
+    chains = SubsampledChains(target, whitening(target), 3, np.arange(2), 1, start, sampler=SubsampledMH())
+    assert (chains.z == start).all()
+    with pytest.raises(ValueError, match=r"start_z must be an array of shape \(2, 5\); got shape \(5,\)"):
+        SplitChains(target, whitening(target), 3, np.arange(2), 1, start[0], sampler=SplitHMC())
+
+
+def test_every_row_evaluated_is_counted(data):
+    target = svrhmc.targets.logistic(*data)
+    trace = SplitHMC(leapfrogs=3).run(target, 20, burn_in=10)
+    assert trace.passes == pytest.approx(1 + 3 * (10 + np.arange(1, 21)))
+    assert trace.gradient_evaluations == 150 * 91
+    chains = make(SubsampledMH(spread=0.8), target, chains=4)
+    rows = chains.extend(2000)
+    cubes = (np.linalg.norm(data[0] @ chains.whitening.factor, axis=1) ** 3).sum()
+    assert chains.typical == pytest.approx(1.8 / (18 * math.sqrt(3)) * cubes * 5**1.5, rel=1e-6)
+    proposals = np.array([Stream(3, np.arange(4)).normals(k, 5) for k in range(2000)]).transpose(1, 0, 2)
+    moved = (np.abs(rows.z - proposals).max(axis=2) < 1e-12).mean(axis=1)
+    assert (rows.accepted / 2000 == moved).all()
+    before = np.concatenate([make(SubsampledMH(), target, chains=4).z[:, None], rows.z[:, :-1]], axis=1)
+    reach = np.linalg.norm(before, axis=2) ** 3 + np.linalg.norm(proposals, axis=2) ** 3
+    rate = chains.plan.rate * reach
+    assert abs((rows.counts - rate).sum()) < LIMIT * math.sqrt(rate.sum())
+    assert ((rows.counts - rate) ** 2 / rate).mean() == pytest.approx(1, abs=LIMIT * math.sqrt(2 / rate.size))
+
+
+def test_a_trace_is_in_the_users_coordinates(data):
+    target = svrhmc.targets.logistic(*data)
+    trace = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening="diagonal")
+    chains = SplitChains(target, whitening(target, "diagonal"), 9, np.array([4, 7]), 1, sampler=SplitHMC())
+    chains.extend(5)
+    extension = chains.extend(50)
+    assert (trace.draws == chains.whitening.out(extension.z)).all()
+    assert (trace.acceptance == extension.accepted / 50).all()
+    assert isinstance(trace, ExactTrace)
+    assert (trace.engine, trace.seed, trace.velocity.any()) == ("numba", 9, False)
+    assert "sampler=SplitHMC" not in repr(trace)
+    assert "SplitHMC(step_size=0.8, leapfrogs=2, jitter=0.2)" in repr(trace)
+    given = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening=chains.whitening)
+    assert (given.draws == trace.draws).all()
+    with pytest.raises(ValueError, match="sampler must be dynamics × gradient to be saved; got SplitHMC"):
+        trace.save("nowhere")
+    told = []
+    assert SubsampledMH().run(target, 8, burn_in=0, progress=lambda *done: told.append(done)).draws.shape == (4, 8, 5)
+    assert told[-1] == (32, 32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupt_leaves_the_chains_where_they_were(data, threads):
+    target = svrhmc.targets.logistic(*data)
+
+    def interrupt(amount):
+        raise KeyboardInterrupt
+
+    chains = make(SplitHMC(), target, threads=threads)
+    with pytest.raises(KeyboardInterrupt):
+        chains.extend(200_000 if threads == 2 else 100, interrupt)
+    assert (chains.extend(7).z == make(SplitHMC(), target).extend(7).z).all()
+
+
+def test_the_samplers_refuse_what_they_cannot_do(data):
+    target = svrhmc.targets.logistic(*data)
+    for settings, message in [
+        ({"step_size": 3.2}, r"step_size must be a positive number below π; got 3.2: π is half a turn\."),
+        ({"step_size": 0}, r"step_size must be a positive number; got 0\."),
+        ({"leapfrogs": 0}, r"leapfrogs must be a whole number of at least 1; got 0\."),
+        ({"jitter": 1.0}, r"jitter must be a number from 0 to below 1; got 1.0\."),
+        ({"jitter": -0.1}, r"jitter must be a number not below 0; got -0.1\."),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            SplitHMC(**settings)
+    for settings, message in [
+        ({"correlation": 1.0}, r"correlation must be a number between -1 and 1; got 1.0\."),
+        ({"correlation": "a"}, r"correlation must be a number between -1 and 1; got 'a'\."),
+        ({"spread": 0.0}, r"spread must be a positive number; got 0.0\."),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            SubsampledMH(**settings)
+    with pytest.raises(ValueError, match="target must be a generalised linear model, .*; got Gaussian"):
+        SplitHMC().run(svrhmc.targets.synthetic(10, 2), 10)
+    with pytest.raises(
+        ValueError, match="whitening must be dense for SubsampledMH; got a LowRankWhitening: the Gaussian"
+    ):
+        SubsampledMH().run(target, 10, whitening="diagonal")
+    with pytest.raises(ValueError, match="kind must be one of 'dense', 'diagonal', 'low rank'; got 'none'"):
+        SplitHMC().run(target, 10, whitening="none")
+    with pytest.raises(ValueError, match="whitening must be None, one of .*; got 3"):
+        SplitHMC().run(target, 10, whitening=3)
+    with pytest.raises(ValueError, match="whitening must be one of 5 coordinates; got 2"):
+        SplitHMC().run(target, 10, whitening=DenseWhitening(np.zeros(2), np.eye(2)))
+    with pytest.raises(ValueError, match="draws must be a whole number of at least 1; got 0"):
+        SplitHMC().run(target, 0)
+    with pytest.raises(FrozenInstanceError):
+        SplitHMC().jitter = 0.1
+
+
+def test_too_many_rows_to_evaluate_are_refused():
+    X = np.concatenate([np.full((1, 3), 1e4), np.eye(3)])
+    flat = svrhmc.targets.logistic(X, [1, 0, 1, 0], prior_precision=1e-9)
+    with pytest.raises(
+        ValueError, match=r"target must be one with at most 1,000,000 rows .*; got .* for n = 4: use SplitHMC"
+    ):
+        SubsampledMH().run(flat, 10)
+
+
+def test_a_chain_too_far_out_and_a_bound_that_fails_are_refused(data):
+    target = svrhmc.targets.logistic(*data)
+    far = SubsampledChains(target, whitening(target), 0, np.arange(2), 2, np.full((2, 5), 1e4), sampler=SubsampledMH())
+    with pytest.raises(ValueError, match="chain [01] must be where a step draws at most .* rows; got more at step 0"):
+        far.extend(5)
+    loose = make(SubsampledMH(), target)
+    loose.plan = loose.plan._replace(rate=loose.plan.rate * 1e-3)
+    with pytest.raises(RuntimeError, match="chain 0, step .*: the rate of a row is above its bound"):
+        loose.extend(5000)
+
+
+@njit
+def poissons(rate, U, out):
+    for k in range(len(U)):
+        out[k] = moves.poisson(rate, U[k])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 7.7, 15.99, 16.0, 40.5, 690.2, 1e4, 999_999.5])
+def test_poisson_numbers_have_their_probabilities(rate):
+    """Each number takes one interval of U, as long as its probability."""
+    count = 100_000
+    out = np.empty(count, np.int64)
+    poissons(rate, (np.arange(count) + 0.5) / count, out)
+    values, seen = np.unique(out, return_counts=True)
+    assert np.abs(seen / count - scipy.stats.poisson.pmf(values, rate)).max() < 1.01 / count
+    assert rate == 0 or out.mean() == pytest.approx(rate, rel=1e-3)
+    poissons(rate, np.array([1 - 2.0**-53, 2.0**-53]), out[:2])
+    assert (np.abs(out[:2] - rate) <= 9 * math.sqrt(rate) + 20).all()
+
+
+@njit
+def remainders(t, u, out):
+    for k in range(len(t)):
+        out[k] = moves.remainder(t[k], u[k])
+
+
+def test_remainders_keep_their_digits():
+    t, u = (
+        axis.ravel() for axis in np.meshgrid([-30.0, -4.0, -1.3, 0.1, 2.0, 9.0], [-5, -0.3, -0.04, 1e-4, 0.0501, 2])
+    )
+    out = np.empty_like(t)
+    remainders(t, u, out)
+    with mp.workdps(50):
+        for ti, ui, got in zip(t, u, out, strict=True):
+            x, v = mp.mpf(ti), mp.mpf(ui)
+            p = 1 / (1 + mp.exp(-x))
+            exact = mp.log1p(mp.exp(x + v)) - mp.log1p(mp.exp(x)) - p * v - p * (1 - p) * v * v / 2
+            assert got == pytest.approx(float(exact), rel=1e-7, abs=1e-15)
+
+
+@njit
+def many_energies(loss, scale, t, y, slope, value):
+    energies(loss, scale, t, y, slope, value)
+
+
+@pytest.mark.parametrize(("kind", "error"), [(np.float64, 4e-16), (np.float32, 3e-7)])
+def test_values_and_slopes_are_those_of_the_losses(kind, error):
+    t = np.concatenate([np.linspace(-40, 40, 4001), np.linspace(-1, 1, 1001)]).astype(kind)
+    y = np.where(np.arange(len(t)) % 2, 1, -1).astype(kind)
+    value, slope = np.empty_like(t), np.empty_like(t)
+    for loss, scale, python in (
+        (LOGISTIC, 1.0, svrhmc.targets.losses.LogisticLoss()),
+        (SQUARED, 2.0, svrhmc.targets.losses.SquaredLoss(0.5)),
+    ):
+        many_energies(loss, kind(scale), t, y, slope, value)
+        wide = t.astype(np.float64), y.astype(np.float64)
+        assert value == pytest.approx(python.value(*wide), rel=4 * error, abs=1e-36)
+        assert slope == pytest.approx(python.slope(*wide), rel=4 * error, abs=1e-36)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[1.0], [0.1, 0.1, 0.1], [0, 2, 0, 1], np.random.default_rng(0).pareto(0.5, 5000), np.arange(1000) ** 9.0],
+)
+def test_an_alias_table_has_its_probabilities(weights):
+    table, n = alias_table(weights), len(weights)
+    p = np.asarray(weights, float) / np.sum(weights)
+    assert table.probabilities.sum() == pytest.approx(1, abs=1e-14)
+    assert (p <= table.probabilities * (1 + 1e-8)).all()
+    assert (table.probabilities[p == 0] == 0).all()
+    grid = (np.arange(64 * n) + 0.5) / (64 * n) * 2.0**32
+    w0 = grid.astype(np.uint32)
+    w1 = ((grid % 1) * 2.0**32).astype(np.uint32)
+    seen = np.bincount(table.pick(w0, w1), minlength=n) / (64 * n)
+    cells = 1 + np.bincount(table.alias, minlength=n)
+    assert (np.abs(seen - table.probabilities) <= cells / (64 * n)).all()
+
+
+def test_alias_tables_refuse_weights_that_are_none():
+    for weights, message in [
+        ([1.0, -1.0], "weights must be not below 0, with a positive finite sum; got -1 to 1"),
+        ([0.0, 0.0], "weights must be not below 0, with a positive finite sum; got 0 to 0"),
+        ([1.0, np.nan], "weights must be finite everywhere"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            alias_table(weights)
+
+
+def test_the_compiled_picks_are_those_of_the_table(data):
+    """A table in which rows have weights alike would hide a wrong pick: keep all that is drawn, and count."""
+    target = svrhmc.targets.logistic(*data)
+    chains = make(SubsampledMH(), target)
+    table = alias_table(np.linalg.norm(data[0] @ chains.whitening.factor, axis=1) ** 3)
+    cells = (table.threshold.astype(np.uint64) << np.uint64(32)) | table.alias.astype(np.uint64)
+    assert (chains.anchor.cells == cells).mean() > 0.9  # the sums of the norms may round in another way
+    assert chains.anchor.cards[1::2] == pytest.approx(table.probabilities, rel=1e-8)
+    w0, w1 = np.random.default_rng(1).integers(0, 1 << 32, (2, 400), dtype=np.uint32)
+    rows = np.empty(400, np.int64)
+    picks(cells, w0, w1, rows)
+    assert (rows == table.pick(w0, w1)).all()
+
+
+@njit
+def picks(cells, w0, w1, rows):
+    moves._pick(cells, w0, w1, rows, len(rows))
+
+
+def test_samplers_are_equal_hashable_and_printable():
+    assert replace(SplitHMC(), jitter=0.1) == SplitHMC(0.8, 2, 0.1)
+    assert len({SubsampledMH(), SubsampledMH(0.0), SubsampledMH(0.5)}) == 2
+    assert repr(SubsampledMH(np.float32(0.5))) == "SubsampledMH(correlation=0.5, spread=0.5)"
