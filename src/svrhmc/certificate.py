@@ -58,20 +58,23 @@ class Bias:
 
     def lower(self, means: bool = True) -> float:
         """max(|bias| − k standard errors), k so large that unbiased draws give more than 0 once in a hundred runs."""
-        from scipy.special import ndtri
-
-        k = float(-ndtri(_FALSE_ALARM / (4 * len(self.mean))))
-        return float(max((np.abs(b) - k * e).max() for b, e in self._tests(means)))
+        return float(max((np.abs(b) - self._width() * e).max() for b, e in self._tests(means)))
 
     def more(self, tolerance: float, means: bool = True) -> float:
-        """How many times the draws it would take for the upper end to fall below the tolerance; inf where it would not."""
+        """How many times the draws it would take for the upper end to fall below the tolerance, if the bias is what these draws
+        prove and no more; infinite where that is above the tolerance."""
         factor = 1.0
         for b, e in self._tests(means):
-            room = tolerance - np.maximum(np.abs(b) - e, 0.0)
+            room = tolerance - np.maximum(np.abs(b) - self._width() * e, 0.0)
             if (room <= 0).any():
                 return math.inf
-            factor = max(factor, float(((_WIDTH * e / room) ** 2).max()))
+            factor = max(factor, float((((_WIDTH + 1) * e / room) ** 2).max()))
         return factor
+
+    def _width(self) -> float:
+        from scipy.special import ndtri
+
+        return float(-ndtri(_FALSE_ALARM / (4 * len(self.mean))))
 
     def _tests(self, means: bool) -> list[tuple[Array, Array]]:
         both = [(self.mean, self.mean_error), (self.sd, self.sd_error)]

@@ -17,12 +17,14 @@ def ess(draws: Array) -> Array:
     N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ + ρ̂₂ₖ₊₁ made
     monotone, and K the first pair that is not positive.
     """
+    from scipy.fft import irfft, next_fast_len, rfft
+
     split = _split(draws)
     chains, n, count = split.shape
-    away = split - split.mean(axis=1, keepdims=True)
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = np.abs(np.fft.rfft(away, size, axis=1)) ** 2
-    covariance = np.fft.irfft(spectrum, size, axis=1)[:, :n].mean(axis=0) / n  # (lag, quantity)
+    away = np.ascontiguousarray((split - split.mean(axis=1, keepdims=True)).transpose(2, 0, 1))
+    size = next_fast_len(2 * n, real=True)
+    spectrum = (np.abs(rfft(away, size)) ** 2).mean(axis=1)
+    covariance = irfft(spectrum, size)[:, :n].T / n  # (lag, quantity)
     within = covariance[0] * n / (n - 1)
     total = covariance[0] + split.mean(axis=1).var(axis=0, ddof=1)
     moving = total > 0

@@ -135,7 +135,7 @@ class LowRankWhitening(Whitening):
 
 
 def _lengths(rows: Any) -> Array:
-    return np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+    return np.sqrt(np.einsum("nd,nd->n", rows, rows)).astype(np.float64)
 
 
 def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
@@ -375,7 +375,7 @@ class WhitenedRows(_Whitened):
     @cached_property
     def row_norms(self) -> Array:
         """|Wᵀaᵢ| of every row."""
-        return self.target.rows.lengths(self.whitening.norms)
+        return self.target.row_lengths(self.whitening)
 
     def _largest(self, curvature: Array) -> float:
         from scipy.sparse.linalg import LinearOperator, eigsh

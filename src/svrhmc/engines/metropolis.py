@@ -254,7 +254,7 @@ _WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
 
 def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, Any, float]:
     """Alias cells, cards and a sum s with s·pᵢ ≥ |ãᵢ|³ for every row."""
-    cubes = target.rows.lengths(whitening.norms) ** 3 * _CUSHION[target.rows.dtype] ** 3
+    cubes = target.row_lengths(whitening) ** 3 * _CUSHION[target.rows.dtype] ** 3
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
     t = target.rows.predict(whitening.centre[None, :])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,8 +13,6 @@ from numba import njit
 from svrhmc.arrays import Array, cores
 
 _BLOCK = 4096  # rows whose sum one thread makes
-_TILE = 64
-_SHARES = 8  # matrices summed apart and then joined
 _FAST = {"reassoc", "contract", "nsz"}
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}
 
@@ -32,26 +31,29 @@ def combine(X: Any, weights: Array) -> Array:
     return partial.sum(axis=0)
 
 
+def logistic_slopes_combined(X: Any, y: Array, x: Array) -> Array:
+    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of the logistic loss, each row read once."""
+    partial = np.zeros((-(-len(X) // _BLOCK), X.shape[1]))
+    _spread(len(X), lambda low, high: _logistic(X, y, x, low, high, partial))
+    return partial.sum(axis=0)
+
+
 def gram(X: Any, weights: Array) -> Array:
-    """Aᵀ diag(w) A: products and sums of 64 rows in the precision of X, from there on in float64."""
-    n, dim = X.shape
-    share = -(-n // (_SHARES * _BLOCK)) * _BLOCK
-    partial = np.zeros((_SHARES, dim, dim))
-    room = np.zeros((_SHARES, 2, dim, _TILE), X.dtype)
+    """Aᵀ diag(w) A for weights not below 0, by BLAS (syrk) in the precision of X, block by block; blocks join in float64."""
+    from scipy.linalg.blas import dsyrk, ssyrk
 
-    def work(low: int, high: int) -> None:
-        for k in range(low, high):
-            _gram(X, weights, k * share, min(n, (k + 1) * share), room[k], partial[k])
-
-    _spread(_SHARES, work, 1)
-    upper: Array = np.triu(partial.sum(axis=0))
+    update = ssyrk if X.dtype == np.float32 else dsyrk
+    roots = np.sqrt(weights).astype(X.dtype)
+    upper = np.zeros((X.shape[1], X.shape[1]))
+    for low in range(0, len(X), 2 * _BLOCK):
+        upper += update(1, (X[low : low + 2 * _BLOCK] * roots[low : low + 2 * _BLOCK, None]).T)
     return upper + np.triu(upper, 1).T
 
 
-def _spread(count: int, work: Callable[[int, int], None], unit: int = _BLOCK) -> None:
-    """Ranges of 0 … count, cut at multiples of `unit`, on all cores."""
-    threads = min(cores(), -(-count // unit))
-    cuts = np.linspace(0, -(-count // unit), 4 * threads + 1).astype(np.int64) * unit
+def _spread(count: int, work: Callable[[int, int], None]) -> None:
+    """Ranges of 0 … count, cut between blocks, on all cores."""
+    threads = min(cores(), -(-count // _BLOCK))
+    cuts = np.linspace(0, -(-count // _BLOCK), 4 * threads + 1).astype(np.int64) * _BLOCK
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda low, high: work(int(low), int(min(high, count))), cuts[:-1], cuts[1:]))
 
@@ -74,34 +76,12 @@ def _combine(X: Any, weights: Any, low: int, high: int, partial: Any) -> None:
 
 
 @njit(fastmath=_FAST, **_OPTIONS)
-def _gram(X: Any, weights: Any, low: int, high: int, room: Any, total: Any) -> None:
-    """The upper triangle, 64 rows at a time: their transpose, and its rows times the weights, are multiplied."""
-    dim = X.shape[1]
-    plain, weighted = room[0], room[1]
-    for first in range(low, high, _TILE):
-        count = min(_TILE, high - first)
-        for i in range(count):
-            row, weight = X[first + i], weights[first + i]
-            for j in range(dim):
-                plain[j, i] = row[j]
-                weighted[j, i] = row[j] * weight
-        for i in range(count, _TILE):
-            for j in range(dim):
-                plain[j, i] = 0
-                weighted[j, i] = 0
-        for j in range(0, dim - 1, 2):
-            a, b = weighted[j], weighted[j + 1]
-            for k in range(j, dim):
-                c = plain[k]
-                ac = bc = a[0] * 0
-                for i in range(_TILE):
-                    ac += a[i] * c[i]
-                    bc += b[i] * c[i]
-                total[j, k] += np.float64(ac)
-                total[j + 1, k] += np.float64(bc)
-        if dim % 2:
-            a, c = weighted[dim - 1], plain[dim - 1]
-            ac = a[0] * 0
-            for i in range(_TILE):
-                ac += a[i] * c[i]
-            total[dim - 1, dim - 1] += np.float64(ac)
+def _logistic(X: Any, y: Any, x: Any, low: int, high: int, partial: Any) -> None:
+    for i in range(low, high):
+        row, total = X[i], partial[i // _BLOCK]
+        t = 0.0
+        for j in range(len(x)):
+            t += np.float64(row[j]) * x[j]
+        slope = -y[i] / (1.0 + math.exp(min(y[i] * t, 700.0)))
+        for j in range(len(row)):
+            total[j] += slope * row[j]

@@ -45,6 +45,10 @@ class Rows(ABC):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         """Σ_b w_b a_{i_b} over the chosen rows: (chains, batch) → (chains, dim)."""
 
+    def logistic_slopes_combined(self, x: Array, y: Array) -> Array | None:
+        """Σᵢ ℓ′aᵢ of the logistic loss in one pass, where there is a way; else None."""
+        return None
+
     @abstractmethod
     def gram(self, weights: Array) -> Array:
         """Aᵀ diag(w) A, dense: (dim, dim)."""
@@ -96,6 +100,12 @@ class DenseRows(Rows):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         """By gathering the rows."""
         return contract("cb,cbd->cd", weights, self._gather(indices))
+
+    def logistic_slopes_combined(self, x: Array, y: Array) -> Array | None:
+        """Σᵢ ℓ′aᵢ of the logistic loss at many states in one pass each, where rows are many; else None."""
+        if (passes := self._passes()) is None:
+            return None
+        return np.array([passes.logistic_slopes_combined(self.X, y, state) for state in np.ascontiguousarray(x)])
 
     def gram(self, weights: Array) -> Array:
         """One pass over the rows."""
