@@ -62,7 +62,7 @@ def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, **hooks):
     strength = 1.0 if sampler == SubsampledMH() else 2.0
     target, (mean, exact) = skewed(dim, strength), moments(dim, strength)
     W = whitening(target, whiten) if isinstance(whiten, str) else whiten
-    chains = EXACT[type(sampler)](target, W, seed, np.arange(CHAINS), 2, sampler=sampler, **hooks)
+    chains = EXACT[type(sampler)](target, W, sampler, seed, np.arange(CHAINS), 2, **hooks)
     chains.extend(BURN_IN)
     by_chain = monomials(W.out(chains.extend(draws).z) - mean).mean(axis=1)
     return np.abs((by_chain.mean(axis=0) - exact) / (by_chain.std(axis=0, ddof=1) / math.sqrt(CHAINS))).max()
@@ -70,7 +70,7 @@ def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, **hooks):
 
 def make(sampler, target, chains=2, seed=3, threads=1, whiten="dense", **hooks):
     W = whitening(target, whiten, rank=2 if whiten == "low rank" else None)
-    return EXACT[type(sampler)](target, W, seed, np.arange(chains), threads, sampler=sampler, **hooks)
+    return EXACT[type(sampler)](target, W, sampler, seed, np.arange(chains), threads, **hooks)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten)
     ("sampler", "fault"), [(SplitHMC(), 1), (SplitHMC(), 2), (SubsampledMH(), 1), (SubsampledMH(), 2)]
 )
 def test_a_factor_of_the_acceptance_changed_fails(sampler, fault):
-    assert worst_z(sampler, 2, _fault=fault, draws=DRAWS // 4) > 2 * LIMIT
+    assert worst_z(sampler, 2, _fault=fault) > 2 * LIMIT
 
 
 def off_centre():
@@ -190,7 +190,7 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (np.concatenate([first.z, second.z], axis=1) == whole.z).all()
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
-    alone = EXACT[type(sampler)](target, whitening(target), 3, np.array([3]), 1, sampler=sampler)
+    alone = EXACT[type(sampler)](target, whitening(target), sampler, 3, np.array([3]), 1)
     monkeypatch.setattr("svrhmc.engines.metropolis._PIECE_SECONDS", 0.0)
     monkeypatch.setattr("svrhmc.engines.numba._PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).z[0] == whole.z[3]).all()
@@ -201,10 +201,10 @@ def test_chains_start_from_their_own_normals_or_from_those_given(data):
     expected = Stream(3, np.arange(2)).normals(0, 5, Purpose.START, Purpose.START_FINE)
     assert (make(SplitHMC(), target).z == expected).all()
     start = np.full((2, 5), 0.25)
-    chains = SubsampledChains(target, whitening(target), 3, np.arange(2), 1, start, sampler=SubsampledMH())
+    chains = SubsampledChains(target, whitening(target), SubsampledMH(), 3, np.arange(2), 1, start)
     assert (chains.z == start).all()
     with pytest.raises(ValueError, match=r"start_z must be an array of shape \(2, 5\); got shape \(5,\)"):
-        SplitChains(target, whitening(target), 3, np.arange(2), 1, start[0], sampler=SplitHMC())
+        SplitChains(target, whitening(target), SplitHMC(), 3, np.arange(2), 1, start[0])
 
 
 def test_every_row_evaluated_is_counted(data):
@@ -229,7 +229,7 @@ def test_every_row_evaluated_is_counted(data):
 def test_a_trace_is_in_the_users_coordinates(data):
     target = svrhmc.targets.logistic(*data)
     trace = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening="diagonal")
-    chains = SplitChains(target, whitening(target, "diagonal"), 9, np.array([4, 7]), 1, sampler=SplitHMC())
+    chains = SplitChains(target, whitening(target, "diagonal"), SplitHMC(), 9, np.array([4, 7]), 1)
     chains.extend(5)
     extension = chains.extend(50)
     assert (trace.draws == chains.whitening.out(extension.z)).all()
@@ -278,7 +278,7 @@ def test_the_samplers_refuse_what_they_cannot_do(data):
     ]:
         with pytest.raises(ValueError, match=message):
             SubsampledMH(**settings)
-    with pytest.raises(ValueError, match="target must be a generalised linear model, .*; got Gaussian"):
+    with pytest.raises(ValueError, match=r"target must be a generalised linear model, .*; got Gaussian"):
         SplitHMC().run(svrhmc.targets.synthetic(10, 2), 10)
     with pytest.raises(
         ValueError, match="whitening must be dense for SubsampledMH; got a LowRankWhitening: the Gaussian"
@@ -286,7 +286,7 @@ def test_the_samplers_refuse_what_they_cannot_do(data):
         SubsampledMH().run(target, 10, whitening="diagonal")
     with pytest.raises(ValueError, match="kind must be one of 'dense', 'diagonal', 'low rank'; got 'none'"):
         SplitHMC().run(target, 10, whitening="none")
-    with pytest.raises(ValueError, match="whitening must be None, one of .*; got 3"):
+    with pytest.raises(ValueError, match=r"whitening must be None, one of .*; got 3"):
         SplitHMC().run(target, 10, whitening=3)
     with pytest.raises(ValueError, match="whitening must be one of 5 coordinates; got 2"):
         SplitHMC().run(target, 10, whitening=DenseWhitening(np.zeros(2), np.eye(2)))
@@ -307,12 +307,12 @@ def test_too_many_rows_to_evaluate_are_refused():
 
 def test_a_chain_too_far_out_and_a_bound_that_fails_are_refused(data):
     target = svrhmc.targets.logistic(*data)
-    far = SubsampledChains(target, whitening(target), 0, np.arange(2), 2, np.full((2, 5), 1e4), sampler=SubsampledMH())
-    with pytest.raises(ValueError, match="chain [01] must be where a step draws at most .* rows; got more at step 0"):
+    far = SubsampledChains(target, whitening(target), SubsampledMH(), 0, np.arange(2), 2, np.full((2, 5), 1e4))
+    with pytest.raises(ValueError, match=r"chain [01] must be where a step draws at most .* rows; got more at step 0"):
         far.extend(5)
     loose = make(SubsampledMH(), target)
     loose.plan = loose.plan._replace(rate=loose.plan.rate * 1e-3)
-    with pytest.raises(RuntimeError, match="chain 0, step .*: the rate of a row is above its bound"):
+    with pytest.raises(RuntimeError, match=r"chain 0, step .*: the rate of a row is above its bound"):
         loose.extend(5000)
 
 

@@ -1,13 +1,13 @@
 """Draws with unequal probabilities in constant time: Walker's alias table.
 
-Cell i of n is taken with probability 1/n; it gives i with probability thresholdᵢ/2³², else aliasᵢ. From one block (w₀, w₁)
-of the random stream, with the products of `svrhmc.randomness`,
+Cell i of n is taken with probability 1/n; it gives i with probability thresholdᵢ/2³², else aliasᵢ. From one block
+(w₀, w₁) of the random stream, with the products of `svrhmc.randomness`,
 
     sum = w₀n + ⌊w₁n/2³²⌋,   i = ⌊sum/2³²⌋,   i if sum mod 2³² < thresholdᵢ, else aliasᵢ.
 
-The table is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of what
-light cells lack, and S, that of what heavy ones have too much, say who fills whom. So it takes two binary searches and no
-loop.
+The table is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of
+what light cells lack, and S, that of what heavy ones have too much, say who fills whom. So it takes two binary searches
+and no loop.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | No
     scale = (target.rows.squares(curvature) + target.prior_precision) ** -0.5
     if kind == "diagonal":
         return LowRankWhitening(mode, scale, np.zeros((target.dim, 0)), np.zeros(0))
-    count = whole("rank", _RANK if rank is None else rank, 1, target.dim - 1)
+    count = whole("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)
     values, vectors = _extremes(target, curvature, scale, count)
     return LowRankWhitening(mode, scale, vectors, values**-0.5 - 1)
 

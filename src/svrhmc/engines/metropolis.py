@@ -1,7 +1,7 @@
 """Chains of `svrhmc.exact` that can be continued: compiled loops, chains across threads, pieces of a tenth of a second.
 
-What a chain draws depends neither on the threads, nor on the chains beside it, nor on the pieces or the calls of `extend`
-it was made in. An interrupt leaves the chains where the last whole call left them.
+What a chain draws depends neither on the threads, nor on the chains beside it, nor on the pieces or the calls of
+`extend` it was made in. An interrupt leaves the chains where the last whole call left them.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class _Chains(ABC):
 
     target: GeneralisedLinear
     whitening: Whitening
+    sampler: Any
     seed: int
     chains: Indices
     threads: int
@@ -81,15 +82,13 @@ class _Chains(ABC):
     def compile(self) -> None:
         """Compile the loop, or load it, by making no draw."""
         room, out = self._room(), self._out(0)
-        for place in range(min(1, len(self.chains))):
-            self._advance(room, place, self._state(), out, (0, 0), 0)
+        self._advance(room, 0, self._state(), out, (0, 0), 0)
 
     def extend(self, count: int, report: Report = lambda amount: None) -> Extension:
         """The next `count` draws of each chain; `report` is told of draws made, all chains together."""
         count = whole("count", count, 1)
         state, out = self._state(), self._out(count)
-        places, chains = iter(range(len(self.chains))), len(self.chains)
-        stopped = [False]
+        places, stopped = iter(range(len(self.chains))), [False]
 
         def work(tell: Report) -> None:
             room, pace = self._room(), _Pace()
@@ -103,7 +102,7 @@ class _Chains(ABC):
                     tell(piece - step)
                     step = piece
 
-        threads = min(self.threads, chains)
+        threads = min(self.threads, len(self.chains))
         if threads == 1:
             work(report)
         else:
@@ -148,7 +147,7 @@ class _Out:
 class SplitChains(_Chains):
     """Chains of `SplitHMC`, for every kind of whitening; their gradients are ∇f with respect to z."""
 
-    sampler: SplitHMC = field(kw_only=True)
+    sampler: SplitHMC
     _fault: int = field(default=0, kw_only=True)  # 1: half of the logarithm of the ratio; 2: none of it
 
     def __post_init__(self) -> None:
@@ -187,10 +186,11 @@ class SplitChains(_Chains):
 class SubsampledChains(_Chains):
     """Chains of `SubsampledMH`, for a dense whitening.
 
-    gradient, hessian: ∇f and ∇²f at the centre of the whitening where they are known; each is else a pass over the rows.
+    gradient, hessian: ∇f and ∇²f at the centre of the whitening where they are known; each is else a pass over the
+    rows. typical: Λ where |z| = |z′| = √dim.
     """
 
-    sampler: SubsampledMH = field(kw_only=True)
+    sampler: SubsampledMH
     gradient: Array | None = field(default=None, kw_only=True)
     hessian: Array | None = field(default=None, kw_only=True)
     _fault: int = field(default=0, kw_only=True)  # 1: c for (1 + c)/c; 2: 1 for it; 3: no gradient at the centre
@@ -243,8 +243,8 @@ class SubsampledChains(_Chains):
             )  # fmt: skip
         if reason == moves.LOOSE:
             raise RuntimeError(
-                f"chain {self.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by rounding; "
-                "the columns of X are too nearly dependent for SubsampledMH in this precision."
+                f"chain {self.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
+                "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
             )
         out.accepted[place] += number
 

@@ -1,8 +1,8 @@
 """The compiled loops of `svrhmc.exact`: a pass for energy and gradient, split HMC, and subsampled Metropolis.
 
 The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the centre.
-Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of them is known
-to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to row.
+Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of them is
+known to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to row.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ def _trajectory(model, centre, frame, plan, room, h, f, z, gradient):
 def split(model, centre, frame, plan, room, key, z, gradient, f, draws, gradients, steps):
     """Draws from steps[0] to steps[1] of one chain, into draws[k] and gradients[k].
 
-    `f` has one number, and `gradient` what belongs to it; they are found first where it is nan. Gives how many proposals
-    were accepted.
+    `f` has one number, and `gradient` what belongs to it; they are found first where it is nan. Gives how many
+    proposals were accepted.
     """
     k0, k1 = key
     dim = len(z)
@@ -270,7 +270,7 @@ def poisson(rate, U):
     """
     if rate < 16.0:
         p, k = math.exp(-rate), 0
-        while U >= p and p > 1e-20:
+        while 1e-20 < p <= U:
             U -= p
             k += 1
             p *= rate / k
@@ -301,7 +301,7 @@ def poisson(rate, U):
 def remainder(t, u):
     """ρ(u) = ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² of the logistic loss, which is the same for both labels.
 
-    Where |u| < 0.05 by its series to u⁷, whose coefficients are polynomials in q = ℓ″ and s = 1 − 2p, p = 1/(1 + e^{−t}).
+    Where |u| < 0.05 by its series to u⁷, whose coefficients are polynomials in q = ℓ″ and s = 1 − 2p, p = 1/(1 + e⁻ᵗ).
     """
     e = math.exp(-abs(t))
     q, s = e / ((1.0 + e) * (1.0 + e)), (1.0 - e) / (1.0 + e)

@@ -1,4 +1,4 @@
-"""Split Hamiltonian Monte Carlo: the Gaussian part of π is followed exactly, the rest by kicks, and Metropolis corrects."""
+"""Split Hamiltonian Monte Carlo: the Gaussian part of π is followed exactly, the rest by kicks; Metropolis corrects."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ class SplitHMC(ExactSampler):
 
     Invariance. Let T be the `leapfrogs` steps for one h, and F the flip (z, v) ↦ (z, −v).
     (1) T keeps volume: a kick shifts v by a function of z alone, with Jacobian 1, and a rotation has Jacobian 1.
-    (2) (F T)² = 1: for a kick K, F K F = K⁻¹, as its shift of v changes sign; for a rotation Q by h, F Q F is the rotation by
-    −h. A step K Q K is a palindrome, so F (K Q K)^L F = (K⁻¹ Q⁻¹ K⁻¹)^L = T⁻¹.
+    (2) (F T)² = 1: for a kick K, F K F = K⁻¹, as its shift of v changes sign; for a rotation Q by h, F Q F is the
+    rotation by −h. A step K Q K is a palindrome, so F (K Q K)ᴸ F = (K⁻¹ Q⁻¹ K⁻¹)ᴸ = T⁻¹.
     (3) H∘F = H. So the proposal F T is an involution that keeps volume, and with μ ∝ e^{−H}, for sets A and B,
-    ∫_A μ(s) min(1, μ(FTs)/μ(s)) 1[FTs ∈ B] ds = ∫ min(μ(s), μ(FTs)) 1[s ∈ A, FTs ∈ B] ds is the same with A and B exchanged
-    (put s = FTs′): μ is in detailed balance. A flip of v afterwards, and a fresh v, keep μ too, and its z-part is π.
+
+        ∫_A μ(s) min(1, μ(FTs)/μ(s)) 1[FTs ∈ B] ds = ∫ min(μ(s), μ(FTs)) 1[s ∈ A, FTs ∈ B] ds
+
+    is the same with A and B exchanged (put s = FTs′): the move keeps μ, by detailed balance. A flip of v afterwards,
+    and a fresh v, keep μ too, and its z-part is π.
     (4) h is drawn apart from the state, so that the mixture over h keeps μ.
     Nothing is asked of W, of x̂ or of ∇R: whatever function of z the kicks use, only the acceptance suffers.
 
@@ -68,4 +71,4 @@ class SplitHMC(ExactSampler):
 
         if whitening is None or isinstance(whitening, str):
             whitening = make_whitening(target, whitening)
-        return SplitChains(target, require_whitening(whitening, target), seed, chains, threads, sampler=self)
+        return SplitChains(target, require_whitening(whitening, target), self, seed, chains, threads)

@@ -32,24 +32,26 @@ class SubsampledMH(ExactSampler):
             φᵢ(z, z′) = max(0, −rᵢ) + c|rᵢ|,   rᵢ(z, z′) = ρᵢ(z) − ρᵢ(z′)
         accept with probability min(1, e^{g·(z − z′)} Π_{kept i} ((1 + c)/c)^{sign rᵢ}).
 
-    It costs the evaluation of N rows, about 0.048 d^{3/2} Σ|ãᵢ|³, which falls like n^{−1/2}. A larger c costs more rows and
-    is accepted more often. A whitening that is dense but not quite H^{−½} is put right by ½zᵀ(WᵀHW − I)z beside g·z.
+    It costs the evaluation of N rows, about 0.048 d^{3/2} Σ|ãᵢ|³ at c = ½, which falls like n^{−1/2}. A larger c costs
+    more rows and is accepted more often. A whitening that is dense but not quite H^{−½} is put right by
+    ½zᵀ(WᵀHW − I)z beside g·z.
 
-    Invariance. (1) |ρᵢ(z)| ≤ M|uᵢ|³/6 ≤ M|ãᵢ|³|z|³/6 by Taylor and Cauchy–Schwarz, so φᵢ ≤ (1 + c)|rᵢ| ≤ Λpᵢ and the keeping
-    probability is one. Marking a Poisson number of picks with i, and keeping each independently, leaves counts Sᵢ that are
-    independent Poisson(φᵢ(z, z′)).
-    (2) rᵢ(z′, z) = −rᵢ(z, z′), so φᵢ(z′, z) − φᵢ(z, z′) = rᵢ, and φᵢ(z′, z)/φᵢ(z, z′) is (1 + c)/c for rᵢ > 0 and its inverse for
-    rᵢ < 0; where rᵢ = 0, Sᵢ = 0. Hence
+    Invariance. (1) |ρᵢ(z)| ≤ M|uᵢ|³/6 ≤ M|ãᵢ|³|z|³/6 by Taylor and Cauchy–Schwarz, so φᵢ ≤ (1 + c)|rᵢ| ≤ Λpᵢ: what a
+    row is kept with is a probability. A Poisson number of picks, each marked i with probability pᵢ and kept
+    independently, leaves counts Sᵢ that are independent Poisson(φᵢ(z, z′)).
+    (2) rᵢ(z′, z) = −rᵢ(z, z′), so φᵢ(z′, z) − φᵢ(z, z′) = rᵢ, and φᵢ(z′, z)/φᵢ(z, z′) is (1 + c)/c for rᵢ > 0 and its
+    inverse for rᵢ < 0; where rᵢ = 0, Sᵢ = 0. Hence
 
         P(S | z′, z)/P(S | z, z′) = Πᵢ (φᵢ(z′, z)/φᵢ(z, z′))^{Sᵢ} e^{−rᵢ} = e^{−Σrᵢ} Πᵢ ((1 + c)/c)^{Sᵢ sign rᵢ}.
 
-    (3) z′ is proposed reversibly for N(0, I): N(z)q(z, z′) = N(z′)q(z′, z); and π(z′)/π(z) = [N(z′)/N(z)] e^{g·(z − z′) + Σrᵢ}. So
+    (3) z′ is proposed reversibly for N(0, I), with density ν: ν(z)q(z, z′) = ν(z′)q(z′, z); and
+    π(z′)/π(z) = [ν(z′)/ν(z)] e^{g·(z − z′) + Σrᵢ}. So
 
         π(z′)q(z′, z)P(S | z′, z) / [π(z)q(z, z′)P(S | z, z′)] = e^{g·(z − z′)} Πᵢ ((1 + c)/c)^{Sᵢ sign rᵢ},
 
-    the acceptance ratio: for each S the move is in detailed balance with π, and so is their sum over S. The sum Σrᵢ over all
-    rows, which would need a pass, has cancelled.
-    Thresholds of the alias table are rounded; pᵢ are the probabilities it has, and Λ is raised until Λpᵢ bounds φᵢ again.
+    the acceptance ratio: for each S the move is in detailed balance with π, and so is their sum over S. The sum Σrᵢ
+    over all rows, which would need a pass, has cancelled.
+    Thresholds of the alias table are rounded: pᵢ are the probabilities it has, and Λ is raised until Λpᵢ bounds φᵢ.
 
     >>> from svrhmc import targets
     >>> target = targets.linear([[1.0], [2.0]], [1.0, 3.0])
@@ -81,4 +83,4 @@ class SubsampledMH(ExactSampler):
         elif isinstance(whitening, str):
             whitening = make_whitening(target, whitening)
         whitening = require_whitening(whitening, target)
-        return SubsampledChains(target, whitening, seed, chains, threads, sampler=self, hessian=hessian)
+        return SubsampledChains(target, whitening, self, seed, chains, threads, hessian=hessian)
