@@ -125,7 +125,9 @@ def test_saga_and_rows_drawn_by_importance_have_the_law_of_every_batch(memory, s
     wrong = enumerated(D, e, prior, "paper", 7, P=np.full(4, 0.25) if importance else P, **settings)
     assert np.abs(z_scores(state, *wrong)).max() > 2 * LIMIT
     if memory == "saga":
-        stale = enumerated(D, e, prior, "paper", 7, P=P if importance else np.full(4, 0.25), **{**settings, "memory": "cv"})
+        stale = enumerated(
+            D, e, prior, "paper", 7, P=P if importance else np.full(4, 0.25), **{**settings, "memory": "cv"}
+        )
         assert np.abs(z_scores(state, *stale)).max() > 2 * LIMIT
 
 

@@ -109,7 +109,10 @@ class Certificate:
             m, s = self.halving.largest()
             seen += f"; by step-halving mean {m:.2g} sd, sd {s:.2g}"
         if self.verdict == "exact":
-            return f"exact: the sampler leaves the posterior invariant; {seen}"
+            check = f"mean {mean:.2g} sd, sd {sd:.2g}, each ± up to {width:.2g}"
+            return (
+                f"exact: the sampler leaves the posterior invariant (what Stein's identities see in the draws: {check})"
+            )
         if self.verdict == "undecided":
             end = (
                 f"about {self.draws_needed:,} effective draws would decide"
@@ -210,7 +213,9 @@ def halving_bias(
     sums = [np.zeros((chains, 2, dim)) for _ in range(2)]
     used = 0
     for step in range(steps):
-        noise = [_Noise(short, stream.normals(2 * step + k, short.normals * dim).reshape(chains, -1, dim)) for k in (0, 1)]
+        noise = [
+            _Noise(short, stream.normals(2 * step + k, short.normals * dim).reshape(chains, -1, dim)) for k in (0, 1)
+        ]
         joined = _joined(coarse, long, short, noise)
 
         def move(state: tuple[Array, Array], scheme: Scheme, drawn: _Noise, at: int) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from svrhmc.certificate import (
     judge,
     stein_bias,
 )
-from svrhmc.diagnostics import r_hat, standard_error
+from svrhmc.diagnostics import r_hat
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.engines import Job, Schedule, gradients_at, run
 from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
@@ -106,7 +106,9 @@ class Posterior:
         )
         columns = (self.mean, errors[0], self.sd, errors[1], *laplace, self.ess, self.r_hat)
         for j in range(len(self.mean)):
-            shown = [f"{c[j]:12.0f}" if name == "ess" else f"{c[j]:12.4g}" for name, c in zip(_COLUMNS, columns, strict=True)]
+            shown = [
+                f"{c[j]:12.0f}" if name == "ess" else f"{c[j]:12.4g}" for name, c in zip(_COLUMNS, columns, strict=True)
+            ]
             lines.append(f"{f'x[{j}]':>8}" + "".join(shown))
         return "\n".join(lines)
 
@@ -315,7 +317,11 @@ class _Search:
         step = 0.3 if kind is UBU else 1.0
         gradient = self._batch(step, 1.0)
         if method is None and isinstance(gradient, Full):
-            return Choice("split-hmc", SplitHMC(), f"batches that keep the bias below {self.job.tolerance:g} would be nearly all rows.")
+            return Choice(
+                "split-hmc",
+                SplitHMC(),
+                f"batches that keep the bias below {self.job.tolerance:g} would be nearly all rows.",
+            )
         exact = min(split, subsampled)
         return Choice(
             method or "anchored",
@@ -350,20 +356,28 @@ class _Search:
         dynamics = UBU(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
             return Choice(
-                "ubu", Sampler(dynamics, ControlVariate(size)), f"no Hessian is known; control variates at the mode, {size} rows a step, do."
+                "ubu",
+                Sampler(dynamics, ControlVariate(size)),
+                f"no Hessian is known; control variates at the mode, {size} rows a step, do.",
             )
         period = (1.5 * self.job.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
         epoch = max(1, round(period / step))
         if epoch >= 3 and target.n >= 4 * epoch:
             gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
             return Choice("ubu", Sampler(dynamics, gradient), f"no Hessian is known; snapshots every {epoch} steps do.")
-        return Choice("ubu", Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components.")
+        return Choice(
+            "ubu", Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components."
+        )
 
     def _smaller(self, choice: Choice) -> Choice:
         """Half the step; a batch for half the step has half the rows and makes the same noise."""
         sampler = choice.sampler
         dynamics = replace(sampler.dynamics, step_size=sampler.dynamics.step_size / 2)
-        return Choice(choice.method, Sampler(dynamics, sampler.gradient), f"{choice.why.rstrip('.')}; step halved to {dynamics.step_size:g} after a refutation.")
+        return Choice(
+            choice.method,
+            Sampler(dynamics, sampler.gradient),
+            f"{choice.why.rstrip('.')}; step halved to {dynamics.step_size:g} after a refutation.",
+        )
 
     # The run.
 

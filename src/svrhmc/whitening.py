@@ -237,7 +237,9 @@ class _Whitened(FiniteSum):
         law = self.target.closed_form
         if law is None:
             return None
-        covariance = self.whitening.into(self.whitening.into(law.covariance + self.whitening.centre).T + self.whitening.centre)
+        covariance = self.whitening.into(
+            self.whitening.into(law.covariance + self.whitening.centre).T + self.whitening.centre
+        )
         return Moments(self.whitening.into(law.mean), covariance)
 
     def mode(self) -> Array:

@@ -21,11 +21,10 @@ from svrhmc.arrays import Array, Indices
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.kernels import TILE, DenseModel
-from svrhmc.engines.numba import _HIGH, _LANES, _PADDING, _PIECE_SECONDS, _apart, _fixed, make_model, _Pace, _slots
+from svrhmc.engines.numba import _HIGH, _LANES, _PADDING, _PIECE_SECONDS, _apart, _fixed, _Pace, _slots, make_model
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
-from svrhmc.targets.rows import DenseRows, SparseRows
 from svrhmc.whitening import DenseWhitening, Whitening
 
 if TYPE_CHECKING:

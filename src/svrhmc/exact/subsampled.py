@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from svrhmc.arrays import Indices
 from svrhmc.errors import _number, positive, requirement, settle
 from svrhmc.exact.base import ExactSampler, require_whitening
 from svrhmc.targets.glm import GeneralisedLinear
-from svrhmc.whitening import Whitening, dense_whitening
+from svrhmc.whitening import Whitening
 from svrhmc.whitening import whitening as make_whitening
 
 if TYPE_CHECKING:
@@ -75,12 +77,9 @@ class SubsampledMH(ExactSampler):
     ) -> SubsampledChains:
         from svrhmc.engines.metropolis import SubsampledChains
 
-        hessian = None
-        if whitening is None or whitening == "dense":
-            mode = target.mode()
-            hessian = target.hessian(mode)
-            whitening = dense_whitening(mode, hessian)
-        elif isinstance(whitening, str):
-            whitening = make_whitening(target, whitening)
+        if whitening is None or isinstance(whitening, str):
+            whitening = make_whitening(target, whitening or "dense")
         whitening = require_whitening(whitening, target)
+        known = np.array_equal(whitening.centre, target.mode())
+        hessian = target.modal_hessian if known else None
         return SubsampledChains(target, whitening, self, seed, chains, threads, hessian=hessian)

@@ -14,11 +14,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from svrhmc.arrays import cores
 from svrhmc.paper import regression, synthetic
 from svrhmc.paper.data import DataError
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
-from svrhmc.arrays import cores
 
 VERSIONS = {"figure1": 3}  # of an experiment's code, from 2 on: to be raised by a change that changes a result
 PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
@@ -96,7 +96,13 @@ class Store:
 
 def _identity(task: Task) -> str:
     """Of the settings alone: where the data lie does not matter."""
-    return fingerprint([VERSIONS.get(task.name.split()[0], 2), task.name, *(value for value in task.arguments if not isinstance(value, Path))])
+    return fingerprint(
+        [
+            VERSIONS.get(task.name.split()[0], 2),
+            task.name,
+            *(value for value in task.arguments if not isinstance(value, Path)),
+        ]
+    )
 
 
 def _work(

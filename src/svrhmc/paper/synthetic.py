@@ -30,7 +30,9 @@ def panel(settings: Settings, spread: float, dim: int, n: int, method: str, thre
     steps = min(int(settings["chain_steps"]), budget)
     thin = max(1, steps // settings["points"])
     panels = list(itertools.product(settings["spreads"], settings["dims"], settings["sizes"]))
-    seed = settings["seed"] + 1 + panels.index((spread, dim, n))  # the same for all samplers of a panel, and of no other
+    seed = (
+        settings["seed"] + 1 + panels.index((spread, dim, n))
+    )  # the same for all samplers of a panel, and of no other
     trace = chosen.run(target, steps, chains=settings["chains"], seed=seed, thin=thin, threads=threads)
     looked = [thin * (k + 1) for k in range(trace.draws.shape[1])]
     line = np.unique(np.geomspace(1, steps, settings["line"]).astype(int)).tolist()
