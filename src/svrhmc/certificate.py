@@ -9,12 +9,14 @@ With C the covariance of the draws and h = C∇f, each draw gives for each coord
     hⱼ/σⱼ                      whose mean is, to first order, the bias of the mean in units of σⱼ, and
     ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation:
 
-exactly so where π is Gaussian, whatever the law of the draws. ∇f may be an unbiased estimate whose noise is independent of
-the draw. They must be taken half a step away from the point where the chain's own gradient was evaluated: there
-stationarity of the velocity makes E ∇f = 0 whatever the bias (so BAOAB's mean is judged by step-halving alone).
+exactly so where π is Gaussian, whatever the law of the draws. ∇f may be an unbiased estimate whose noise is
+independent of the draw. They must be taken half a step away from the point where the chain's own gradient was
+evaluated: there stationarity of the velocity makes E ∇f = 0 whatever the bias (so BAOAB's mean is judged by
+step-halving alone).
 
-Step-halving runs the same chain with the steps η and η/2 on one Brownian path and the same batches: their moments differ by 3/4
-of the bias where it is of second order in η, and by 1/2 where it is of first order, as that from noisy gradients is.
+Step-halving runs the same chain with the steps η and η/2 on one Brownian path and the same batches: their moments
+differ by 3/4 of the bias where it is of second order in η, and by 1/2 where it is of first order, as that from noisy
+gradients is.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second orde
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """A measured bias of each coordinate with its standard error: of the mean in posterior sd, and of the sd, relative."""
+    """A measured bias of each coordinate with its standard error: of the mean in posterior sd, and of the sd,
+    relative.
+    """
 
     mean: Array
     mean_error: Array
@@ -61,8 +65,8 @@ class Bias:
         return float(max((np.abs(b) - self._width() * e).max() for b, e in self._tests(means)))
 
     def more(self, tolerance: float, means: bool = True) -> float:
-        """How many times the draws it would take for the upper end to fall below the tolerance, if the bias is what these draws
-        prove and no more; infinite where that is above the tolerance."""
+        """How many times the draws it would take for the upper end to fall below the tolerance, if the bias is what
+        these draws prove and no more; infinite where that is above the tolerance."""
         factor = 1.0
         for b, e in self._tests(means):
             room = tolerance - np.maximum(np.abs(b) - self._width() * e, 0.0)
@@ -85,10 +89,11 @@ class Bias:
 class Certificate:
     """A verdict with what it rests on.
 
-    verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below the
-        tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving), "undecided"
-        (too few draws to tell; `draws_needed` effective draws would do, None where no number would), or "refuted" (a bias
-        is above the tolerance beyond doubt).
+    verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below
+    the
+        tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving),
+        "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where no number would), or
+        "refuted" (a bias is above the tolerance beyond doubt).
     stein, halving: the two measurements; None where one was not made.
     """
 
@@ -150,8 +155,8 @@ def corrected_moments(x: Array, h: Array, variances: Array) -> Corrected:
     """Moments by control variates of known mean: h = Σ̂∇f with Σ̂ fixed, E h = 0, E(xⱼ − x̄ⱼ)hⱼ = Σ̂ⱼⱼ = variances.
 
     The mean is that of x − B h, B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else 1); the variance that of
-    (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π both are consistent for every f,
-    and nearly without noise where π is nearly Gaussian.
+    (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π both are consistent
+    for every f, and nearly without noise where π is nearly Gaussian.
     """
     chains, draws, dim = x.shape
     flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
@@ -266,8 +271,8 @@ def _shaped(factor: Noise, rows: object, like: Array) -> tuple[Array, Array]:
 def _joined(dynamics: object, long: Scheme, short: Scheme, noise: list[_Noise]) -> _Noise:
     """The noise of a long step from those of the two short ones within it.
 
-    Flows without gradient compose: over η/2 the long step's is Φ(η/4)ε + ε′ of a whole short step. BAOAB's velocity noise
-    composes over the whole step, e^{−γη/2}ε + ε′, and moves x as its own map says.
+    Flows without gradient compose: over η/2 the long step's is Φ(η/4)ε + ε′ of a whole short step. BAOAB's velocity
+    noise composes over the whole step, e^{−γη/2}ε + ε′, and moves x as its own map says.
     """
     result = object.__new__(_Noise)
     if isinstance(dynamics, BAOAB):
@@ -296,7 +301,7 @@ def effective_draws(x: Array) -> Array:
 
 def chosen_states(x: Array, count: int) -> Array:
     """`count` states spread evenly over all chains and their later half: (count, dim)."""
-    chains, draws, dim = x.shape
+    _, draws, dim = x.shape
     late = x[:, draws // 2 :].reshape(-1, dim)
     places: Indices = np.linspace(0, len(late) - 1, count).astype(np.int64)
     return late[places]

@@ -14,8 +14,8 @@ from svrhmc.arrays import Array
 def ess(draws: Array) -> Array:
     """Effective draws for the mean of each quantity: (chain, draw, quantity) → (quantity,), at least 4 draws a chain.
 
-    N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ + ρ̂₂ₖ₊₁ made
-    monotone, and K the first pair that is not positive.
+    N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ +
+    ρ̂₂ₖ₊₁ made monotone, and K the first pair that is not positive.
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
@@ -48,7 +48,8 @@ def r_hat(draws: Array) -> Array:
     n = split.shape[1]
     within = split.var(axis=1, ddof=1).mean(axis=0)
     between = split.mean(axis=1).var(axis=0, ddof=1)
-    return np.sqrt(((n - 1) / n * within + between) / np.where(within > 0, within, 1.0))
+    ratio: Array = ((n - 1) / n * within + between) / np.where(within > 0, within, 1.0)
+    return np.sqrt(ratio)
 
 
 def standard_error(draws: Array) -> Array:

@@ -319,7 +319,8 @@ class Anchored(_WithVelocity):
 
     Φ(t) is the flow of ẋ = v, v̇ = −us x − γv, and the noise has the covariance Σ − ΦΣΦᵀ, Σ = diag(1/s, u), which Φ and
     it together keep. So N(0, 1/s) is invariant at any step where R = 0, and the error is of the size of R: this is the
-    dynamics for whitened targets (`svrhmc.whitening.whitened`), whose s is 1 and whose mode is 0, with steps of 1 and more.
+    dynamics for whitened targets (`svrhmc.whitening.whitened`), whose s is 1 and whose mode is 0, with steps of 1 and
+    more.
 
     κ = ηu(1 + O(η²)) is such that a constant ∇R moves the mean of x, half a step after the kick, by exactly
     −∇R/s: κ = 1/(s [(I − Φ(η))⁻¹Φ(η/2)]₁₂).

@@ -3,11 +3,11 @@
     g = ḡ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − mᵢ)
 
 `Minibatch` has no memory (ḡ = mᵢ = 0). `SVRG` remembers a snapshot x̃: mᵢ = ∇fᵢ(x̃), ḡ = ∇f(x̃). `ControlVariate`
-remembers the mode instead, for good. `SAGA` remembers each ∇fᵢ where it was last evaluated. Each gives E g = ∇f(x) over the
-batch. A gradient owns its clock, and counts the component gradients that it really evaluates.
+remembers the mode instead, for good. `SAGA` remembers each ∇fᵢ where it was last evaluated. Each gives E g = ∇f(x)
+over the batch. A gradient owns its clock, and counts the component gradients that it really evaluates.
 
-Rows are drawn evenly, or with `importance=True` with the target's probabilities Pᵢ (`target.importance`), and then each term
-of the batch is divided by nPᵢ, which keeps E g = ∇f(x).
+Rows are drawn evenly, or with `importance=True` with the target's probabilities Pᵢ (`target.importance`), and then
+each term of the batch is divided by nPᵢ, which keeps E g = ∇f(x).
 """
 
 from __future__ import annotations
@@ -263,8 +263,9 @@ class ControlVariate(Batched):
 class SAGA(Batched):
     """g = (1/n) Σⱼ αⱼ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − αᵢ), and then αᵢ ← ∇fᵢ(x) for i in the batch (Dubey et al. 2016).
 
-    Begins with a pass over all components at the start; after that a step costs B component gradients, and no epoch ever
-    begins. It keeps one number a row for models with a linear predictor, else a gradient a component, for each chain.
+    Begins with a pass over all components at the start; after that a step costs B component gradients, and no epoch
+    ever begins. It keeps one number a row for models with a linear predictor, else a gradient a component, for each
+    chain.
 
     >>> from svrhmc.targets import synthetic
     >>> SAGA(batch_size=5).evaluations(synthetic(50, 2), steps=20)

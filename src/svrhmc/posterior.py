@@ -1,4 +1,6 @@
-"""A posterior with no options set: mode, whitening, choice of a sampler, a run until there are enough draws, a certificate."""
+"""A posterior with no options set: mode, whitening, choice of a sampler, a run until there are enough draws, a
+certificate.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,11 @@ class Location:
 class Posterior:
     """What `sample` gives back.
 
-    mean, sd: the best known: Stein-corrected for exact and certified draws, else raw. `corrected`, `raw` and `laplace` hold
-    all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess, r_hat: of each
-    coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the certificate. seconds: of
-    everything; compilation is apart, in `compile_seconds`. complete: False where a budget ended the run first.
+    mean, sd: the best known: Stein-corrected for exact and certified draws, else raw. `corrected`, `raw` and
+    `laplace` hold all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess,
+    r_hat: of each coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the
+    certificate. seconds: of everything; compilation is apart, in `compile_seconds`. complete: False where a budget
+    ended the run first.
     """
 
     mean: Array
@@ -135,11 +138,13 @@ def sample(
 ) -> Posterior:
     """The posterior, with `draws` effective draws of each coordinate (and of its square) and a measure of their bias.
 
-    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu" (biased, with
-        a step that is halved until the certificate does not refute it); or a sampler of the grid or of `svrhmc.exact`, run
-        as it is in whitened variables.
+    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
+    (biased, with
+        a step that is halved until the certificate does not refute it); or a sampler of the grid or of
+        `svrhmc.exact`, run as it is in whitened variables.
     tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
-    budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of draws, and nothing
+    budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of
+    draws, and nothing
         else, depends on the machine.)
 
     >>> from svrhmc import sample, targets
@@ -228,7 +233,9 @@ class Choice:
 
 
 class _Search:
-    """One call of `sample`: finds the mode, chooses, runs, judges, and tries again with half the step where it has to."""
+    """One call of `sample`: finds the mode, chooses, runs, judges, and tries again with half the step where it has
+    to.
+    """
 
     def __init__(self, job: _Job, method: Any) -> None:
         self.job, self.method = job, method
@@ -264,7 +271,9 @@ class _Search:
         return how, whitened(target, how)
 
     def _differences(self, target: FiniteSum) -> Whitening:
-        """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random directions."""
+        """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random
+        directions.
+        """
         mode = target.mode()
         scale = max(1e-5, 1e-5 * float(np.abs(mode).max()))
         if target.dim <= _DENSE_CUSTOM:
@@ -341,13 +350,14 @@ class _Search:
         z = Stream(self.job.seed, np.arange(_PILOT)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
         pair = [self._probe(single, z, 1 << 20 | k) for k in (0, 1)]
         second = float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
-        first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / (n * n) * n / space.dim)
         first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
         size = max(step * second / (friction * self.job.tolerance), step * first / (4 * friction), 4.0)
         return Full() if size > n / 8 else Minibatch(math.ceil(size), importance=True)
 
     def _for_components(self) -> Choice:
-        """UBU with control variates at the mode where batches of a reasonable size do, else SVRG, else full gradients."""
+        """UBU with control variates at the mode where batches of a reasonable size do, else SVRG, else full
+        gradients.
+        """
         target, space, step = self.job.target, self.space, 0.3
         z = Stream(self.job.seed, np.arange(64)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
         pair = [self._probe(ControlVariate(1), z, 1 << 20 | k) for k in (0, 1)]
@@ -446,7 +456,9 @@ class _Search:
         )
 
     def _exact_chains(self, sampler: ExactSampler, how: Whitening, seed: int) -> tuple[ExactSampler, Any]:
-        """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 are accepted."""
+        """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 are
+        accepted.
+        """
         job = self.job
         assert isinstance(job.target, GeneralisedLinear)
         while True:
@@ -454,8 +466,7 @@ class _Search:
             self._timed(chains.compile)
             count = 40
             accepted = self._extend(chains, count).accepted.sum() / (count * len(job.chains))
-            fixed = not isinstance(sampler, SplitHMC) or isinstance(self.method, ExactSampler)
-            if fixed or accepted >= 0.7 or sampler.step_size < 1e-3:
+            if not isinstance(sampler, SplitHMC) or isinstance(self.method, ExactSampler) or accepted >= 0.7:
                 return sampler, chains
             step = sampler.step_size * 0.75
             sampler = SplitHMC(step, max(1, round(1.6 / step)), sampler.jitter)
@@ -498,8 +509,7 @@ class _Search:
     def _stein_gradients(self, z: Array, seed: int) -> Array:
         """Estimates of ∇f at every draw from rows of their own."""
         target, space = self.job.target, self.space
-        chains, draws, dim = z.shape
-        flat = z.reshape(-1, dim)
+        flat = z.reshape(-1, z.shape[2])
         if target.n * float(len(flat)) * _row_entries(target) <= 2e9:
             return self._probe(Full(), flat, seed + (1 << 50)).reshape(z.shape)
         gradient: Gradient

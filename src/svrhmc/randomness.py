@@ -17,8 +17,8 @@ w′, so that with p = (m + (w′ + ½)/2³²)/2³² ∈ (0, ½)
 The float32 normal is the same with w′ dropped ((m + ½)/2³², |ξ| < 6.4): a float32 chain follows its float64 twin.
 
 An index below `bound` ≤ 2³² is ⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋: no index is more likely than another by over 2⁻³².
-Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets. An alias table takes its bucket so, and
-its coin from what that division leaves.
+Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets. An alias table takes its
+bucket so, and its coin from what that division leaves.
 """
 
 from __future__ import annotations
@@ -147,6 +147,8 @@ def _below(
 def _divide(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits."""
+    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64
+    bits.
+    """
     product = w0 * bound + ((w1 * bound) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64), product & np.uint64(_LOW)

@@ -6,12 +6,13 @@ Three kinds of W:
 
     dense       W = L⁻ᵀ with H = LLᵀ: WᵀHW = I exactly; dim² numbers, and as many operations a step,
     diagonal    W = D^{−½}, D = diag H: dim of them,
-    low rank    W = D^{−½}(I + V diag(λ^{−½} − 1) Vᵀ), with the k eigenvalues λ of D^{−½}HD^{−½} that lie farthest from 1
+    low rank    W = D^{−½}(I + V diag(λ^{−½} − 1) Vᵀ), with the k eigenvalues λ of D^{−½}HD^{−½} that lie farthest
+    from 1
                 (in |log λ|) and their eigenvectors V: these directions are put right too; 2k·dim operations a step.
 
-The map is applied at each step to the state and to the gradient; the rows stay as they are, in the user's coordinates and
-their own precision. A transformed copy would save dim² operations a step where the batch is below dim rows, and would
-cost a second X: more than the sampling itself wherever X is large, and impossible for a memory map.
+The map is applied at each step to the state and to the gradient; the rows stay as they are, in the user's coordinates
+and their own precision. A transformed copy would save dim² operations a step where the batch is below dim rows, and
+would cost a second X: more than the sampling itself wherever X is large, and impossible for a memory map.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class LowRankWhitening(Whitening):
         scaled = rows * self.scale.astype(rows.dtype)
         along = scaled @ self.basis.astype(rows.dtype)
         more = (along.astype(np.float64) ** 2) @ ((1 + self.gain) ** 2 - 1)
-        return np.sqrt(np.maximum(_lengths(scaled) ** 2 + more, 0.0))
+        return np.asarray(np.sqrt(np.maximum(_lengths(scaled) ** 2 + more, 0.0)), np.float64)
 
     @property
     def variances(self) -> Array:
@@ -135,7 +136,7 @@ class LowRankWhitening(Whitening):
 
 
 def _lengths(rows: Any) -> Array:
-    return np.sqrt(np.einsum("nd,nd->n", rows, rows)).astype(np.float64)
+    return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
 
 
 def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
@@ -244,7 +245,8 @@ class _Whitened(FiniteSum):
 
     def mode(self) -> Array:
         """z of the mode."""
-        return self.into(self.target.mode()[None, :])[0]
+        state: Array = self.into(self.target.mode())
+        return state
 
     def potentials(self, x: Array) -> Array:
         """f(x̂ + W z)."""

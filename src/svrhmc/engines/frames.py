@@ -1,7 +1,7 @@
 """Changes of variables for the compiled loops: `svrhmc.whitening` in arrays.
 
-A frame says how the displacement u = x − x̂ that the rows meet is made of the state, and how a gradient with respect to x
-becomes one with respect to the state.
+A frame says how the displacement u = x − x̂ that the rows meet is made of the state, and how a gradient with respect
+to x becomes one with respect to the state.
 """
 
 from __future__ import annotations

@@ -632,7 +632,9 @@ def _pull_batch(model, full, work):
 
 
 def renew(model, rows, work):
-    """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed once."""
+    """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed
+    once.
+    """
 
 
 @overload(renew, jit_options=QUICK)

@@ -275,7 +275,9 @@ class _Run:
 
 
 def _second(job: Job) -> bool:
-    """Whether the gradient is of order 2 in the user's coordinates; a whitened target has that order taken out already."""
+    """Whether the gradient is of order 2 in the user's coordinates; a whitened target has that order taken out
+    already.
+    """
     gradient = job.gradient
     return isinstance(gradient, ControlVariate) and gradient.order == 2 and not isinstance(job.target, WhitenedRows)
 
@@ -308,8 +310,8 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
-        arrays = (S, target.forces, target.mean_precision, target.mean_force, none, none)
-        return kernels.GaussianModel(*map(_fixed, arrays), make_frame(), none)
+        given = map(_fixed, (S, target.forces, target.mean_precision, target.mean_force))
+        return kernels.GaussianModel(*given, _fixed(none), _fixed(none), make_frame(), none)
     if isinstance(target, WhitenedRows):
         model = make_model(target.target)
         ones, zeros, inner = np.ones(target.dim), np.zeros(target.dim), target.target.prior_precision

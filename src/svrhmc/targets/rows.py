@@ -71,7 +71,9 @@ class Rows(ABC):
 
 
 class DenseRows(Rows):
-    """Rows of a C-ordered array of float32 or float64, kept as they are; many of them are gone through by compiled code."""
+    """Rows of a C-ordered array of float32 or float64, kept as they are; many of them are gone through by compiled
+    code.
+    """
 
     def __init__(self, X: npt.NDArray[Any]) -> None:
         self.X = np.ascontiguousarray(X)
@@ -110,7 +112,7 @@ class DenseRows(Rows):
     def gram(self, weights: Array) -> Array:
         """One pass over the rows."""
         if (passes := self._passes()) is not None:
-            return passes.gram(self.X, weights)
+            return np.asarray(passes.gram(self.X, weights), np.float64)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
@@ -118,8 +120,10 @@ class DenseRows(Rows):
 
     def squares(self, weights: Array) -> Array:
         """One pass over the rows."""
-        blocks = self._blocks()
-        return np.sum([contract("n,nd,nd->d", weights[b : b + len(x)], x, x) for b, x in blocks], axis=0)
+        total = np.zeros(self.dim)
+        for begin, block in self._blocks():
+            total += contract("n,nd,nd->d", weights[begin : begin + len(block)], block, block)
+        return total
 
     def squared_norms(self) -> Array:
         """One pass over the rows."""
