@@ -30,7 +30,7 @@ from svrhmc.engines import Job, Schedule, gradients_at, run
 from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.base import ExactSampler
-from svrhmc.gradients import SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.progress import Progress, reporter
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.samplers import Sampler
@@ -600,9 +600,16 @@ class _GridChains:
         self.engine, outcome = run("auto", job)
         z = outcome.draws
         self._require_near(z)
-        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made)
+        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made) + self._again()
         self.x, self.v, self.made = z[:, -1].copy(), outcome.velocity, end
         return _Extension(z, None, rows * len(self.chains))
+
+    def _again(self) -> int:
+        """Component gradients of the snapshot with which every call begins, where the clock of a run has none there."""
+        gradient, n = self.sampler.gradient, self.space.n
+        if isinstance(gradient, SVRG):
+            return (gradient.snapshot_size or n) if self.made % gradient.period(n) else 0
+        return n if isinstance(gradient, SAGA) and self.made else 0
 
     def _require_near(self, z: Array) -> None:
         """In whitened variables |z|² is about dim: what is far beyond has begun to diverge."""
