@@ -83,7 +83,7 @@ class DenseWhitening(Whitening):
         """F⁻¹(x − centre), by a triangular solve."""
         from scipy.linalg import solve_triangular
 
-        away = np.atleast_2d(x - self.centre)
+        away = (x - self.centre).reshape(-1, len(self.centre))
         return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
 
     def norms(self, rows: Any) -> Array:
