@@ -186,8 +186,8 @@ def judge(stein: Bias, halving: Bias | None, tolerance: float, mean_test: bool, 
     measured = [(stein, mean_test)] + ([(halving, True)] if halving is not None else [])
     if any(bias.lower(means) > tolerance for bias, means in measured):
         verdict, needed = "refuted", None
-    elif all(bias.upper(means) < tolerance for bias, means in measured) and (mean_test or halving is not None):
-        verdict, needed = "certified", None
+    elif all(bias.upper(means) < tolerance for bias, means in measured):  # but for means that nothing has looked at
+        verdict, needed = "certified" if mean_test or halving is not None else "undecided", None
     else:
         factor = max(bias.more(tolerance, means) for bias, means in measured)
         verdict, needed = "undecided", None if math.isinf(factor) else math.ceil(factor * effective / 100) * 100
