@@ -5,6 +5,7 @@ certificate.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -477,9 +478,10 @@ class _Search:
         count = max(250, math.ceil(job.draws / (len(job.chains) * (0.45 if exact else 0.35))))
         parts: list[Any] = []
         made, complete = 0, True
+        self.before_draws = self._used()
         while True:
             while count > 0:
-                piece = count if math.isinf(job.seconds) and math.isinf(job.passes) else min(count, max(25, count // 8))
+                piece = min(count, self._affordable(made))
                 parts.append(self._extend(chains, piece))
                 made, count = made + piece, count - piece
                 if self._spent():
@@ -493,9 +495,25 @@ class _Search:
         whole_gradients = None if any(g is None for g in gradients) else np.concatenate(gradients, axis=1)
         return z, whole_gradients, complete
 
+    def _affordable(self, made: int) -> int:
+        """Draws of a chain that what is left of the budgets pays for, at the price of those made; at most as many again."""
+        job = self.job
+        if math.isinf(job.seconds) and math.isinf(job.passes):
+            return sys.maxsize
+        if not made:
+            return 25
+        prices = [(now - then) / made for now, then in zip(self._used(), self.before_draws, strict=True)]
+        left = [limit - now for limit, now in zip((job.seconds, job.passes), self._used(), strict=True)]
+        count = min(have / price for have, price in zip(left, prices, strict=True) if price > 0)
+        return max(1, math.ceil(min(count, made)))
+
+    def _used(self) -> tuple[float, float]:
+        """Seconds, and passes over the data."""
+        return time.perf_counter() - self.began - self.compiling, self.evaluations / self.job.target.n
+
     def _spent(self) -> bool:
-        over_time = time.perf_counter() - self.began - self.compiling >= self.job.seconds
-        return over_time or self.evaluations / self.job.target.n >= self.job.passes
+        seconds, passes = self._used()
+        return seconds >= self.job.seconds or passes >= self.job.passes
 
     def _extend(self, chains: Any, count: int) -> Any:
         report, finish = reporter(self.job.progress, count * len(self.job.chains))
