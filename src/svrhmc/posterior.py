@@ -30,7 +30,7 @@ from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.engines import Job, Schedule, gradients_at, run
 from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.exact.base import ExactSampler
+from svrhmc.exact.base import ExactSampler, require_rows
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.progress import Progress, reporter
 from svrhmc.randomness import Purpose, Stream
@@ -295,6 +295,7 @@ class _Search:
     def _choose(self, how: Whitening) -> Choice:
         method, target = self.method, self.job.target
         if isinstance(method, ExactSampler):
+            require_rows(target)
             return Choice("split-hmc" if isinstance(method, SplitHMC) else "subsampled-mh", method, "as asked for.")
         if isinstance(method, Sampler):
             return Choice(type(method.dynamics).__name__.lower(), method, "as asked for.")
