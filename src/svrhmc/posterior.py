@@ -38,7 +38,7 @@ from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.trace import Trace
-from svrhmc.whitening import LowRankWhitening, WhitenedRows, Whitening, dense_whitening, whitened
+from svrhmc.whitening import LowRankWhitening, Whitened, WhitenedRows, Whitening, dense_whitening, whitened
 
 METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
 _EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
@@ -156,6 +156,8 @@ def sample(
     """
     if not isinstance(target, FiniteSum):
         raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
+    if isinstance(target, Whitened):
+        raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
     if isinstance(method, str):
         one_of("method", method, METHODS)
     elif not (method is None or isinstance(method, Sampler | ExactSampler)):
