@@ -11,8 +11,9 @@ With C the covariance of the draws and h = C∇f, each draw gives for each coord
 
 exactly so where π is Gaussian, whatever the law of the draws. ∇f may be an unbiased estimate whose noise is
 independent of the draw. They must be taken half a step away from the point where the chain's own gradient was
-evaluated: there stationarity of the velocity makes E ∇f = 0 whatever the bias (so BAOAB's mean is judged by
-step-halving alone).
+evaluated: there stationarity of the velocity makes E ∇f = 0 whatever the bias. So BAOAB's mean is judged by
+step-halving alone, and those of Overdamped, EulerMaruyama, Underdamped and Exponential not at all: they are never
+certified.
 
 Step-halving runs the same chain with the steps η and η/2 on one Brownian path and the same batches: their moments
 differ by 3/4 of the bias where it is of second order in η, and by 1/2 where it is of first order, as that from noisy

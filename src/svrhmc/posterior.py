@@ -546,7 +546,7 @@ class _Search:
     def _judge(self, sampler: Sampler, z: Array, stein: Bias, effective: float, seed: int) -> Certificate:
         """Stein's identities first; step-halving only where they would certify."""
         job = self.job
-        sighted = not isinstance(sampler.dynamics, BAOAB)
+        sighted = isinstance(sampler.dynamics, Anchored | UBU)  # the others record where the kick is evaluated
         certificate = judge(stein, None, job.tolerance, sighted, effective)
         halvable = isinstance(sampler.dynamics, Anchored | UBU | BAOAB) and isinstance(
             sampler.gradient, Full | Minibatch | ControlVariate
