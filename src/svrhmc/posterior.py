@@ -42,6 +42,7 @@ from svrhmc.whitening import LowRankWhitening, Whitened, WhitenedRows, Whitening
 
 METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
 _EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
+_FAR_CHEAPER = 50.0  # by so much, subsampled steps are chosen before affordable full gradients
 _RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
 _HALVINGS = 4  # of a refuted step
 _PILOT = 4096  # states at which the noise of a single row is measured
@@ -318,10 +319,13 @@ class _Search:
         entries = draws * _row_entries(target)
         split = 4.0 * n * entries
         said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
-        if method is None and (split <= _EXACT_WORK or not space.exact):
-            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        affordable = Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        if method is None and not space.exact:
+            return affordable
         poisson = 0.0481 * dim**1.5 * float((space.row_norms**3).sum())
         subsampled = _RANDOM * 2 * poisson / 0.4 * entries
+        if method is None and split <= _EXACT_WORK and subsampled > split / _FAR_CHEAPER:
+            return affordable
         if method is None and subsampled <= min(_EXACT_WORK / 4, split):
             return Choice(
                 "subsampled-mh", SubsampledMH(), f"exact, with about {poisson:.0f} rows a step of the {n:,} there are."
