@@ -42,7 +42,7 @@ from svrhmc.whitening import LowRankWhitening, Whitened, WhitenedRows, Whitening
 
 METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
 _EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
-_FAR_CHEAPER = 50.0  # by so much, subsampled steps are chosen before affordable full gradients
+_SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
 _RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
 _HALVINGS = 4  # of a refuted step
 _PILOT = 4096  # states at which the noise of a single row is measured
@@ -324,7 +324,8 @@ class _Search:
             return affordable
         poisson = 0.0481 * dim**1.5 * float((space.row_norms**3).sum())
         subsampled = _RANDOM * 2 * poisson / 0.4 * entries
-        if method is None and split <= _EXACT_WORK and subsampled > split / _FAR_CHEAPER:
+        far_cheaper = n * _row_entries(target) > _SMALL and subsampled <= split / _FAR_CHEAPER
+        if method is None and split <= _EXACT_WORK and not far_cheaper:
             return affordable
         if method is None and subsampled <= min(_EXACT_WORK / 4, split):
             return Choice(
@@ -503,7 +504,7 @@ class _Search:
         return z, whole_gradients, complete
 
     def _affordable(self, made: int) -> int:
-        """Draws of a chain that what is left of the budgets pays for, at the price of those made; at most as many again."""
+        """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
         job = self.job
         if math.isinf(job.seconds) and math.isinf(job.passes):
             return sys.maxsize
