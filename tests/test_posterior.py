@@ -1,0 +1,489 @@
+"""`sample`: what it chooses, that its moments are those of the posterior, and that its verdict is honest."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import svrhmc
+from conftest import LIMIT, every_target
+from svrhmc import Sampler, posterior, sample, targets
+from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
+from svrhmc.whitening import whitened
+
+
+def regression(n, dim, seed=0, prior=1.0, kind=np.asarray):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, dim)) * np.linspace(0.5, 2, dim)
+    y = X @ np.linspace(-1, 1, dim) + rng.logistic(size=n) > 0
+    return targets.logistic(kind(X), y, prior)
+
+
+def skewed(dim=2):
+    """Seven rows that a line nearly separates."""
+    X = np.array([[1.0, 0.3], [0.8, -1.0], [-1.2, 0.6], [0.5, 1.4], [-0.7, -1.1], [1.6, -0.4], [-0.3, 0.9]])
+    return targets.logistic(2 * X[:, :dim], [1, 1, 0, 1, 0, 1, 1], prior_precision=0.35)
+
+
+def by_quadrature(target):
+    """Exact mean and sd, by the trapezoid rule."""
+    law = target.laplace()
+    spread = np.sqrt(np.diag(law.covariance))
+    axes = [np.linspace(m - 14 * s, m + 14 * s, 500) for m, s in zip(law.mean, spread, strict=True)]
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    f = target.potentials(points)
+    weight = np.exp(f.min() - f)
+    mean = weight @ points / weight.sum()
+    return mean, np.sqrt(weight @ (points - mean) ** 2 / weight.sum())
+
+
+@cache
+def breast_cancer():
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    return targets.logistic(np.column_stack([np.ones(len(X)), X]), y)
+
+
+def as_custom(target):
+    """The same posterior known by its gradients alone."""
+    X, y, n = target.rows.X, target.y, target.n
+
+    def gradients(x, i):
+        return (-n * y[i] / (1 + np.exp(y[i] * (X[i] @ x))))[:, None] * X[i] + target.prior_precision * x
+
+    return targets.custom(n, target.dim, gradients, lambda x: float(target.potential(x)))
+
+
+def test_a_linear_posterior_is_known_in_closed_form(rows):
+    for target in (every_target(rows)["linear"], every_target(rows)["linear-csr"], every_target(rows)["gaussian-many"]):
+        found, law = sample(target, draws=40_000, seed=3), target.closed_form
+        assert (found.method, found.certificate.verdict, found.complete) == ("closed-form", "exact", True)
+        sd = np.sqrt(np.diag(law.covariance))
+        for given in (found, found.corrected, found.laplace):
+            assert given.mean == pytest.approx(law.mean, abs=1e-10)
+            assert given.sd == pytest.approx(sd, abs=1e-10)
+        assert (found.corrected.mean_error == 0).all()
+        x = found.trace.draws.reshape(-1, 3)
+        assert x.shape == (40_000, 3)
+        assert np.abs((x.mean(axis=0) - law.mean) / sd * 200).max() < LIMIT
+        assert np.cov(x.T) == pytest.approx(law.covariance, abs=LIMIT * math.sqrt(2 / 40_000) * law.covariance.max())
+        assert found.raw.sd == pytest.approx(sd, rel=LIMIT / math.sqrt(80_000))
+    assert sample(target, method="closed-form").sampler is None
+
+
+def test_small_problems_get_full_gradients_and_tall_ones_few_rows():
+    small, tall = sample(regression(100, 3), draws=500), sample(regression(20_000, 5), draws=500)
+    assert (small.method, tall.method) == ("split-hmc", "subsampled-mh")
+    assert isinstance(small.sampler, SplitHMC)
+    assert isinstance(tall.sampler, SubsampledMH)
+    assert "exact full-gradient HMC is affordable" in small.why
+    assert "rows a step of the 20,000 there are" in tall.why
+    for found in (small, tall):
+        assert found.certificate.verdict == "exact"
+        assert found.ess.min() >= 500
+        assert found.r_hat.max() < 1.02
+        assert found.complete
+
+
+def test_sparse_rows_are_sampled_as_dense_ones():
+    X = scipy.sparse.random_array((300, 4), density=0.5, rng=np.random.default_rng(0), format="csr")
+    y = np.random.default_rng(1).random(300) < 0.4
+    sparse, dense = (sample(targets.logistic(kind, y), draws=200, seed=1) for kind in (X, X.toarray()))
+    assert sparse.method == dense.method == "split-hmc"
+    assert sparse.trace.draws == pytest.approx(dense.trace.draws, abs=1e-6)
+
+
+def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
+    monkeypatch.setattr(posterior, "_EXACT_WORK", 100.0)
+    found = sample(regression(4000, 3), draws=300)
+    assert found.method == "anchored"
+    assert isinstance(found.sampler.gradient, Minibatch)
+    assert found.sampler.gradient.importance
+    assert "drawn by importance, do; an exact sampler would need" in found.why
+    full = sample(skewed(), draws=300)
+    assert full.method == "split-hmc"
+    assert full.why == "batches that keep the bias below 0.02 would be nearly all rows."
+
+
+def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
+    monkeypatch.setattr("svrhmc.whitening.DENSE_DIM", 2)
+    target = regression(100, 3)
+    found = sample(target, draws=500)
+    assert found.method == "split-hmc"
+    assert found.laplace.sd == pytest.approx(np.diag(target.hessian(target.mode())) ** -0.5)
+    sampled = sample(target, draws=500, method="anchored")
+    assert isinstance(sampled.sampler.gradient, Full)
+    with pytest.raises(ValueError, match="whitening must be dense for SubsampledMH"):
+        sample(target, method="subsampled-mh")
+
+
+METHODS = {
+    "split-hmc": SplitHMC,
+    "subsampled-mh": SubsampledMH,
+    "anchored": Anchored,
+    "baoab": BAOAB,
+    "ubu": UBU,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_asked_for_by_name_is_used(method):
+    found = sample(regression(200, 2), draws=200, method=method, tolerance=0.5)
+    assert found.method == method
+    assert found.why.startswith("as asked for")
+    assert isinstance(getattr(found.sampler, "dynamics", found.sampler), METHODS[method])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "name"),
+    [
+        (SplitHMC(0.5, 3), "split-hmc"),
+        (SubsampledMH(0.5), "subsampled-mh"),
+        (Sampler(Anchored(0.7), Full()), "anchored"),
+        (Sampler(BAOAB(0.7, 1.0, 1.0), Minibatch(5)), "baoab"),
+        (Sampler(UBU(0.3), SVRG(5, 7)), "ubu"),
+        (Sampler(UBU(0.3, 1.0, 1.0), SAGA(5)), "ubu"),
+        (Sampler(UBU(0.3, 1.0, 1.0), ControlVariate(5)), "ubu"),
+    ],
+    ids=str,
+)
+def test_a_sampler_asked_for_is_used_as_it_is_and_threads_change_nothing(sampler, name):
+    target = regression(60, 2)
+    one, two, other = (
+        sample(target, draws=1200, chains=3, method=sampler, threads=threads, seed=seed)
+        for threads, seed in ((1, 5), (2, 5), (1, 6))
+    )
+    assert one.method == name
+    assert one.sampler == sampler
+    assert one.ess.min() >= 1200
+    assert (one.trace.draws == two.trace.draws).all()
+    assert (one.mean == two.mean).all()
+    assert one.passes == two.passes
+    assert one.trace.draws.shape[1] != other.trace.draws.shape[1] or (one.trace.draws != other.trace.draws).all()
+
+
+def test_the_automatic_choice_is_the_same_again_and_for_any_threads():
+    target = regression(60, 2)
+    runs = [sample(target, draws=300, seed=2, threads=threads) for threads in (1, 2, 1)]
+    assert all((run.trace.draws == runs[0].trace.draws).all() for run in runs)
+    assert (sample(target, draws=300, seed=3).trace.draws[:, :100] != runs[0].trace.draws[:, :100]).any()
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("method", [None, "split-hmc", SubsampledMH(0.3)], ids=str)
+def test_exact_moments_are_those_of_the_posterior(dim, method):
+    target = skewed(dim) if method != SubsampledMH(0.3) else regression(40, dim)
+    mean, sd = by_quadrature(target)
+    found = sample(target, draws=4000, seed=1, method=method)
+    used = found.corrected
+    assert found.certificate.verdict == "exact"
+    assert (found.mean == used.mean).all()
+    assert (found.sd == used.sd).all()
+    z = np.array([(used.mean - mean) / used.mean_error, (used.sd - sd) / used.sd_error])
+    assert np.abs(z).max() < LIMIT
+    raw = (found.raw.mean - mean) / (sd / np.sqrt(found.ess))
+    assert np.abs(raw).max() < LIMIT
+    assert (used.mean_error < sd / np.sqrt(found.ess)).all()
+    if method != SubsampledMH(0.3):
+        laplace = np.abs((found.laplace.mean - mean) / used.mean_error)
+        assert laplace.max() > 2 * LIMIT  # what is not the mean is seen not to be
+
+
+def test_the_stein_correction_is_worth_many_draws():
+    target = regression(1000, 3)
+    few, many = sample(target, draws=300, seed=1), sample(target, draws=10_000, seed=2)
+    error = np.abs(few.mean - many.mean) / many.sd
+    assert error.max() < 4 / math.sqrt(300) / 10
+    z = (few.mean - many.mean) / np.hypot(few.corrected.mean_error, many.corrected.mean_error)
+    assert np.abs(z).max() < LIMIT
+
+
+def test_certified_moments_are_corrected_and_others_are_raw():
+    target = regression(500, 2)
+    certified = sample(target, draws=4000, method="anchored", tolerance=0.1)
+    assert certified.certificate.verdict == "certified"
+    assert certified.certificate.halving is not None
+    assert certified.mean is certified.corrected.mean
+    undecided = sample(target, draws=300, method="anchored", tolerance=0.02)
+    assert undecided.certificate.verdict == "undecided"
+    assert undecided.mean is undecided.raw.mean
+    assert undecided.sd is undecided.raw.sd
+    assert 5_000 < undecided.certificate.draws_needed < 100_000
+
+
+def test_a_thousand_draws_a_chain_decide_nothing_at_two_percent():
+    found = sample(breast_cancer(), draws=1000, method=Sampler(Anchored(0.25), Full()))
+    assert found.certificate.verdict == "undecided"
+    assert 10_000 < found.certificate.draws_needed < 100_000
+    assert f"about {found.certificate.draws_needed:,} effective draws would decide" in str(found)
+
+
+@pytest.mark.parametrize("dynamics", [BAOAB(1.4, 1.0, 1.0), Anchored(1.5)], ids=str)
+def test_long_steps_on_breast_cancer_are_refuted_and_left_as_they_are(dynamics):
+    sampler = Sampler(dynamics, Full())
+    found = sample(breast_cancer(), draws=8000, tolerance=0.05, method=sampler)
+    assert found.certificate.verdict == "refuted"
+    assert found.sampler == sampler
+    assert found.mean is found.raw.mean
+    assert found.complete
+    assert "refuted at tolerance 0.05" in str(found)
+
+
+def test_a_refuted_step_halves_itself():
+    mean, sd = by_quadrature(skewed())
+    found = sample(skewed(), draws=4000, method="anchored")
+    assert found.certificate.verdict != "refuted"
+    assert found.sampler.dynamics.step_size in (0.5, 0.25)
+    assert f"step halved to {found.sampler.dynamics.step_size:g} after a refutation." in found.why
+    assert np.abs((found.mean - mean) / sd).max() < 0.1
+    fixed = sample(skewed(), draws=4000, method=Sampler(Anchored(1.0), Full()))
+    assert fixed.certificate.verdict == "refuted"
+    assert fixed.passes < found.passes
+
+
+def test_halving_ends(monkeypatch):
+    monkeypatch.setattr(posterior, "_HALVINGS", 1)
+    found = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
+    assert found.sampler.dynamics.step_size == 0.5
+    assert found.certificate.verdict == "refuted"
+
+
+@pytest.mark.parametrize(
+    "dynamics",
+    [Overdamped(0.6), EulerMaruyama(0.3, 1.0, 1.0), Underdamped(0.3, 1.0, 1.0), Exponential(0.6, 1.0, 1.0)],
+    ids=str,
+)
+def test_schemes_that_stein_cannot_judge_are_never_certified(dynamics):
+    """Recorded where the kick is evaluated: E∇f = 0 whatever their bias, here above 0.1 sd."""
+    mean, sd = by_quadrature(skewed(1))
+    found = sample(skewed(1), draws=20_000, tolerance=3.0, method=Sampler(dynamics, Full()))
+    assert abs(found.raw.mean - mean)[0] > 0.1 * sd[0]
+    assert abs(found.certificate.stein.mean[0]) < LIMIT * found.certificate.stein.mean_error[0]
+    assert (found.certificate.verdict, found.certificate.draws_needed) == ("undecided", None)
+
+
+def leverage():
+    """Ten columns with one row each and a weak prior: a batch that meets such a row throws the chain far off."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((2000, 13))
+    X[:, :3] = rng.normal(size=(2000, 3))
+    X[np.arange(10), 3 + np.arange(10)] = 1
+    return targets.logistic(X, X[:, :3] @ [1, -1, 0.5] + rng.logistic(size=2000) > 0, prior_precision=0.01)
+
+
+def test_batches_far_too_small_for_high_leverage_diverge():
+    with pytest.raises(svrhmc.DivergenceError, match=r"try step_size 0\.25, a larger batch_size") as caught:
+        sample(leverage(), draws=300, method=Sampler(Anchored(1.0), Minibatch(4)))
+    assert caught.value.step < 1000
+    assert sample(leverage(), draws=50).certificate.verdict == "exact"
+
+
+def test_a_budget_of_passes_ends_the_run():
+    target = regression(200, 2)
+    for method in ("split-hmc", SubsampledMH(0.2), Sampler(UBU(0.3, 1.0, 1.0), Full())):
+        found = sample(target, draws=10**6, method=method, budget_passes=2000)
+        assert not found.complete
+        assert "stopped by the budget" in str(found)
+        assert found.trace.draws.shape[1] >= 25
+        whole = sample(target, draws=10, method=method, budget_passes=1e9)
+        assert whole.complete
+    assert sample(target, draws=10**6, method="split-hmc", budget_passes=2000).passes < 2200
+    endless = sample(skewed(), draws=10**6, method="anchored", budget_passes=40_000)
+    assert not endless.complete  # and no second attempt
+
+
+def test_a_budget_of_seconds_ends_the_run():
+    found = sample(regression(200, 2), draws=10**7, method="split-hmc", budget_seconds=0.2)
+    assert not found.complete
+    assert 25 <= found.trace.draws.shape[1] < 10**6
+    assert sample(regression(200, 2), draws=10, budget_seconds=1e3).complete
+
+
+def test_a_budget_does_not_change_the_draws():
+    target = regression(60, 2)
+    free, bound = (sample(target, draws=500, seed=4, budget_passes=budget) for budget in (None, 1e9))
+    assert (free.trace.draws == bound.trace.draws).all()
+
+
+@pytest.mark.parametrize(("n", "gradient"), [(60, SVRG), (400, ControlVariate)])
+def test_custom_targets_have_the_same_door(n, gradient):
+    known = regression(n, 2, prior=0.5)
+    mean, sd = by_quadrature(known)
+    found = sample(as_custom(known), draws=200, tolerance=0.1 if n == 60 else 0.5, seed=1)
+    assert found.method == "ubu"
+    assert isinstance(found.sampler.gradient, gradient)
+    assert "no Hessian is known" in found.why
+    assert found.trace.engine == "reference"
+    assert found.laplace.mean == pytest.approx(known.mode(), abs=1e-4)
+    assert np.abs((found.raw.mean - mean) / sd * np.sqrt(found.ess)).max() < LIMIT
+    assert np.abs((found.raw.sd / sd - 1) * np.sqrt(2 * found.ess)).max() < LIMIT
+    assert np.abs((found.raw.mean - mean - 0.7 * sd) / sd * np.sqrt(found.ess)).max() > 2 * LIMIT
+    assert found.certificate.verdict != "exact"
+
+
+def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradients(monkeypatch):
+    known = regression(12, 2)
+    full = sample(as_custom(known), draws=50, tolerance=0.01)
+    assert isinstance(full.sampler.gradient, Full)
+    assert full.why == "no Hessian is known, and batches would be nearly all components."
+    monkeypatch.setattr(posterior, "_DENSE_CUSTOM", 1)
+    diagonal = sample(as_custom(known), draws=50)
+    H = known.hessian(known.mode())
+    assert diagonal.laplace.sd == pytest.approx(np.diag(H) ** -0.5, rel=0.5)
+
+
+def test_a_gaussian_target_can_be_sampled_too(rows):
+    target = every_target(rows)["gaussian"]
+    found, law = sample(target, draws=300, method="ubu", tolerance=0.1), target.closed_form
+    sd = np.sqrt(np.diag(law.covariance))
+    assert np.abs((found.raw.mean - law.mean) / sd * np.sqrt(found.ess)).max() < LIMIT
+
+
+def test_one_chain_and_few_draws_do():
+    target = regression(60, 2)
+    one = sample(target, draws=10, chains=1)
+    assert one.trace.draws.shape[0] == 1
+    assert np.isfinite(one.r_hat).all()
+    assert one.ess.min() >= 10
+
+
+def test_the_result_prints_what_it_promises():
+    found = sample(regression(60, 2), draws=300)
+    chains, draws, _ = found.trace.draws.shape
+    text = str(found)
+    for part in (
+        f"posterior of 2 coordinates by split-hmc: {found.why}",
+        f"{chains} chains × {draws} draws, at least {found.ess.min():.0f} effective, R-hat at most",
+        "passes",
+        "exact: the sampler leaves the posterior invariant",
+    ):
+        assert part in text
+    lines = found.summary().splitlines()
+    assert "\n".join(lines[:3]) == text
+    assert lines[3].split() == ["mean", "±", "sd", "±", "laplace", "mean", "laplace", "sd", "ess", "r_hat"]
+    assert lines[4].split()[0] == "x[0]"
+    shown = [float(word) for word in lines[4].split()[1:]]
+    used = found.corrected
+    expected = [found.mean[0], used.mean_error[0], found.sd[0], used.sd_error[0], found.laplace.mean[0]]
+    assert shown[:5] == pytest.approx(expected, rel=1e-3)
+    raw = sample(regression(60, 2), draws=300, method="anchored").summary().splitlines()
+    assert len(raw) == len(lines) == 6
+    assert set(found.steps) == {"mode and whitening", "choice", "sampling", "Stein gradients", "certificate"}
+    assert found.seconds == pytest.approx(sum(found.steps.values()), rel=0.2)
+    assert np.asarray(found.to_arviz().posterior["x"]) == pytest.approx(found.trace.draws)
+
+
+def test_progress_is_told():
+    told = []
+    sample(regression(60, 2), draws=100, progress=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_flat_prior_on_separable_data_is_an_error_that_says_so():
+    X = np.array([[1.0, 2.0], [2.0, 1.0], [-1.0, -2.0], [-2.0, -1.0]])
+    with pytest.raises(ValueError, match="the data are separable and the prior is flat along a direction"):
+        sample(targets.logistic(X, [1, 1, 0, 0], prior_precision=0.0))
+    with pytest.raises(ValueError, match="the posterior is improper"):
+        sample(targets.linear(np.ones((3, 2)), [1.0, 2.0, 3.0], prior_precision=0.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"draws": 9}, "draws must be a whole number of at least 10; got 9."),
+        ({"chains": 0}, "chains must be a whole number from 1 to 2147483648; got 0."),
+        ({"tolerance": 0}, "tolerance must be a positive number; got 0."),
+        ({"seed": -1}, "seed must be a whole number from 0 to 9223372036854775807; got -1."),
+        ({"budget_seconds": 0}, "budget_seconds must be a positive number; got 0."),
+        ({"budget_passes": -2.0}, "budget_passes must be a positive number; got -2.0."),
+        ({"threads": 0}, "threads must be a whole number of at least 1; got 0."),
+        (
+            {"method": "nuts"},
+            "method must be one of 'closed-form', 'split-hmc', 'subsampled-mh', 'anchored', 'baoab', 'ubu'; got 'nuts'.",
+        ),
+        ({"method": 3}, "method must be None, a sampler, or one of 'closed-form', "),
+        (
+            {"method": "closed-form"},
+            "method must be another one for this target; got 'closed-form': its posterior is not Gaussian.",
+        ),
+        ({"progress": "no"}, "progress must be True, False, None or a function of (done, total); got 'no'."),
+        (
+            {"method": Sampler(BAOAB(2.5, 1.0, 1.0), Full())},
+            "step_size must be a positive number below 2 for BAOAB with friction 1.0 on curvatures up to 1; got 2.5",
+        ),
+        (
+            {"method": Sampler(UBU(0.1, 1.0, 1.0), Minibatch(70, replacement=False))},
+            "batch_size must be at most n = 60 without replacement; got 70.",
+        ),
+    ],
+)
+def test_bad_arguments(settings, message):
+    with pytest.raises(ValueError, match="must be") as caught:
+        sample(regression(60, 2), **settings)
+    assert message in str(caught.value)
+
+
+def test_bad_targets():
+    known = regression(60, 2)
+    custom = as_custom(known)
+    for target, settings, message in [
+        ("posterior", {}, "target must be one of svrhmc.targets, such as logistic(X, y); got <class 'str'>."),
+        (
+            whitened(known),
+            {},
+            "target must be one in its own coordinates, which `sample` whitens itself; got whitened(",
+        ),
+        (custom, {"method": "anchored"}, "method must be None, 'ubu' or a sampler for this target; got 'anchored'."),
+        (custom, {"method": SplitHMC()}, "target must be a generalised linear model, logistic(X, y) or linear(X, y)"),
+        (
+            custom,
+            {"method": Sampler(UBU(0.1), Full())},
+            "inverse_mass must be given; got None: the smoothness in whitened variables is not known.",
+        ),
+        (targets.custom(3, 1, lambda x, i: x + 0.0 * i[:, None]), {}, "potential must be given to custom(…); got None"),
+    ]:
+        with pytest.raises(ValueError, match="must be") as caught:
+            sample(target, **settings)
+        assert message in str(caught.value)
+
+
+RUNS = 40
+
+
+@pytest.mark.slow
+def test_no_certified_run_is_wrong():
+    """Random steps, batches, schemes and problems like breast_cancer: a certified bias is below the tolerance."""
+    rng = np.random.default_rng(7)
+    verdicts = []
+    for run in range(RUNS):
+        n, dim = int(rng.integers(60, 600)), int(rng.integers(2, 8))
+        target = regression(n, dim, seed=run, prior=float(rng.choice([0.1, 1.0])))
+        dynamics = rng.choice([Anchored, UBU, BAOAB])(float(rng.uniform(0.2, 1.8)), 1.0, 1.0)
+        gradient = (
+            Full() if rng.random() < 0.4 else Minibatch(int(rng.integers(4, n)), importance=bool(rng.random() < 0.5))
+        )
+        tolerance = float(rng.choice([0.03, 0.06, 0.1]))
+        try:
+            found = sample(target, draws=20_000, tolerance=tolerance, seed=run, method=Sampler(dynamics, gradient))
+        except svrhmc.DivergenceError:
+            verdicts.append("diverged")
+            continue
+        truth = sample(target, draws=40_000, seed=1000 + run, method="split-hmc")
+        verdicts.append(found.certificate.verdict)
+        if verdicts[-1] == "certified":
+            mean = np.abs(found.raw.mean - truth.mean) / truth.sd
+            sd = np.abs(found.raw.sd / truth.sd - 1)
+            allowed = [
+                tolerance + 3 * np.hypot(1 / np.sqrt(found.ess), truth.corrected.mean_error / truth.sd),
+                tolerance + 3 * np.hypot(1 / np.sqrt(2 * found.ess), truth.corrected.sd_error / truth.sd),
+            ]
+            assert (mean <= allowed[0]).all(), (run, dynamics, gradient, tolerance)
+            assert (sd <= allowed[1]).all(), (run, dynamics, gradient, tolerance)
+    assert verdicts.count("certified") >= RUNS // 8
+    assert verdicts.count("refuted") >= RUNS // 8
