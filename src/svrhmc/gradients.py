@@ -422,7 +422,12 @@ class _AnchoredEstimator(_ReducedEstimator):
 
     def __init__(self, config: ControlVariate, target: FiniteSum, stream: Stream) -> None:
         super().__init__(config, target, stream, target.scalar_parts)
-        self._remember(np.repeat(target.mode()[None, :], len(stream.chains), axis=0))
+        self._remember(target.mode()[None, :])
+        chains = len(stream.chains)
+        self._snapshot = np.broadcast_to(self._snapshot, (chains, target.dim))
+        self._anchor = np.broadcast_to(self._anchor, (chains, target.dim))
+        if self._remembers:
+            self._memory = np.broadcast_to(self._memory, (chains, target.n))
 
 
 class _SecondOrderEstimator(_AnchoredEstimator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +95,11 @@ class Custom(FiniteSum):
         return None
 
     def mode(self) -> Array:
-        """L-BFGS on `potential`, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0."""
+        """L-BFGS on `potential`, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once."""
+        return self._mode.copy()
+
+    @cached_property
+    def _mode(self) -> Array:
         from scipy.optimize import minimize
 
         start = np.zeros(self.dim)
