@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
+from svrhmc.alias import alias_table
 from svrhmc.randomness import Purpose, Stream, _below, threefry2x32
 
 
@@ -92,3 +93,25 @@ def test_sets_without_replacement_are_uniform_over_all_subsets(n, size):
 def test_a_seed_is_a_64_bit_number():
     with pytest.raises(ValueError, match=r"seed must be a whole number from 0 to 18446744073709551615; got -1\."):
         Stream(-1, np.array([0]))
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 5.0], [0.0, 3.0, 0.0, 1.0], np.arange(1.0, 301.0) ** 3])
+def test_weighted_rows_are_those_of_the_alias_table(weights):
+    table = alias_table(weights)
+    stream = Stream(3, np.arange(50))
+    rows = stream.weighted(7, 400, table.threshold, table.alias)
+    assert (rows == table.pick(*stream._words(7, Purpose.BATCH, 400))).all()
+    p = np.asarray(weights) / np.sum(weights)
+    assert table.probabilities == pytest.approx(p, abs=1e-9)
+    seen = np.bincount(rows.ravel(), minlength=len(p))
+    assert (seen[p == 0] == 0).all()
+    often = (20_000 * p > 20) & (p < 1)
+    z = (seen - 20_000 * p)[often] / np.sqrt(20_000 * p * (1 - p))[often]
+    assert not often.any() or np.abs(z).max() < 4.5
+    if len(p) == 3:
+        assert np.abs((seen - 20_000 / 3) / np.sqrt(20_000 * p * (1 - p))).max() > 9  # even rows they are not
+
+
+def test_even_weights_draw_the_rows_of_an_even_batch():
+    table, stream = alias_table(np.ones(37)), Stream(5, np.arange(4))
+    assert (stream.weighted(2, 100, table.threshold, table.alias) == stream.indices(2, 100, 37, True)).all()

@@ -4,7 +4,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import every_target
-from svrhmc.targets import custom, gaussian, glm, linear, logistic, rows, synthetic
+from svrhmc.targets import custom, gaussian, glm, linear, logistic, passes, rows, synthetic
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
@@ -311,3 +311,112 @@ def test_rows_are_never_looked_at_twice_for_being_memory_maps(tmp_path):
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_prints_its_size(rows, name):
     assert "n=6, dim=3" in repr(every_target(rows)[name])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (4096, 5), (4097, 1), (12_289, 9)])
+def test_compiled_passes_are_numpys(shape, dtype):
+    rng = np.random.default_rng(shape[0])
+    X = rng.normal(size=shape).astype(dtype)
+    wide = X.astype(np.float64)
+    x, weights, y = (
+        rng.normal(size=shape[1]),
+        rng.normal(size=shape[0]),
+        np.where(rng.random(shape[0]) < 0.5, 1.0, -1.0),
+    )
+    size = np.sqrt(shape[0])
+    assert passes.predict(X, x) == pytest.approx(wide @ x, abs=1e-12 * shape[1])
+    assert passes.combine(X, weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
+    slopes = -y / (1 + np.exp(y * (wide @ x)))
+    assert passes.logistic_slopes_combined(X, y, x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
+    gram = passes.gram(X, weights**2)
+    exact = (wide * weights[:, None] ** 2).T @ wide
+    assert gram == pytest.approx(exact, abs=(1e-12 if dtype == np.float64 else 1e-5) * shape[0])
+    assert (gram == gram.T).all()
+
+
+def test_far_out_rows_have_finite_slopes():
+    X = np.array([[1e4], [-1e4], [1e-3]])
+    y = np.array([1.0, 1.0, -1.0])
+    for x in (-1.0, 1.0):
+        exact = (-y / (1 + np.exp(np.minimum(y * X[:, 0] * x, 700)))) @ X
+        assert passes.logistic_slopes_combined(X, y, np.array([x])) == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_rows_are_gone_through_with_the_same_results(dtype, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(5001, 4)).astype(dtype), rng.random(5001) < 0.3
+    x = rng.normal(size=(3, 4)) * 0.5
+    small, many = logistic(X, labels), logistic(X, labels)
+    plain = small.gradients(x), small.potentials(x), small.hessian(x[0]), small.parts(x, None), small.mode()
+    assert small.rows._passes() is None
+    monkeypatch.setattr(rows, "_LARGE", 1)
+    assert many.rows._passes() is passes
+    found = many.gradients(x), many.potentials(x), many.hessian(x[0]), many.parts(x, None), many.mode()
+    for a, b in zip(plain, found, strict=True):
+        assert b == pytest.approx(a, rel=1e-9 if dtype == np.float64 else 2e-5, abs=1e-8)
+    assert linear(X, x[0] @ X.T).gradients(x) == pytest.approx(x @ (X.T @ X) - x[0] @ (X.T @ X) + x, rel=1e-3)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_no_digit_of_a_pass_depends_on_the_threads(cores, monkeypatch):
+    rng = np.random.default_rng(1)
+    X, weights, y = rng.normal(size=(20_001, 3)), rng.normal(size=20_001), np.ones(20_001)
+    x = np.array([0.1, -0.2, 0.3])
+    before = passes.predict(X, x), passes.combine(X, weights), passes.logistic_slopes_combined(X, y, x)
+    monkeypatch.setattr(passes, "cores", lambda: cores)
+    after = passes.predict(X, x), passes.combine(X, weights), passes.logistic_slopes_combined(X, y, x)
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_the_mode_from_some_of_the_rows_is_the_mode(kind, monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(2501, 3)) + np.array([1.0, 0.0, 0.0])
+    labels = X @ [0.5, -1.0, 1.0] + rng.logistic(size=2501) > 0
+    began = []
+    some = glm.GeneralisedLinear._mode_of_some
+    monkeypatch.setattr(glm.GeneralisedLinear, "_mode_of_some", lambda self: began.append(self.n) or some(self))
+    target = logistic(kind(X), labels)
+    found = target.mode()
+    assert began[0] == 2501
+    monkeypatch.setattr(glm, "_TALL", 10**9)
+    plain = logistic(kind(X), labels).mode()
+    sd = np.sqrt(np.diag(np.linalg.inv(target.hessian(plain))))
+    assert (np.abs(found - plain) / sd).max() < 1e-8
+    assert target.mode_passes > 0
+
+
+@pytest.mark.parametrize("positive", [0, 1, 5])
+def test_the_mode_of_rare_events(positive):
+    """Some of the rows may hold no event at all, or be separable: the mode is that of all rows even so."""
+    rng = np.random.default_rng(3)
+    n = 5000
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    labels = np.zeros(n)
+    labels[rng.choice(n, positive, replace=False)] = 1
+    target = logistic(X, labels, prior_precision=0.1)
+    mode = target.mode()
+    gradient, H = target.gradient(mode), target.hessian(mode)
+    assert gradient @ np.linalg.solve(H, gradient) < 1e-14
+    assert mode[0] < -4
+    if positive == 5:
+        flat = logistic(X, labels, prior_precision=0.0)
+        away = flat.gradient(flat.mode())
+        assert away @ np.linalg.solve(flat.hessian(flat.mode()), away) < 1e-14
+    if positive == 0:
+        with pytest.raises(ValueError, match="the data are separable and the prior is flat"):
+            logistic(X, labels, prior_precision=0.0).mode()
+
+
+def test_a_custom_target_looks_for_its_mode_once():
+    calls = []
+    target = custom(
+        2, 1, lambda x, i: x - 1.0 + 0.0 * i[:, None], potential=lambda x: calls.append(1) or (x[0] - 1) ** 2 / 2
+    )
+    first = target.mode()
+    count = len(calls)
+    first[0] = 9.0
+    assert target.mode() == pytest.approx([1.0], abs=1e-6)
+    assert len(calls) == count
