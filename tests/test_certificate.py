@@ -1,6 +1,7 @@
 """The certificate measures what it says: Stein's identities, moments corrected by them, step-halving, the verdict."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,6 +249,22 @@ def test_the_two_runs_share_their_noise(dynamics, monkeypatch):
     apart = halve(Sampler(dynamics, Full()), target, chains=200)
     assert (shared.mean_error < apart.mean_error / 5).all()
     assert (shared.sd_error < apart.sd_error / 4).all()
+
+
+@pytest.mark.parametrize("dynamics", [UBU(0.4, 1.3, 0.7), BAOAB(0.4, 1.3, 0.7)], ids=str)
+def test_without_a_gradient_a_long_step_ends_where_two_short_ones_do(dynamics):
+    target, rng = quadratic(), np.random.default_rng(0)
+    long, short = dynamics.scheme(target), replace(dynamics, step_size=0.2).scheme(target)
+    noise = [certificate._Noise(short, rng.normal(size=(3, short.normals, 2))) for _ in range(2)]
+    joined = certificate._joined(dynamics, long, short, noise)
+    start = rng.normal(size=(2, 3, 2))
+    fine, coarse = tuple(start), tuple(start)
+    for one in noise:
+        fine = certificate._apply(short.after, certificate._apply(short.before, fine, one.before), one.after)
+    coarse = certificate._apply(long.after, certificate._apply(long.before, coarse, joined.before), joined.after)
+    assert coarse[1] == pytest.approx(fine[1], abs=1e-14)
+    if isinstance(dynamics, UBU):
+        assert coarse[0] == pytest.approx(fine[0], abs=1e-14)
 
 
 def test_halving_is_for_schemes_whose_noise_can_be_joined():

@@ -293,7 +293,7 @@ def test_a_budget_of_passes_ends_the_run():
         assert found.trace.draws.shape[1] >= 25
         whole = sample(target, draws=10, method=method, budget_passes=1e9)
         assert whole.complete
-    assert sample(target, draws=10**6, method="split-hmc", budget_passes=2000).passes < 2200
+    assert 20_000 <= sample(target, draws=10**6, method="split-hmc", budget_passes=20_000).passes < 20_100
     endless = sample(skewed(), draws=10**6, method="anchored", budget_passes=40_000)
     assert not endless.complete  # and no second attempt
 
@@ -315,7 +315,7 @@ def test_a_budget_does_not_change_the_draws():
 def test_custom_targets_have_the_same_door(n, gradient):
     known = regression(n, 2, prior=0.5)
     mean, sd = by_quadrature(known)
-    found = sample(as_custom(known), draws=200, tolerance=0.1 if n == 60 else 0.2, seed=1)
+    found = sample(as_custom(known), draws=120, tolerance=0.1 if n == 60 else 0.2, seed=1)
     assert found.method == "ubu"
     assert isinstance(found.sampler.gradient, gradient)
     assert "no Hessian is known" in found.why
@@ -323,7 +323,7 @@ def test_custom_targets_have_the_same_door(n, gradient):
     assert found.laplace.mean == pytest.approx(known.mode(), abs=1e-4)
     assert np.abs((found.raw.mean - mean) / sd * np.sqrt(found.ess)).max() < LIMIT
     assert np.abs((found.raw.sd / sd - 1) * np.sqrt(2 * found.ess)).max() < LIMIT
-    assert np.abs((found.raw.mean - mean - 0.7 * sd) / sd * np.sqrt(found.ess)).max() > 2 * LIMIT
+    assert np.abs((found.raw.mean - mean - sd) / sd * np.sqrt(found.ess)).max() > 2 * LIMIT
     assert found.certificate.verdict != "exact"
 
 
