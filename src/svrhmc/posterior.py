@@ -474,7 +474,7 @@ class _Search:
     def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array | None, bool]:
         """Extend until there are enough effective draws of x and x², or the budget ends."""
         job = self.job
-        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.45 if exact else 0.35))))
+        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
         parts: list[Any] = []
         made, complete = 0, True
         while True:

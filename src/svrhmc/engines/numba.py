@@ -310,8 +310,16 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
-        given = map(_fixed, (S, target.forces, target.mean_precision, target.mean_force))
-        return kernels.GaussianModel(*given, _fixed(none), _fixed(none), make_frame(), none)
+        return kernels.GaussianModel(
+            S=_fixed(S),
+            forces=_fixed(target.forces),
+            mean_precision=_fixed(target.mean_precision),
+            mean_force=_fixed(target.mean_force),
+            prior=_fixed(none),
+            prior_force=_fixed(none),
+            frame=make_frame(),
+            inner=none,
+        )
     if isinstance(target, WhitenedRows):
         model = make_model(target.target)
         ones, zeros, inner = np.ones(target.dim), np.zeros(target.dim), target.target.prior_precision
