@@ -202,7 +202,7 @@ def _closed_form(job: _Job, law: Moments) -> Posterior:
     zero = np.zeros(dim)
     corrected = Corrected(law.mean, sd, zero, zero)
     seconds = time.perf_counter() - began
-    trace = Trace(x, np.zeros(count), 0, np.zeros((chains, dim)), seconds, None, job.seed, job.chains, "numpy")  # type: ignore[arg-type]
+    trace = Trace(x, np.zeros(count), 0, np.zeros((chains, dim)), seconds, None, job.seed, job.chains, "numpy")
     return Posterior(
         mean=law.mean,
         sd=sd,

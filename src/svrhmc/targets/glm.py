@@ -182,9 +182,9 @@ class GeneralisedLinear(FiniteSum):
         """Newton's method, found once: on the Hessian up to 2000 columns, by conjugate gradients beyond.
 
         Where rows are many (n > 400·dim) it starts from the mode of an eighth of them, found in the same way, and with
-        their Hessian. A Hessian serves as long as each step with it leaves less than a twentieth of the Newton decrement
-        √(∇fᵀH⁻¹∇f), the distance to go in posterior standard deviations. The end is a decrement below 1e-9, or one that
-        rounding no longer lets fall.
+        their Hessian. A Hessian serves as long as each step with it leaves less than a twentieth of the Newton
+        decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior standard deviations. The end is a decrement below 1e-9,
+        or one that rounding no longer lets fall.
         """
         return self._mode.copy()
 
