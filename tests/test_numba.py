@@ -132,9 +132,9 @@ def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch
 def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
     whole = sampler.run(tall, 500, chains=3, threads=2).draws
-    monkeypatch.setattr(engine, "_PIECE_SECONDS", 1e-9)
+    monkeypatch.setattr("svrhmc.engines.pieces.PIECE_SECONDS", 1e-9)
     assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
-    monkeypatch.setattr(engine, "_PIECE_SECONDS", 10)
+    monkeypatch.setattr("svrhmc.engines.pieces.PIECE_SECONDS", 10)
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 
