@@ -191,7 +191,6 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
     alone = EXACT[type(sampler)](target, whitening(target), sampler, 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.metropolis._PIECE_SECONDS", 0.0)
     monkeypatch.setattr("svrhmc.engines.pieces.PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).z[0] == whole.z[3]).all()
 

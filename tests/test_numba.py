@@ -29,7 +29,9 @@ def largest_difference(a, b):
     return np.abs(a - b).max() / np.abs(a).max()
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in COMPILED for name in NAMED if compiled(name, kind)])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in COMPILED for name in NAMED if compiled(name, kind)]
+)
 def test_paths_equal_the_reference_over_1000_steps(rows, kind, name):
     reference, compiled = both(NAMED[name], every_target(rows)[kind], 1000, chains=3, seed=4, thin=7, burn_in=20)
     tolerance = 2e-3 if kind == "logistic-float32" else 1e-10  # float32 products and 32-bit normals, at a step of 0.2

@@ -10,8 +10,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.kernels import TILE, DenseModel
 from svrhmc.engines.numba import make_model
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, PIECE_SECONDS, Pace, apart, fixed, slots_of
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
@@ -87,13 +87,13 @@ class _Chains(ABC):
         """The next `count` draws of each chain; `report` is told of draws made, all chains together."""
         count = whole("count", count, 1)
         state, out = self._state(), self._out(count)
-        places, stopped = iter(range(len(self.chains))), [False]
+        places, stopped = iter(range(len(self.chains))), Event()
 
         def work(tell: Report) -> None:
             room, pace = self._room(), Pace()
             for place in places:  # next() of a range is atomic: each chain goes to one thread
                 step, end = self.made, self.made + count
-                while step < end and not stopped[0]:
+                while step < end and not stopped.is_set():
                     piece = min(end, step + pace.steps, (step // HIGH + 1) * HIGH)
                     began = time.perf_counter()
                     self._advance(room, place, state, out, (step, piece), step - self.made)
@@ -101,11 +101,7 @@ class _Chains(ABC):
                     tell(piece - step)
                     step = piece
 
-        threads = min(self.threads, len(self.chains))
-        if threads == 1:
-            work(report)
-        else:
-            _share(work, threads, report, stopped)
+        share(work, min(self.threads, len(self.chains)), report, stopped)
         self._keep(state)
         self.made += count
         return Extension(out.z, out.gradients, out.accepted, int(out.counts.sum()), out.counts)
@@ -259,36 +255,6 @@ def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, 
     t = target.rows.predict(whitening.centre[None, :])[0]
     some = cubes > 0
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
-
-
-def _share(work: Callable[[Report], None], threads: int, report: Report, stopped: list[bool]) -> None:
-    """The work on some threads; an interrupt stops them after their present piece."""
-    done, told = [0] * threads, 0
-
-    def count(place: int) -> None:
-        def tell(amount: int) -> None:
-            done[place] += amount
-
-        try:
-            work(tell)
-        except BaseException:
-            stopped[0] = True
-            raise
-
-    with ThreadPoolExecutor(threads) as pool:
-        futures: list[Future[None]] = [pool.submit(count, place) for place in range(threads)]
-        try:
-            waiting = set(futures)
-            while waiting:
-                _, waiting = wait(waiting, timeout=PIECE_SECONDS)
-                now = sum(done)
-                if now > told:
-                    report(now - told)
-                told = now
-        finally:
-            stopped[0] = True
-    for future in futures:
-        future.result()
 
 
 def _room(model: Any, dim: int) -> Any:

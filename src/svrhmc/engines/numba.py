@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from svrhmc.engines import kernels
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, PIECE_SECONDS, Pace, apart, fixed, slots_of
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
 from svrhmc.errors import DivergenceError
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.randomness import Purpose, Stream
@@ -80,7 +80,7 @@ class _Run:
     outcome: Outcome
     lock: Lock = field(default_factory=Lock)
     next_chain: int = 0
-    stopped: bool = False
+    stopped: Event = field(default_factory=Event)
     diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
 
     def __post_init__(self) -> None:
@@ -111,20 +111,7 @@ class _Run:
 
     def share_chains(self, threads: int) -> None:
         """Each thread takes chains and runs them from start to end."""
-        if threads == 1:
-            self._work(self.job.report)
-        else:
-            done = [0] * threads
-            with ThreadPoolExecutor(threads) as pool:
-
-                def work(place: int) -> None:
-                    def report(amount: int) -> None:
-                        done[place] += amount
-
-                    self._work(report)
-
-                futures = [pool.submit(work, place) for place in range(threads)]
-                self._watch(futures, done)
+        share(self._work, threads, self.job.report, self.stopped)
         self._raise_divergence()
 
     def share_passes(self) -> None:
@@ -170,7 +157,7 @@ class _Run:
         work = self._workspace()
         pace = Pace()
         for first, last in self._shares(pace):
-            while first < last and not self.stopped:
+            while first < last and not self.stopped.is_set():
                 step, end = self.job.begin, self._end()
                 while step < end:
                     piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
@@ -182,13 +169,13 @@ class _Run:
                     if reason == kernels.DIVERGED:
                         self._note_divergence(chain, reached)
                         first, step = chain, end
-                    if self.stopped:
+                    if self.stopped.is_set():
                         return
                 first = first + 1 if reason == kernels.DIVERGED else last
 
     def _shares(self, pace: Pace) -> Iterator[tuple[int, int]]:
         """Ranges of chains, each about a piece of work long."""
-        while not self.stopped:
+        while not self.stopped.is_set():
             with self.lock:
                 left = self.chains - self.next_chain
                 whole = max(1, pace.steps // max(1, self.steps - self.job.begin))
@@ -226,22 +213,6 @@ class _Run:
             step, chain = self.diverged
             size = self.job.step_size
             raise DivergenceError(int(self.job.chains[chain]), step, size, size / 4)
-
-    def _watch(self, futures: list[Any], done: list[int]) -> None:
-        """Report until the threads are through; an interrupt stops them after their present piece."""
-        told = 0
-        try:
-            waiting = set(futures)
-            while waiting:
-                _, waiting = wait(waiting, timeout=PIECE_SECONDS)
-                now = sum(done)
-                if now > told:
-                    self.job.report(now - told)
-                told = now
-        finally:
-            self.stopped = True
-        for future in futures:
-            future.result()
 
     def _workspace(self) -> Any:
         work = _workspace(self.model, self.plan, self.job)._replace(**self.shared)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Event
 from typing import Any
 
 import numpy as np
 
+from svrhmc.engines.base import Report
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 PIECE_SECONDS = 0.1
@@ -45,3 +49,36 @@ def fixed(array: Any) -> Any:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def share(work: Callable[[Report], None], threads: int, report: Report, stopped: Event) -> None:
+    """The work on some threads; an interrupt sets `stopped`, and they end after their present piece."""
+    if threads == 1:
+        work(report)
+        return
+    done, told = [0] * threads, 0
+
+    def count(place: int) -> None:
+        def tell(amount: int) -> None:
+            done[place] += amount
+
+        try:
+            work(tell)
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures: list[Future[None]] = [pool.submit(count, place) for place in range(threads)]
+        try:
+            waiting = set(futures)
+            while waiting:
+                _, waiting = wait(waiting, timeout=PIECE_SECONDS)
+                now = sum(done)
+                if now > told:
+                    report(now - told)
+                told = now
+        finally:
+            stopped.set()
+    for future in futures:
+        future.result()
