@@ -15,7 +15,7 @@ def ess(draws: Array) -> Array:
     """Effective draws for the mean of each quantity: (chain, draw, quantity) → (quantity,), at least 4 draws a chain.
 
     N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ +
-    ρ̂₂ₖ₊₁ made monotone, and K the first pair that is not positive.
+    ρ̂₂ₖ₊₁ made monotone, and K the first pair that is not positive (or the last there is, whose ρ̂ may be below 0).
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
@@ -36,7 +36,9 @@ def ess(draws: Array) -> Array:
     stops[last] = True
     first = stops.argmax(axis=0)
     kept = np.arange(last + 1)[:, None] < first
-    tail = np.maximum(np.take_along_axis(rho, 2 * first[None, :], axis=0)[0], 0.0)
+    tail = np.take_along_axis(rho, 2 * first[None, :], axis=0)[0]
+    ended = np.take_along_axis(pairs, first[None, :], axis=0)[0] > 0  # by the length of the chains
+    tail = np.where(ended, tail, np.maximum(tail, 0.0))
     tau = 2 * np.where(kept, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0) - 1 + tail
     tau = np.maximum(tau, 1 / np.log10(chains * n))
     return np.where(moving, chains * n / tau, float(chains * n))

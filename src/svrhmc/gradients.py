@@ -375,9 +375,11 @@ class _SVRGEstimator(_ReducedEstimator):
     def __init__(self, config: SVRG, target: FiniteSum, stream: Stream) -> None:
         super().__init__(config, target, stream, config.remembers(target))
         self._period, self._size = config.period(target.n), config.snapshot_size
+        self._begun = False
 
     def __call__(self, x: Array, step: int) -> Array:
-        if step % self._period == 0:
+        if step % self._period == 0 or not self._begun:
+            self._begun = True
             self._take_snapshot(x, step)
         return super().__call__(x, step)
 
@@ -397,9 +399,11 @@ class _SAGAEstimator(_ReducedEstimator):
 
     def __init__(self, config: SAGA, target: FiniteSum, stream: Stream) -> None:
         super().__init__(config, target, stream, True)
+        self._begun = False
 
     def __call__(self, x: Array, step: int) -> Array:
-        if step == 0:
+        if not self._begun:
+            self._begun = True
             self._remember(x)
         batch = self._picker.rows(step)
         now = self._target.parts(x, batch)

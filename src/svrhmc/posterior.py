@@ -5,6 +5,7 @@ certificate.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,18 +30,19 @@ from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.engines import Job, Schedule, gradients_at, run
 from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.exact.base import ExactSampler
-from svrhmc.gradients import SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.exact.base import ExactSampler, require_rows
+from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.progress import Progress, reporter
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.trace import Trace
-from svrhmc.whitening import LowRankWhitening, WhitenedRows, Whitening, dense_whitening, whitened
+from svrhmc.whitening import LowRankWhitening, Whitened, WhitenedRows, Whitening, dense_whitening, whitened
 
 METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
 _EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
+_SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
 _RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
 _HALVINGS = 4  # of a refuted step
 _PILOT = 4096  # states at which the noise of a single row is measured
@@ -155,6 +157,8 @@ def sample(
     """
     if not isinstance(target, FiniteSum):
         raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
+    if isinstance(target, Whitened):
+        raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
     if isinstance(method, str):
         one_of("method", method, METHODS)
     elif not (method is None or isinstance(method, Sampler | ExactSampler)):
@@ -294,6 +298,7 @@ class _Search:
     def _choose(self, how: Whitening) -> Choice:
         method, target = self.method, self.job.target
         if isinstance(method, ExactSampler):
+            require_rows(target)
             return Choice("split-hmc" if isinstance(method, SplitHMC) else "subsampled-mh", method, "as asked for.")
         if isinstance(method, Sampler):
             return Choice(type(method.dynamics).__name__.lower(), method, "as asked for.")
@@ -314,10 +319,14 @@ class _Search:
         entries = draws * _row_entries(target)
         split = 4.0 * n * entries
         said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
-        if method is None and (split <= _EXACT_WORK or not space.exact):
-            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        affordable = Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        if method is None and not space.exact:
+            return affordable
         poisson = 0.0481 * dim**1.5 * float((space.row_norms**3).sum())
         subsampled = _RANDOM * 2 * poisson / 0.4 * entries
+        far_cheaper = n * _row_entries(target) > _SMALL and subsampled <= split / _FAR_CHEAPER
+        if method is None and split <= _EXACT_WORK and not far_cheaper:
+            return affordable
         if method is None and subsampled <= min(_EXACT_WORK / 4, split):
             return Choice(
                 "subsampled-mh", SubsampledMH(), f"exact, with about {poisson:.0f} rows a step of the {n:,} there are."
@@ -477,9 +486,10 @@ class _Search:
         count = max(250, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
         parts: list[Any] = []
         made, complete = 0, True
+        self.before_draws = self._used()
         while True:
             while count > 0:
-                piece = count if math.isinf(job.seconds) and math.isinf(job.passes) else min(count, max(25, count // 8))
+                piece = min(count, self._affordable(made))
                 parts.append(self._extend(chains, piece))
                 made, count = made + piece, count - piece
                 if self._spent():
@@ -493,9 +503,25 @@ class _Search:
         whole_gradients = None if any(g is None for g in gradients) else np.concatenate(gradients, axis=1)
         return z, whole_gradients, complete
 
+    def _affordable(self, made: int) -> int:
+        """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
+        job = self.job
+        if math.isinf(job.seconds) and math.isinf(job.passes):
+            return sys.maxsize
+        if not made:
+            return 25
+        prices = [(now - then) / made for now, then in zip(self._used(), self.before_draws, strict=True)]
+        left = [limit - now for limit, now in zip((job.seconds, job.passes), self._used(), strict=True)]
+        count = min(have / price for have, price in zip(left, prices, strict=True) if price > 0)
+        return max(1, math.ceil(min(count, made)))
+
+    def _used(self) -> tuple[float, float]:
+        """Seconds, and passes over the data."""
+        return time.perf_counter() - self.began - self.compiling, self.evaluations / self.job.target.n
+
     def _spent(self) -> bool:
-        over_time = time.perf_counter() - self.began - self.compiling >= self.job.seconds
-        return over_time or self.evaluations / self.job.target.n >= self.job.passes
+        seconds, passes = self._used()
+        return seconds >= self.job.seconds or passes >= self.job.passes
 
     def _extend(self, chains: Any, count: int) -> Any:
         report, finish = reporter(self.job.progress, count * len(self.job.chains))
@@ -525,7 +551,7 @@ class _Search:
     def _judge(self, sampler: Sampler, z: Array, stein: Bias, effective: float, seed: int) -> Certificate:
         """Stein's identities first; step-halving only where they would certify."""
         job = self.job
-        sighted = not isinstance(sampler.dynamics, BAOAB)
+        sighted = isinstance(sampler.dynamics, Anchored | UBU)  # the others record where the kick is evaluated
         certificate = judge(stein, None, job.tolerance, sighted, effective)
         halvable = isinstance(sampler.dynamics, Anchored | UBU | BAOAB) and isinstance(
             sampler.gradient, Full | Minibatch | ControlVariate
@@ -600,9 +626,16 @@ class _GridChains:
         self.engine, outcome = run("auto", job)
         z = outcome.draws
         self._require_near(z)
-        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made)
+        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made) + self._again()
         self.x, self.v, self.made = z[:, -1].copy(), outcome.velocity, end
         return _Extension(z, None, rows * len(self.chains))
+
+    def _again(self) -> int:
+        """Component gradients of the snapshot with which every call begins, where the clock of a run has none there."""
+        gradient, n = self.sampler.gradient, self.space.n
+        if isinstance(gradient, SVRG):
+            return (gradient.snapshot_size or n) if self.made % gradient.period(n) else 0
+        return n if isinstance(gradient, SAGA) and self.made else 0
 
     def _require_near(self, z: Array) -> None:
         """In whitened variables |z|² is about dim: what is far beyond has begun to diverge."""

@@ -83,7 +83,7 @@ class DenseWhitening(Whitening):
         """F⁻¹(x − centre), by a triangular solve."""
         from scipy.linalg import solve_triangular
 
-        away = np.atleast_2d(x - self.centre)
+        away = (x - self.centre).reshape(-1, len(self.centre))
         return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
 
     def norms(self, rows: Any) -> Array:
@@ -213,7 +213,7 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
 
 
-class _Whitened(FiniteSum):
+class Whitened(FiniteSum):
     """What targets in other variables share: f(x̂ + W z) and its gradient."""
 
     def __init__(self, target: FiniteSum, how: Whitening) -> None:
@@ -260,7 +260,7 @@ class _Whitened(FiniteSum):
         raise requirement("target", "one in its own coordinates: regularise it first, then whiten it", repr(self))
 
 
-class WhitenedComponents(_Whitened):
+class WhitenedComponents(Whitened):
     """Any components, with the chain rule."""
 
     @property
@@ -295,7 +295,7 @@ class WhitenedComponents(_Whitened):
         return self.whitening.pull(self.target.prior_gradient(self.out(x)))
 
 
-class WhitenedRows(_Whitened):
+class WhitenedRows(Whitened):
     """A generalised linear model in the variables z = W⁻¹(x − x̂), each component freed of its first orders at x̂.
 
         f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = aᵢᵀx̂,

@@ -48,7 +48,9 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A run with every choice made and checked; one that goes on has a `begin` and the velocities it had reached."""
+    """A run with every choice made and checked; one that goes on has a `begin` and the velocities it had reached, and a
+    snapshot at its begin.
+    """
 
     target: FiniteSum
     scheme: Scheme

@@ -102,6 +102,7 @@ class Plan(NamedTuple):
     kind: int
     batch: int
     epoch: int
+    begin: int  # the first step of this call: there a snapshot is taken too
     replacement: bool
     remembers: bool
     snapshot_rows: int
@@ -741,7 +742,9 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                     _move(table, 0, xc, vc, gradient, z, 0, at)
                 if model.frame.kind != PLACE:
                     displace(model.frame, xc, work.room, at)
-                if plan.kind == FULL or (plan.kind == SVRG and not plan.anchored and step % plan.epoch == 0):
+                if plan.kind == FULL or (
+                    plan.kind == SVRG and not plan.anchored and (step % plan.epoch == 0 or step == plan.begin)
+                ):
                     if outside and not passed:
                         return PASS_DUE, chain, step
                     if not passed:

@@ -324,6 +324,7 @@ def _plan(job: Job, model: Any) -> Any:
         kind=kernels.MINIBATCH if _second(job) else _kind(gradient),
         batch=1 if isinstance(gradient, Full) else gradient.batch_size,  # type: ignore[attr-defined]
         epoch=svrg.period(target.n) if svrg else _NEVER,
+        begin=job.begin,
         replacement=isinstance(gradient, Full) or gradient.replacement,  # type: ignore[attr-defined]
         remembers=svrg.remembers(target)
         if svrg

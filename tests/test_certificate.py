@@ -1,0 +1,291 @@
+"""The certificate measures what it says: Stein's identities, moments corrected by them, step-halving, the verdict."""
+
+import math
+
+import numpy as np
+import pytest
+
+import svrhmc
+from conftest import LIMIT
+from svrhmc import Sampler, certificate, targets
+from svrhmc.certificate import (
+    Bias,
+    chosen_states,
+    corrected_moments,
+    effective_draws,
+    halving_bias,
+    judge,
+    stein_bias,
+)
+from svrhmc.diagnostics import standard_error
+from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
+from svrhmc.gradients import Full, Minibatch
+from svrhmc.theory import stationary
+from svrhmc.whitening import whitened
+
+PRECISION = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
+
+
+def biased_draws(shift, stretch, noise=0.0, chains=4, draws=5000):
+    """Independent draws with mean `shift` and covariance stretch·Σ·stretch, with C∇f of N(0, Σ) at them."""
+    rng = np.random.default_rng(5)
+    C = np.diag(stretch) @ np.linalg.inv(PRECISION) @ np.diag(stretch)
+    x = np.asarray(shift) + rng.normal(size=(chains, draws, 3)) @ np.linalg.cholesky(C).T
+    gradients = x @ PRECISION + noise * rng.normal(size=x.shape)
+    return x, gradients @ C, C
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize(("shift", "stretch"), [([0.0] * 3, [1.0] * 3), ([0.2, -0.1, 0.3], [1.2, 0.9, 1.0])])
+def test_stein_bias_is_exact_on_gaussians(shift, stretch, noise):
+    x, h, C = biased_draws(shift, stretch, noise)
+    sd = np.sqrt(np.diag(C))
+    mean_bias = C @ PRECISION @ shift / sd
+    sd_bias = (np.diag(C @ PRECISION @ C) / sd**2 - 1) / 2
+    bias = stein_bias(x, h)
+    z = np.concatenate([(bias.mean - mean_bias) / bias.mean_error, (bias.sd - sd_bias) / bias.sd_error])
+    assert np.abs(z).max() < LIMIT
+    if any(shift):
+        from_none = np.abs([bias.mean / bias.mean_error, bias.sd / bias.sd_error])
+        assert (from_none.max(axis=1) > 2 * LIMIT).all()
+
+
+def test_stein_bias_is_that_of_the_sd_to_first_order():
+    """In one dimension ½(σ′²/σ² − 1) = δ + δ²/2 for σ′ = (1 + δ)σ."""
+    x = np.random.default_rng(0).normal(size=(4, 5000, 1))
+    for delta in (-0.05, 0.02):
+        y = x / x.std() * (1 + delta)
+        found = stein_bias(y, y * (1 + delta) ** 2).sd[0]
+        assert found == pytest.approx(delta + delta**2 / 2, abs=1e-4)
+
+
+def line(count, strength):
+    """A posterior in one dimension on a fine grid: points, probabilities, ∇f and the Laplace variance."""
+    rng = np.random.default_rng(1)
+    X = np.abs(rng.normal(size=(count, 1))) * strength
+    target = targets.logistic(X, np.arange(count) % 5 > 0, prior_precision=0.3)
+    mode, variance = target.mode()[0], target.laplace().covariance[0, 0]
+    points = mode + math.sqrt(variance) * np.linspace(-12, 12, 40_001)
+    f = target.potentials(points[:, None])
+    weight = np.exp(f.min() - f)
+    return points, weight / weight.sum(), target.gradients(points[:, None])[:, 0], variance
+
+
+@pytest.mark.parametrize(("count", "gain"), [(400, 5), (10, 1.2)])
+def test_corrected_moments_are_consistent_and_far_more_precise(count, gain):
+    points, weight, gradient, variance = line(count, 1.0 if count == 400 else 2.0)
+    mean = weight @ points
+    sd = math.sqrt(weight @ (points - mean) ** 2)
+    skew = weight @ ((points - mean) / sd) ** 3
+    places = np.random.default_rng(2).choice(len(points), (4, 5000, 1), p=weight)
+    x, h = points[places], variance * gradient[places]
+    corrected = corrected_moments(x, h, np.array([variance]))
+    assert abs(corrected.mean[0] - mean) < LIMIT * corrected.mean_error[0]
+    assert abs(corrected.sd[0] - sd) < LIMIT * corrected.sd_error[0]
+    assert corrected.mean_error[0] < sd / math.sqrt(20_000) / gain
+    assert corrected.sd_error[0] < sd / math.sqrt(40_000) / gain
+    if count == 10:
+        assert abs(skew) > 0.5  # and the correction is no Gaussian's
+    wrong = corrected_moments(x, h, np.array([1.2 * variance]))
+    assert abs(wrong.sd[0] - sd) > 2 * LIMIT * wrong.sd_error[0]
+    wrong = corrected_moments(x, h + 0.2 * sd, np.array([variance]))
+    assert abs(wrong.mean[0] - mean) > 2 * LIMIT * wrong.mean_error[0]
+
+
+@pytest.mark.parametrize("draws", [20, 400])
+def test_corrected_moments_of_a_gaussian_are_exact(draws):
+    """With few draws for many coordinates each has a slope of its own, with many they have one together."""
+    x = 0.3 + np.random.default_rng(0).normal(size=(4, draws, 30))
+    corrected = corrected_moments(x, x - 0.3, np.ones(30))
+    assert corrected.mean == pytest.approx(np.full(30, 0.3), abs=1e-10)
+    assert corrected.sd == pytest.approx(np.ones(30), abs=1e-10)
+    assert max(corrected.mean_error.max(), corrected.sd_error.max()) < 1e-10
+
+
+def bias(mean, mean_error, sd=0.0, sd_error=1e-4, dim=1):
+    return Bias(*(np.full(dim, value) for value in (mean, mean_error, sd, sd_error)))
+
+
+K = 2.8070337683438042  # Φ(−K) = 0.01/4
+
+JUDGED = [
+    (bias(0.0, 0.00799), None, "certified"),
+    (bias(0.0, 0.00801), None, "undecided"),
+    (bias(-0.012, 0.0031), None, "certified"),
+    (bias(-0.012, 0.0033), None, "undecided"),
+    (bias(0.05, 0.0299 / K), None, "refuted"),
+    (bias(-0.05, 0.0299 / K), None, "refuted"),
+    (bias(0.05, 0.0301 / K), None, "undecided"),
+    (bias(0.0, 1e-4, 0.0, 0.00799), None, "certified"),
+    (bias(0.0, 1e-4, 0.0, 0.00801), None, "undecided"),
+    (bias(0.0, 1e-4, -0.05, 0.0299 / K), None, "refuted"),
+    (bias(0.0, 1e-4), bias(0.0, 0.00799), "certified"),
+    (bias(0.0, 1e-4), bias(0.0, 0.00801), "undecided"),
+    (bias(0.0, 1e-4), bias(0.05, 0.0299 / K), "refuted"),
+    (bias(0.05, 0.0299 / K), bias(0.0, 1e-4), "refuted"),
+]
+
+
+@pytest.mark.parametrize(("stein", "halving", "verdict"), JUDGED)
+def test_each_verdict_at_its_border(stein, halving, verdict):
+    judged = judge(stein, halving, 0.02, True, 1000.0)
+    assert judged.verdict == verdict
+    assert (judged.draws_needed is None) == (verdict != "undecided")
+    assert judged.stein is stein
+    assert judged.halving is halving
+
+
+def test_more_coordinates_refute_later():
+    assert judge(bias(0.05, 0.01, dim=1), None, 0.02, True, 1.0).verdict == "refuted"
+    assert judge(bias(0.05, 0.01, dim=50), None, 0.02, True, 1.0).verdict == "undecided"
+    assert bias(0.0, 1.0, 0.0, 1.0, dim=50).lower() == pytest.approx(-3.8905918864131203)  # Φ = 0.01/200
+
+
+def test_a_mean_that_stein_cannot_see_is_certified_by_halving_alone():
+    tight, shifted = bias(0.0, 1e-4), bias(5.0, 1e-4)
+    assert judge(shifted, None, 0.02, True, 1000.0).verdict == "refuted"
+    for stein in (tight, shifted):
+        alone = judge(stein, None, 0.02, False, 1000.0)
+        assert (alone.verdict, alone.draws_needed) == ("undecided", None)
+        assert judge(stein, tight, 0.02, False, 1000.0).verdict == "certified"
+        assert judge(stein, shifted, 0.02, False, 1000.0).verdict == "refuted"
+    assert judge(bias(5.0, 1e-4, 0.0, 0.02), None, 0.02, False, 1000.0).draws_needed == 12_300
+
+
+def test_the_draws_needed_would_do():
+    """3.5 standard errors must fit into the tolerance: (3.5e/δ)² times the draws; they then certify a bias of 0."""
+    undecided = judge(bias(0.0, 0.02), None, 0.02, True, 1000.0)
+    assert undecided.draws_needed == 12_300
+    e = 0.02 * math.sqrt(1000 / undecided.draws_needed)
+    assert judge(bias(e, e), None, 0.02, True, float(undecided.draws_needed)).verdict == "certified"
+    halved = judge(bias(0.0, 0.001), bias(0.0, 0.04), 0.02, True, 1000.0)
+    assert halved.draws_needed == 49_100
+    assert judge(bias(0.021, 1e-5), None, 0.02, True, 1.0).verdict == "refuted"
+
+
+def test_a_verdict_says_what_it_rests_on():
+    says = {
+        "certified": [
+            "certified at tolerance 0.02: largest measured bias: mean 0.001 sd, sd 0.002 (each ± up to 0.005)"
+        ],
+        "refuted": ["refuted at tolerance 0.02: largest measured bias: mean 0.5 sd"],
+        "undecided": ["undecided at tolerance 0.02", "about 12,300 effective draws would decide"],
+    }
+    for stein, verdict in [
+        (bias(0.001, 0.002, 0.002), "certified"),
+        (bias(0.5, 0.002), "refuted"),
+        (bias(0.0, 0.02), "undecided"),
+    ]:
+        text = str(judge(stein, None, 0.02, True, 1000.0))
+        assert all(part in text for part in says[verdict])
+    blind = str(judge(bias(0.0, 1e-4), bias(0.003, 1e-4, 0.001), 0.02, False, 1000.0))
+    assert "means are not tested by it; by step-halving mean 0.003 sd, sd 0.001" in blind
+    assert "no number of draws at this step would" in str(judge(bias(0.0, 1e-4), None, 0.02, False, 1000.0))
+    exact = certificate.Certificate("exact", 0.02, bias(0.01, 0.004), None, None, True)
+    assert str(exact).startswith("exact: the sampler leaves the posterior invariant (what Stein's identities see in")
+
+
+def quadratic(spread=1.0):
+    rng = np.random.default_rng(3)
+    return targets.gaussian(rng.normal(size=(8, 2)) * spread + [1.0, -2.0], np.diag([1.0, 0.5]))
+
+
+def halve(sampler, target, steps=80, chains=2000, seed=1):
+    law = target.closed_form
+    root = np.linalg.cholesky(law.covariance)
+    start = law.mean + np.random.default_rng(9).normal(size=(chains, 2)) @ root.T
+    return halving_bias(sampler, target, start, steps, seed)
+
+
+def exact_halving(dynamics, gradient, target):
+    """Twice the difference of the stationary variances at η and η/2, over twice the latter."""
+    coarse, fine = (
+        np.diag(stationary(Sampler(type(dynamics)(step, 1.0, 1.0), gradient), target).position.covariance)
+        for step in (dynamics.step_size, dynamics.step_size / 2)
+    )
+    return (coarse - fine) / fine
+
+
+@pytest.mark.parametrize(
+    ("dynamics", "gradient"),
+    [
+        (UBU(0.8, 1.0, 1.0), Full()),
+        (UBU(0.8, 1.0, 1.0), Minibatch(1)),
+        (BAOAB(0.8, 1.0, 1.0), Full()),
+        (BAOAB(0.8, 1.0, 1.0), Minibatch(1)),
+    ],
+    ids=str,
+)
+def test_halving_finds_the_difference_of_the_stationary_laws(dynamics, gradient):
+    target = quadratic()
+    found, exact = halve(Sampler(dynamics, gradient), target), exact_halving(dynamics, gradient, target)
+    assert (np.abs(found.mean) < LIMIT * found.mean_error + 1e-12).all()
+    assert (np.abs(found.sd - exact) < LIMIT * found.sd_error).all()
+    unbiased = isinstance(dynamics, BAOAB) and isinstance(gradient, Full)
+    assert np.abs(exact).max() < 1e-9 if unbiased else (np.abs(found.sd) > 2 * LIMIT * found.sd_error).any()
+
+
+def test_halving_an_exact_flow_changes_nothing():
+    target = targets.gaussian(np.array([[1.0, -2.0], [1.0, -2.0]]) * 0, np.eye(2))
+    found = halve(Sampler(Anchored(1.5), Full()), target, chains=50)
+    assert np.abs([found.mean, found.sd]).max() < 1e-10
+
+
+@pytest.mark.parametrize("dynamics", [UBU(0.4, 1.0, 1.0), BAOAB(0.4, 1.0, 1.0), Anchored(0.4)], ids=str)
+def test_the_two_runs_share_their_noise(dynamics, monkeypatch):
+    target = quadratic()
+    shared = halve(Sampler(dynamics, Full()), target, chains=200)
+    joined = certificate._joined
+
+    def another_chains(*arguments):
+        noise = joined(*arguments)
+        noise.before, noise.after = (
+            tuple(np.roll(part, 1, axis=0) for part in half) for half in (noise.before, noise.after)
+        )
+        return noise
+
+    monkeypatch.setattr(certificate, "_joined", another_chains)
+    apart = halve(Sampler(dynamics, Full()), target, chains=200)
+    assert (shared.mean_error < apart.mean_error / 5).all()
+    assert (shared.sd_error < apart.sd_error / 4).all()
+
+
+def test_halving_is_for_schemes_whose_noise_can_be_joined():
+    target = quadratic()
+    with pytest.raises(ValueError, match="dynamics must be Anchored, UBU or BAOAB for step-halving; got Underdamped"):
+        halve(Sampler(Underdamped(0.1), Full()), target)
+
+
+def test_the_mean_gradient_is_blind_at_the_kick_and_sees_half_a_step_away():
+    """A skewed posterior: BAOAB's mean is off and E∇f = 0 all the same; UBU's is off, and E∇f says so."""
+    X = np.array([[2.0], [1.6], [-2.4], [1.0], [-1.4], [3.2], [-0.6]])
+    target = targets.logistic(X, [1, 1, 0, 1, 0, 1, 1], prior_precision=0.35)
+    law = target.laplace()
+    points = law.mean[0] + math.sqrt(law.covariance[0, 0]) * np.linspace(-12, 12, 40_001)
+    weight = np.exp(-target.potentials(points[:, None]))
+    mean = weight @ points / weight.sum()
+    z = {}
+    for dynamics in (BAOAB(1.5, 1.0, 1.0), UBU(1.5, 1.0, 1.0)):
+        x = Sampler(dynamics, Full()).run(whitened(target), 1100, chains=400, seed=2, burn_in=100).draws
+        gradients = target.gradients(x.reshape(-1, 1)).reshape(x.shape)
+        by_chain = np.stack([(x - mean).mean(axis=1)[:, 0], gradients.mean(axis=1)[:, 0]])
+        z[type(dynamics)] = np.abs(by_chain.mean(axis=1) / (by_chain.std(axis=1, ddof=1) / 20))
+    assert z[BAOAB][0] > 2 * LIMIT
+    assert z[BAOAB][1] < LIMIT
+    assert (z[UBU] > 2 * LIMIT).all()
+
+
+def test_effective_draws_are_the_fewer_of_x_and_its_square():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 1000, 2))
+    x[:, :, 1] = np.repeat(np.abs(x[:, ::10, 1]), 10, axis=1) * rng.choice([-1, 1], (4, 1000))  # |x| is slow, x is not
+    found = effective_draws(x + 5)
+    assert found[0] > 2500
+    assert found[1] < 1000 < svrhmc.diagnostics.ess(x)[1]
+    assert standard_error(x).shape == (2,)
+
+
+def test_chosen_states_are_spread_over_the_later_half_of_all_chains():
+    x = np.arange(2 * 10 * 1, dtype=float).reshape(2, 10, 1)
+    assert chosen_states(x, 10)[:, 0].tolist() == [5, 6, 7, 8, 9, 15, 16, 17, 18, 19]
+    assert chosen_states(x, 2)[:, 0].tolist() == [5, 19]
