@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow bench lint format clean
+.PHONY: run test test-slow bench bench-posterior lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc compare --plot compare.png
@@ -15,6 +15,10 @@ test-slow: .venv/test.done
 
 bench: .venv/bench.done
 	$(BIN)/python benchmarks/bench.py
+
+# ARGS="--covtype FILE --data DIR --reference FILE" for what does not come with the packages
+bench-posterior: .venv/bench.done
+	$(BIN)/python benchmarks/posterior.py $(ARGS)
 
 lint: .venv/test.done
 	$(BIN)/ruff check

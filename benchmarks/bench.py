@@ -333,39 +333,64 @@ def bench_first_call(rounds):
     )
 
 
-def bench_effective(rounds):
-    """Seconds for one effective draw of the worst coordinate; scikit-learn's point fit for scale."""
-    print("effective draws", flush=True)
+def worst_ess(draws):
+    """ArviZ's effective draws of the worst coordinate."""
     import arviz
+
+    return min(float(arviz.ess(np.ascontiguousarray(draws[:, :, j]))) for j in range(draws.shape[2]))
+
+
+def nuts(X, y, warmup=150, kept=100, chains=1):
+    """NumPyro's NUTS on a logistic posterior with N(0, 1) priors, in the type of X: seed → draws.
+
+    The first call compiles, later ones do not.
+    """
     import jax
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS
+
+    data, labels = jnp.asarray(X), jnp.asarray(y, X.dtype)
+
+    def potential(x):
+        t = data @ x
+        return jnp.sum(jnp.logaddexp(0.0, t) - labels * t) + 0.5 * jnp.dot(x, x)
+
+    mcmc = MCMC(
+        NUTS(potential_fn=potential),
+        num_warmup=warmup,
+        num_samples=kept,
+        num_chains=chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    start = jnp.zeros(X.shape[1] if chains == 1 else (chains, X.shape[1]), X.dtype)
+
+    def run(seed):
+        mcmc.run(jax.random.PRNGKey(seed), init_params=start)
+        return np.asarray(mcmc.get_samples(group_by_chain=True))
+
+    return run
+
+
+def bench_effective(rounds):
+    """Seconds for one effective draw of the worst coordinate; scikit-learn's point fit for scale."""
+    print("effective draws", flush=True)
     from sklearn.linear_model import LogisticRegression
 
     X, y = simulate(100_000, 50, np.float32)
     target = svrhmc.targets.logistic(X, y)
     sampler = svrhmc.svr_hmc(0.3, batch_size=500, epoch_length=100, friction=1.0)
 
-    def worst(draws):
-        return min(float(arviz.ess(np.ascontiguousarray(draws[:, :, j]))) for j in range(draws.shape[2]))
-
     target.mode()
     sampler.run(target, 10, chains=2)
     began = time.perf_counter()
     trace = sampler.run(target, 20_000, chains=2, thin=10, start="mode", progress=False)
-    ours = (time.perf_counter() - began) / worst(trace.draws)
+    ours = (time.perf_counter() - began) / worst_ess(trace.draws)
 
-    data, labels = jnp.asarray(X), jnp.asarray(y, jnp.float32)
-
-    def potential(x):
-        t = data @ x
-        return jnp.sum(jnp.logaddexp(0.0, t) - labels * t) + 0.5 * jnp.dot(x, x)
-
-    nuts = MCMC(NUTS(potential_fn=potential), num_warmup=150, num_samples=100, num_chains=1, progress_bar=False)
+    run = nuts(X, y)
     began = time.perf_counter()
-    nuts.run(jax.random.PRNGKey(0), init_params=jnp.zeros(50))
-    draws = np.asarray(nuts.get_samples(group_by_chain=True))
-    theirs = (time.perf_counter() - began) / worst(draws)
+    draws = run(0)
+    theirs = (time.perf_counter() - began) / worst_ess(draws)
     name = "n = 100,000, d = 50, float32"
     add(
         name,

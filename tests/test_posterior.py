@@ -50,14 +50,14 @@ def breast_cancer():
     return targets.logistic(np.column_stack([np.ones(len(X)), X]), y)
 
 
-def as_custom(target):
+def as_custom(target, potential=True):
     """The same posterior known by its gradients alone."""
     X, y, n = target.rows.X, target.y, target.n
 
     def gradients(x, i):
         return (-n * y[i] / (1 + np.exp(y[i] * (X[i] @ x))))[:, None] * X[i] + target.prior_precision * x
 
-    return targets.custom(n, target.dim, gradients, lambda x: float(target.potential(x)))
+    return targets.custom(n, target.dim, gradients, (lambda x: float(target.potential(x))) if potential else None)
 
 
 def test_a_linear_posterior_is_known_in_closed_form(rows):
@@ -327,6 +327,13 @@ def test_custom_targets_have_the_same_door(n, gradient):
     assert found.certificate.verdict != "exact"
 
 
+def test_custom_targets_need_no_potential():
+    known = regression(60, 2)
+    with_potential, without = (sample(as_custom(known, potential), draws=20) for potential in (True, False))
+    assert without.laplace.mean == pytest.approx(known.mode(), abs=1e-5)
+    assert without.trace.draws == pytest.approx(with_potential.trace.draws, abs=1e-2)
+
+
 def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradients(monkeypatch):
     known = regression(12, 2)
     full = sample(as_custom(known), draws=50, tolerance=0.01)
@@ -446,7 +453,6 @@ def test_bad_targets():
             {"method": Sampler(UBU(0.1), Full())},
             "inverse_mass must be given; got None: the smoothness in whitened variables is not known.",
         ),
-        (targets.custom(3, 1, lambda x, i: x + 0.0 * i[:, None]), {}, "potential must be given to custom(…); got None"),
     ]:
         with pytest.raises(ValueError, match="must be") as caught:
             sample(target, **settings)

@@ -31,6 +31,11 @@ TARGETS = [
 ]  # fmt: skip
 
 
+def compiled(name, kind):
+    """Whether the compiled engine runs a sampler of the table on a target of it."""
+    return kind != "custom" and not (name == "saga_hmc" and kind.startswith("gaussian"))
+
+
 def test_a_name_is_one_expression_of_the_grid():
     D, G = dynamics, gradients
     assert svrhmc.lmc(0.1) == svrhmc.Sampler(D.Overdamped(0.1), G.Full())
@@ -75,7 +80,7 @@ def test_the_count_is_what_the_gradient_foretells(rows, name, kind):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
     target, sampler = every_target(rows)[kind], NAMED[name]
-    engine = "reference" if kind == "custom" else engine
+    engine = engine if compiled(name, kind) else "reference"
     settings = {"steps": 12, "seed": 9, "start": np.array([0.1, 0.2, -0.3]), "engine": engine}
     together = sampler.run(target, chains=8, **settings)
     halves = [sampler.run(target, chains=part, **settings) for part in (range(4), range(4, 8))]

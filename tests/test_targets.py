@@ -214,7 +214,7 @@ def test_sparse_entries_given_twice_are_summed():
         (lambda X, y: custom(6, 3, lambda x, i: X[i]).smoothness, "smoothness must be given to custom(…); got None"),
         (lambda X, y: custom(6, 3, lambda x, i: X[i]).convexity, "convexity must be given to custom(…); got None"),
         (lambda X, y: custom(6, 3, lambda x, i: X[i]).component_smoothness, "component_smoothness must be given to custom(…)"),
-        (lambda X, y: custom(6, 3, lambda x, i: X[i]).mode(), "potential must be given to custom(…); got None"),
+        (lambda X, y: custom(6, 3, lambda x, i: X[i]).potential([0.0] * 3), "potential must be given to custom(…); got None"),
         (lambda X, y: logistic(X, y).gradient([1.0]), "x must be an array of shape (3,); got shape (1,)."),
         (lambda X, y: logistic(X, y).component_gradients(X0, [6]), "indices must be from 0 to 5; got 6 to 6."),
         (lambda X, y: logistic(X, y).component_gradients(X0, [0.5]), "indices must be a list of whole numbers; got dtype float64"),

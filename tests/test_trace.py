@@ -97,7 +97,7 @@ def test_a_sampler_that_could_not_be_loaded_again_is_not_saved(tmp_path):
         pass
 
     trace = svrhmc.Sampler(Mine(0.1), gradients.Full()).run(synthetic(5, 2), 3)
-    with pytest.raises(ValueError, match="sampler must be made of svrhmc's own dynamics and gradients to be saved"):
+    with pytest.raises(ValueError, match="sampler must be made of svrhmc's own parts to be saved"):
         trace.save(tmp_path / "trace")
     assert not (tmp_path / "trace").exists()
 
@@ -136,7 +136,7 @@ def test_foreign_files_are_refused(trace, tmp_path):
     arrays = {name: getattr(trace, name) for name in ("draws", "passes", "velocity", "chains")}
     for settings, message in (
         ({"format": "other"}, "is not a svrhmc trace"),
-        ({"format": "svrhmc-trace", "version": 99}, "is a trace of version 99; this svrhmc reads version 1"),
+        ({"format": "svrhmc-trace", "version": 99}, "is a trace of version 99; this svrhmc reads version 2"),
     ):
         write(path, settings=np.array(json.dumps(settings)), **arrays)
         with pytest.raises(TraceFileError, match=message):

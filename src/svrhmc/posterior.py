@@ -206,7 +206,7 @@ def _closed_form(job: _Job, law: Moments) -> Posterior:
     zero = np.zeros(dim)
     corrected = Corrected(law.mean, sd, zero, zero)
     seconds = time.perf_counter() - began
-    trace = Trace(x, np.zeros(count), 0, np.zeros((chains, dim)), seconds, None, job.seed, job.chains, "numpy")  # type: ignore[arg-type]
+    trace = Trace(x, np.zeros(count), 0, np.zeros((chains, dim)), seconds, None, job.seed, job.chains, "numpy")
     return Posterior(
         mean=law.mean,
         sd=sd,
@@ -483,7 +483,7 @@ class _Search:
     def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array | None, bool]:
         """Extend until there are enough effective draws of x and x², or the budget ends."""
         job = self.job
-        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.45 if exact else 0.35))))
+        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
         parts: list[Any] = []
         made, complete = 0, True
         self.before_draws = self._used()

@@ -17,9 +17,10 @@ from svrhmc.arrays import Array, Indices
 from svrhmc.errors import TraceFileError, missing, requirement
 
 if TYPE_CHECKING:
+    from svrhmc.exact.base import ExactSampler
     from svrhmc.samplers import Sampler
 
-_FORMAT, _VERSION = "svrhmc-trace", 1
+_FORMAT, _VERSION = "svrhmc-trace", 2
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 
@@ -58,7 +59,8 @@ class Trace:
     draws: (chain, draw, dim). passes: (draw,), component gradients over n that each chain had evaluated when the
     draw was taken, snapshots included. gradient_evaluations: what one chain evaluated in the whole run. velocity:
     (chain, dim), at the end of the run. chains: the number of each chain in the random stream. seconds: the time of
-    sampling, compilation apart.
+    sampling, compilation apart. sampler: of the grid or of `svrhmc.exact`; None for draws from a closed form.
+    acceptance: (chain,), the share of proposals accepted, where there is a Metropolis step.
     """
 
     draws: Array
@@ -66,10 +68,11 @@ class Trace:
     gradient_evaluations: int
     velocity: Array
     seconds: float
-    sampler: Sampler
+    sampler: Sampler | ExactSampler | None
     seed: int
     chains: Indices
     engine: str
+    acceptance: Array | None = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
@@ -113,9 +116,6 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write one compressed file (NumPy's npz, no pickle); the name is used as it is."""
-        for part, module in ((self.sampler.dynamics, dynamics), (self.sampler.gradient, gradients)):
-            if type(part).__module__ != module.__name__:
-                raise requirement("sampler", "made of svrhmc's own dynamics and gradients to be saved", repr(part))
         settings = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -123,22 +123,23 @@ class Trace:
             "seconds": self.seconds,
             "seed": self.seed,
             "engine": self.engine,
-            "dynamics": _to_settings(self.sampler.dynamics),
-            "gradient": _to_settings(self.sampler.gradient),
+            "sampler": _parts(self.sampler),
         }
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.acceptance is not None:
+            arrays["acceptance"] = self.acceptance
         with Path(path).open("wb") as file:
             text = np.array(json.dumps(settings))
-            np.savez_compressed(file, settings=text, **{name: getattr(self, name) for name in _ARRAYS})
+            np.savez_compressed(file, settings=text, **arrays)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
         """Read what `save` wrote; anything else is refused."""
-        from svrhmc.samplers import Sampler
-
         try:
             with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
                 settings = json.loads(str(file["settings"][()]))
                 arrays = {name: file[name] for name in _ARRAYS}
+                acceptance = file.get("acceptance")
             if settings["format"] != _FORMAT:
                 raise KeyError("format")
             if settings["version"] != _VERSION:
@@ -146,12 +147,10 @@ class Trace:
                     f"{path} is a trace of version {settings['version']}; this svrhmc reads version {_VERSION}."
                 )
             _check_arrays(**arrays)
-            sampler = Sampler(
-                _from_settings(dynamics, settings["dynamics"]), _from_settings(gradients, settings["gradient"])
-            )
             return Trace(
                 **arrays,
-                sampler=sampler,
+                sampler=_sampler_of(settings["sampler"]),
+                acceptance=acceptance,
                 **{name: settings[name] for name in ("gradient_evaluations", "seconds", "seed", "engine")},
             )
         except (FileNotFoundError, IsADirectoryError, PermissionError, TraceFileError):
@@ -174,6 +173,34 @@ def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices)
         raise ValueError("arrays of other types")
     if not (np.isfinite(draws).all() and np.isfinite(passes).all()):
         raise ValueError("draws that are not finite")
+
+
+def _parts(sampler: Any) -> dict[str, Any]:
+    """A sampler's parts by name: dynamics and gradient, an exact sampler, or none."""
+    from svrhmc import exact
+    from svrhmc.samplers import Sampler
+
+    if sampler is None:
+        return {}
+    if isinstance(sampler, Sampler):
+        parts = {"dynamics": (sampler.dynamics, dynamics), "gradient": (sampler.gradient, gradients)}
+    else:
+        parts = {"exact": (sampler, exact)}
+    for part, module in parts.values():
+        if getattr(module, type(part).__name__, None) is not type(part):
+            raise requirement("sampler", "made of svrhmc's own parts to be saved", repr(part))
+    return {name: _to_settings(part) for name, (part, _) in parts.items()}
+
+
+def _sampler_of(parts: dict[str, Any]) -> Any:
+    from svrhmc import exact
+    from svrhmc.samplers import Sampler
+
+    if not parts:
+        return None
+    if "exact" in parts:
+        return _from_settings(exact, parts["exact"])
+    return Sampler(_from_settings(dynamics, parts["dynamics"]), _from_settings(gradients, parts["gradient"]))
 
 
 def _to_settings(part: Any) -> dict[str, Any]:

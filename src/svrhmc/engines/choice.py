@@ -47,6 +47,6 @@ def run(name: str, job: Job) -> tuple[str, Outcome]:
             "engine",
             "'reference' or 'auto' for this target",
             "'numba'",
-            "it is compiled for logistic, linear and gaussian targets",
+            "it is compiled for logistic, linear and gaussian targets, SAGA and order 2 for the first two",
         )
     return "reference", reference.run(job)

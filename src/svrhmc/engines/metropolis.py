@@ -10,8 +10,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from svrhmc.arrays import Array, Indices
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.kernels import TILE, DenseModel
-from svrhmc.engines.numba import _HIGH, _LANES, _PADDING, _PIECE_SECONDS, _apart, _fixed, _Pace, _slots, make_model
+from svrhmc.engines.numba import make_model
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[int], None]
 
-_CHUNK_BLOCKS = 512
 _CHUNK_PICKS = 512
 _NORM_ELEMENTS = 1 << 18  # of a block of transformed rows: it stays in the cache
 _CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
@@ -87,25 +87,21 @@ class _Chains(ABC):
         """The next `count` draws of each chain; `report` is told of draws made, all chains together."""
         count = whole("count", count, 1)
         state, out = self._state(), self._out(count)
-        places, stopped = iter(range(len(self.chains))), [False]
+        places, stopped = iter(range(len(self.chains))), Event()
 
         def work(tell: Report) -> None:
-            room, pace = self._room(), _Pace()
+            room, pace = self._room(), Pace()
             for place in places:  # next() of a range is atomic: each chain goes to one thread
                 step, end = self.made, self.made + count
-                while step < end and not stopped[0]:
-                    piece = min(end, step + pace.steps, (step // _HIGH + 1) * _HIGH)
+                while step < end and not stopped.is_set():
+                    piece = min(end, step + pace.steps, (step // HIGH + 1) * HIGH)
                     began = time.perf_counter()
                     self._advance(room, place, state, out, (step, piece), step - self.made)
                     pace.learn(piece - step, time.perf_counter() - began)
                     tell(piece - step)
                     step = piece
 
-        threads = min(self.threads, len(self.chains))
-        if threads == 1:
-            work(report)
-        else:
-            _share(work, threads, report, stopped)
+        share(work, min(self.threads, len(self.chains)), report, stopped)
         self._keep(state)
         self.made += count
         return Extension(out.z, out.gradients, out.accepted, int(out.counts.sum()), out.counts)
@@ -156,7 +152,7 @@ class SplitChains(_Chains):
         self.plan = moves.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter, weight)
         t = target.rows.predict(centre[None, :])[0].astype(target.rows.dtype)
         shift = target.prior_precision * (centre - target.prior_mean)
-        self.centre = moves.Centre(_fixed(t), _fixed(target.prior_precision), _fixed(shift))
+        self.centre = moves.Centre(fixed(t), fixed(target.prior_precision), fixed(shift))
         self.gradient, self.f = np.zeros_like(self.z), np.full(len(self.z), np.nan)
 
     def _state(self) -> Any:
@@ -216,7 +212,7 @@ class SubsampledChains(_Chains):
             )  # fmt: skip
         gain = (math.log1p(1 / c), math.log(c), 0.0, math.log1p(1 / c))[self._fault]
         slope = np.zeros_like(slope) if self._fault == 3 else slope
-        self.anchor = moves.Anchor(_fixed(cells), _fixed(cards), _fixed(slope), _fixed(leftover))
+        self.anchor = moves.Anchor(fixed(cells), fixed(cards), fixed(slope), fixed(leftover))
         keep = self.sampler.correlation
         self.plan = moves.SubsampledPlan(keep, math.sqrt((1 - keep) * (1 + keep)), c, gain, rate)
 
@@ -261,64 +257,34 @@ def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, 
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 
 
-def _share(work: Callable[[Report], None], threads: int, report: Report, stopped: list[bool]) -> None:
-    """The work on some threads; an interrupt stops them after their present piece."""
-    done, told = [0] * threads, 0
-
-    def count(place: int) -> None:
-        def tell(amount: int) -> None:
-            done[place] += amount
-
-        try:
-            work(tell)
-        except BaseException:
-            stopped[0] = True
-            raise
-
-    with ThreadPoolExecutor(threads) as pool:
-        futures: list[Future[None]] = [pool.submit(count, place) for place in range(threads)]
-        try:
-            waiting = set(futures)
-            while waiting:
-                _, waiting = wait(waiting, timeout=_PIECE_SECONDS)
-                now = sum(done)
-                if now > told:
-                    report(now - told)
-                told = now
-        finally:
-            stopped[0] = True
-    for future in futures:
-        future.result()
-
-
 def _room(model: Any, dim: int) -> Any:
     dense = isinstance(model, DenseModel)
     kind = (model.X if dense else model.data).dtype
-    pad = -(-dim // _LANES[kind]) * _LANES[kind]
-    pad = pad if dense and pad <= _PADDING * dim else dim
+    pad = -(-dim // LANES[kind]) * LANES[kind]
+    pad = pad if dense and pad <= PADDING * dim else dim
     half = (dim + 1) // 2
-    span = max(1, _CHUNK_BLOCKS // half)
+    span = max(1, CHUNK_BLOCKS // half)
     return moves.Room(
-        q=_apart(dim),
-        v=_apart(dim),
-        gradient=_apart(dim),
-        u=_apart(dim),
-        room=_apart(dim),
-        wide=_apart(pad, kind),
-        wide_now=_apart(pad, kind),
-        tile=_apart(pad, kind),
-        total=_apart(pad),
-        t=_apart(TILE, kind),
-        slope=_apart(TILE, kind),
-        value=_apart(TILE, kind),
+        q=apart(dim),
+        v=apart(dim),
+        gradient=apart(dim),
+        u=apart(dim),
+        room=apart(dim),
+        wide=apart(pad, kind),
+        wide_now=apart(pad, kind),
+        tile=apart(pad, kind),
+        total=apart(pad),
+        t=apart(TILE, kind),
+        slope=apart(TILE, kind),
+        value=apart(TILE, kind),
         noise_steps=np.repeat(np.arange(span, dtype=np.uint32), half),
-        noise_slots=np.tile(_slots(Purpose.NOISE, half), span),
-        fine_slots=np.tile(_slots(Purpose.NOISE_FINE, half), span),
-        words=_apart((4, span * half), np.uint32),
-        normals=_apart((3, span * half)),
-        xi=_apart(dim),
-        pick_steps=_apart(_CHUNK_PICKS, np.uint32),
-        pick_words=_apart((4, _CHUNK_PICKS), np.uint32),
-        pick_slots=_apart(_CHUNK_PICKS, np.uint32),
-        rows=_apart(_CHUNK_PICKS, np.int64),
+        noise_slots=np.tile(slots_of(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half), span),
+        words=apart((4, span * half), np.uint32),
+        normals=apart((3, span * half)),
+        xi=apart(dim),
+        pick_steps=apart(_CHUNK_PICKS, np.uint32),
+        pick_words=apart((4, _CHUNK_PICKS), np.uint32),
+        pick_slots=apart(_CHUNK_PICKS, np.uint32),
+        rows=apart(_CHUNK_PICKS, np.int64),
     )

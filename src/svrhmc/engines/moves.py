@@ -29,7 +29,7 @@ from svrhmc.engines.kernels import (
     tile_predictors,
     tile_sum,
 )
-from svrhmc.engines.numeric import PLAIN, energies, peek, prefetch, random_words, threefry
+from svrhmc.engines.numeric import PLAIN, energies, peek, prefetch, random_words, slopes, threefry
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 DONE, FAR, LOOSE = 0, 1, 2
@@ -134,8 +134,8 @@ def _tile_end(model, low, high, pad):
 
 
 @njit(**QUICK)
-def _pass(model, t_centre, room, dim):
-    """Σ ℓ, and Σ ℓ′·row in room.total, at t = t̂ + Aᵀu with u in room.wide."""
+def _pass(model, t_centre, room, dim, valued):
+    """Σ ℓ (0 unless `valued`), and Σ ℓ′·row in room.total, at t = t̂ + Aᵀu with u in room.wide."""
     wide, tile, total, t, slope, value = room.wide, room.tile, room.total, room.t, room.slope, room.value
     u, inner = wide[:dim], total[:dim]
     energy = 0.0
@@ -151,9 +151,12 @@ def _pass(model, t_centre, room, dim):
         centres = t_centre[low:high]
         for k in range(count):
             t[k] += centres[k]
-        energies(model.loss, model.scale, t[:count], model.y[low:high], slope[:count], value[:count])
-        for k in range(count):
-            energy += np.float64(value[k])
+        if valued:
+            energies(model.loss, model.scale, t[:count], model.y[low:high], slope[:count], value[:count])
+            for k in range(count):
+                energy += np.float64(value[k])
+        else:
+            slopes(model.loss, model.scale, t[:count], model.y[low:high], slope[:count])
         tile_sum(model, slope, low, end, tile, total)
         for i in range(end, high):
             row_add(model, i, np.float64(slope[i - low]), inner)
@@ -161,13 +164,13 @@ def _pass(model, t_centre, room, dim):
 
 
 @njit(**QUICK)
-def _evaluate(model, centre, frame, z, room, gradient):
-    """f(z) up to a constant, and ∇f(z) with respect to z."""
+def _evaluate(model, centre, frame, z, room, gradient, valued):
+    """f(z) up to a constant (of no use unless `valued`), and ∇f(z) with respect to z."""
     dim, u, total = len(z), room.u, room.total
     displace(frame, z, room.room, u)
     for j in range(dim):
         room.wide[j] = u[j]
-    f = _pass(model, centre.t, room, dim)
+    f = _pass(model, centre.t, room, dim, valued)
     for j in range(dim):
         total[j] += centre.prior[j] * u[j] + centre.shift[j]
         f += u[j] * (0.5 * centre.prior[j] * u[j] + centre.shift[j])
@@ -210,12 +213,12 @@ def _trajectory(model, centre, frame, plan, room, h, f, z, gradient):
     before = f + 0.5 * _square(v)
     for j in range(dim):
         q[j], force[j] = z[j], gradient[j]
-    for _ in range(plan.leapfrogs):
+    for step in range(plan.leapfrogs):
         for j in range(dim):
             kicked = v[j] - half * (force[j] - q[j])
             v[j] = cosine * kicked - sine * q[j]
             q[j] = cosine * q[j] + sine * kicked
-        f = _evaluate(model, centre, frame, q, room, force)
+        f = _evaluate(model, centre, frame, q, room, force, step == plan.leapfrogs - 1)
         for j in range(dim):
             v[j] -= half * (force[j] - q[j])
     return f, before - (f + 0.5 * _square(v))
@@ -235,7 +238,7 @@ def split(model, centre, frame, plan, room, key, z, gradient, f, draws, gradient
     first, second = room.normals[0], room.normals[1]
     accepted = 0
     if math.isnan(f[0]):
-        f[0] = _evaluate(model, centre, frame, z, room, gradient)
+        f[0] = _evaluate(model, centre, frame, z, room, gradient, True)
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,9 +23,10 @@ from svrhmc.engines import kernels
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
 from svrhmc.errors import DivergenceError
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
-from svrhmc.randomness import MAX_SLOTS, Purpose, Stream
+from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear
@@ -33,16 +34,10 @@ from svrhmc.targets.losses import LogisticLoss, SquaredLoss
 from svrhmc.targets.rows import DenseRows, SparseRows
 from svrhmc.whitening import WhitenedRows
 
-_PIECE_SECONDS = 0.1
-_CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
 _CHUNK_ROWS = 2048
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
 _NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
-_HIGH = 1 << 32
 _NEVER = 1 << 62
-_APART = 128  # bytes
-_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
-_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
 
 
 def run(job: Job) -> Outcome:
@@ -85,7 +80,7 @@ class _Run:
     outcome: Outcome
     lock: Lock = field(default_factory=Lock)
     next_chain: int = 0
-    stopped: bool = False
+    stopped: Event = field(default_factory=Event)
     diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
 
     def __post_init__(self) -> None:
@@ -116,20 +111,7 @@ class _Run:
 
     def share_chains(self, threads: int) -> None:
         """Each thread takes chains and runs them from start to end."""
-        if threads == 1:
-            self._work(self.job.report)
-        else:
-            done = [0] * threads
-            with ThreadPoolExecutor(threads) as pool:
-
-                def work(place: int) -> None:
-                    def report(amount: int) -> None:
-                        done[place] += amount
-
-                    self._work(report)
-
-                futures = [pool.submit(work, place) for place in range(threads)]
-                self._watch(futures, done)
+        share(self._work, threads, self.job.report, self.stopped)
         self._raise_divergence()
 
     def share_passes(self) -> None:
@@ -156,7 +138,7 @@ class _Run:
         self._raise_divergence()
 
     def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None]) -> None:
-        step, passed, pace = self.job.begin, False, _Pace()
+        step, passed, pace = self.job.begin, False, Pace()
         while step < self._end():
             piece = self._piece(step, min(self._end(), step + pace.steps))
             began = time.perf_counter()
@@ -173,9 +155,9 @@ class _Run:
     def _work(self, report: Callable[[int], None]) -> None:
         """Take chains until none is left; pieces grow to a tenth of a second."""
         work = self._workspace()
-        pace = _Pace()
+        pace = Pace()
         for first, last in self._shares(pace):
-            while first < last and not self.stopped:
+            while first < last and not self.stopped.is_set():
                 step, end = self.job.begin, self._end()
                 while step < end:
                     piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
@@ -187,13 +169,13 @@ class _Run:
                     if reason == kernels.DIVERGED:
                         self._note_divergence(chain, reached)
                         first, step = chain, end
-                    if self.stopped:
+                    if self.stopped.is_set():
                         return
                 first = first + 1 if reason == kernels.DIVERGED else last
 
-    def _shares(self, pace: _Pace) -> Iterator[tuple[int, int]]:
+    def _shares(self, pace: Pace) -> Iterator[tuple[int, int]]:
         """Ranges of chains, each about a piece of work long."""
-        while not self.stopped:
+        while not self.stopped.is_set():
             with self.lock:
                 left = self.chains - self.next_chain
                 whole = max(1, pace.steps // max(1, self.steps - self.job.begin))
@@ -216,7 +198,7 @@ class _Run:
 
     def _piece(self, step: int, end: int) -> int:
         """Never across a multiple of 2³² steps, where the keys of the stream change."""
-        return min(end, (step // _HIGH + 1) * _HIGH)
+        return min(end, (step // HIGH + 1) * HIGH)
 
     def _end(self) -> int:
         """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
@@ -231,22 +213,6 @@ class _Run:
             step, chain = self.diverged
             size = self.job.step_size
             raise DivergenceError(int(self.job.chains[chain]), step, size, size / 4)
-
-    def _watch(self, futures: list[Any], done: list[int]) -> None:
-        """Report until the threads are through; an interrupt stops them after their present piece."""
-        told = 0
-        try:
-            waiting = set(futures)
-            while waiting:
-                _, waiting = wait(waiting, timeout=_PIECE_SECONDS)
-                now = sum(done)
-                if now > told:
-                    self.job.report(now - told)
-                told = now
-        finally:
-            self.stopped = True
-        for future in futures:
-            future.result()
 
     def _workspace(self) -> Any:
         work = _workspace(self.model, self.plan, self.job)._replace(**self.shared)
@@ -282,19 +248,6 @@ def _second(job: Job) -> bool:
     return isinstance(gradient, ControlVariate) and gradient.order == 2 and not isinstance(job.target, WhitenedRows)
 
 
-class _Pace:
-    """How many chain steps a piece of a tenth of a second has, learnt from the pieces so far."""
-
-    def __init__(self) -> None:
-        self.steps = 64
-
-    def learn(self, steps: int, seconds: float) -> None:
-        """So many chain steps took so long; a call that only asked for a pass over the rows made none."""
-        if steps:
-            wanted = steps * _PIECE_SECONDS / max(seconds, 1e-9)
-            self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
-
-
 _models: WeakKeyDictionary[FiniteSum, dict[bool, Any]] = WeakKeyDictionary()
 
 
@@ -310,34 +263,42 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
-        given = map(_fixed, (S, target.forces, target.mean_precision, target.mean_force))
-        return kernels.GaussianModel(*given, _fixed(none), _fixed(none), make_frame(), none)
+        return kernels.GaussianModel(
+            S=fixed(S),
+            forces=fixed(target.forces),
+            mean_precision=fixed(target.mean_precision),
+            mean_force=fixed(target.mean_force),
+            prior=fixed(none),
+            prior_force=fixed(none),
+            frame=make_frame(),
+            inner=none,
+        )
     if isinstance(target, WhitenedRows):
         model = make_model(target.target)
         ones, zeros, inner = np.ones(target.dim), np.zeros(target.dim), target.target.prior_precision
         return model._replace(
-            prior=_fixed(ones if target.exact else zeros),
-            prior_force=_fixed(target.force),
+            prior=fixed(ones if target.exact else zeros),
+            prior_force=fixed(target.force),
             frame=make_frame(target.whitening),
-            inner=_fixed(inner),
+            inner=fixed(inner),
             taken=_taken(model, target.predictors, target.curvatures if target.exact else np.zeros(target.n)),
         )
     assert isinstance(target, GeneralisedLinear)
     kind = target.rows.dtype.type
     logistic = isinstance(target.loss, LogisticLoss)
     scale = kind(1 if logistic else target.loss.curvature_bound)
-    prior = (_fixed(target.prior_precision), _fixed(target.prior_precision * target.prior_mean))
-    frame, nothing = make_frame(), _fixed(np.zeros(0, kind))
+    prior = (fixed(target.prior_precision), fixed(target.prior_precision * target.prior_mean))
+    frame, nothing = make_frame(), fixed(np.zeros(0, kind))
     rest = (
-        _fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale,
-        frame, _fixed(np.zeros(0)), kernels.Taken(nothing, nothing, nothing),
+        fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale,
+        frame, fixed(np.zeros(0)), kernels.Taken(nothing, nothing, nothing),
     )  # fmt: skip
     if isinstance(target.rows, DenseRows):
-        model = kernels.DenseModel(_fixed(target.rows.X), _fixed(target.rows.X.reshape(-1)), *rest)
+        model = kernels.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
     else:
         X = target.rows.X  # type: ignore[attr-defined]
         model = kernels.SparseModel(
-            _fixed(X.data), _fixed(X.indices.astype(np.uint32)), _fixed(X.indptr.astype(np.uint64)), *rest
+            fixed(X.data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest
         )
     if not second:
         return model
@@ -352,7 +313,7 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     t = predictors.astype(kind)
     base = np.zeros_like(t)
     kernels.all_slopes(model.loss, model.scale, t, model.y, base)
-    return kernels.Taken(_fixed(t), _fixed(base), _fixed(curvatures.astype(kind)))
+    return kernels.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
 
 
 def _plan(job: Job, model: Any) -> Any:
@@ -397,67 +358,50 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     rows = not isinstance(model, kernels.GaussianModel)
     kind = model[0].dtype
     half = (normals + 1) // 2
-    span = max(1, min(_CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
+    span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
     drawn = max(batch, plan.snapshot_rows)
     size = max(kernels.TILE, drawn, dim)
     words = max(span * half, span * batch, plan.snapshot_rows)
     fine = half if kind == np.float64 else 0
-    pad = -(-dim // _LANES[kind]) * _LANES[kind]
-    pad = pad if isinstance(model, kernels.DenseModel) and pad <= _PADDING * dim else dim
+    pad = -(-dim // LANES[kind]) * LANES[kind]
+    pad = pad if isinstance(model, kernels.DenseModel) and pad <= PADDING * dim else dim
     all_rows = rows and plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
     counters = np.arange(span, dtype=np.uint32)
     return kernels.Workspace(
-        at=_apart(dim, kind),
-        snapshot=_apart(dim, kind),
-        anchor=_apart(dim),
-        sum=_apart(dim, kind),
-        memory=_apart(1 if plan.anchored or not plan.remembers else plan.n, kind),
-        hessian=_apart((1, 1)),
-        base=_apart(dim),
-        room=_apart(dim),
+        at=apart(dim, kind),
+        snapshot=apart(dim, kind),
+        anchor=apart(dim),
+        sum=apart(dim, kind),
+        memory=apart(1 if plan.anchored or not plan.remembers else plan.n, kind),
+        hessian=apart((1, 1)),
+        base=apart(dim),
+        room=apart(dim),
         threshold=np.zeros(0, np.uint32),
         alias=np.zeros(0, np.int64),
         weights=np.zeros(0, kind),
-        partial=_apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
-        wide=_apart(pad, kind),
-        tile=_apart(pad, kind),
-        wide_sum=_apart(pad),
-        u=_apart(size, kind),
-        t=_apart(size, kind),
-        labels=_apart(size, kind),
-        slopes=_apart(size, kind),
-        then=_apart(size, kind),
-        rows=_apart(span * batch + plan.snapshot_rows, np.int64),
-        seen=_apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
+        partial=apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
+        wide=apart(pad, kind),
+        tile=apart(pad, kind),
+        wide_sum=apart(pad),
+        u=apart(size, kind),
+        t=apart(size, kind),
+        labels=apart(size, kind),
+        slopes=apart(size, kind),
+        then=apart(size, kind),
+        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+        seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         noise_steps=np.repeat(counters, half),
-        noise_slots=np.tile(_slots(Purpose.NOISE, half), span),
-        fine_slots=np.tile(_slots(Purpose.NOISE_FINE, fine), span),
+        noise_slots=np.tile(slots_of(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, fine), span),
         row_steps=np.repeat(counters, batch),
-        row_slots=np.tile(_slots(Purpose.BATCH, batch), span),
-        words=_apart((4, words), np.uint32),
-        normals=_apart((3, span * half), kind),
-        z=_apart(normals, kind),
+        row_slots=np.tile(slots_of(Purpose.BATCH, batch), span),
+        words=apart((4, words), np.uint32),
+        normals=apart((3, span * half), kind),
+        z=apart(normals, kind),
     )
 
 
 def _own_room(work: Any) -> Any:
     """The same workspace with what a thread writes in its share of a pass; the memory of all rows stays one."""
     names = ("wide", "tile", "wide_sum", "t", "slopes")
-    return work._replace(**{name: _apart(getattr(work, name).shape, getattr(work, name).dtype) for name in names})
-
-
-def _apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
-    """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
-    size, spare = int(np.prod(shape)), _APART // np.dtype(kind).itemsize
-    return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
-
-
-def _slots(purpose: Purpose, count: int) -> Any:
-    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
-
-
-def _fixed(array: Any) -> Any:
-    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+    return work._replace(**{name: apart(getattr(work, name).shape, getattr(work, name).dtype) for name in names})

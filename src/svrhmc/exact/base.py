@@ -1,17 +1,15 @@
-"""What the exact samplers share: a run, and a trace that knows its acceptance."""
+"""What the exact samplers share: a run."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices, cores
+from svrhmc.arrays import Indices, cores
 from svrhmc.errors import requirement, whole
 from svrhmc.progress import Progress, reporter
 from svrhmc.samplers import _chain_numbers
@@ -19,17 +17,6 @@ from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.targets.losses import LogisticLoss, SquaredLoss
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExactTrace(Trace):
-    """A trace with the share of proposals that each chain accepted after its burn-in: (chain,)."""
-
-    acceptance: Array
-
-    def save(self, path: str | Path) -> None:
-        """Refused: a trace file holds samplers that are dynamics × gradient."""
-        raise requirement("sampler", "dynamics × gradient to be saved", repr(self.sampler))
 
 
 class ExactSampler(ABC):
@@ -46,7 +33,7 @@ class ExactSampler(ABC):
         whitening: str | Whitening | None = None,
         threads: int | None = None,
         progress: Progress = None,
-    ) -> ExactTrace:
+    ) -> Trace:
         """Draw from π ∝ exp(−f): `draws` of each chain after `burn_in`, from starts in N(0, I) of the whitening.
 
         chains: how many, or which, as for `Sampler.run`.
@@ -70,13 +57,13 @@ class ExactSampler(ABC):
             finish()
         seconds = time.perf_counter() - began
         evaluations = before / len(numbers) + np.cumsum(extension.counts.mean(axis=0))
-        return ExactTrace(
+        return Trace(
             draws=made.whitening.out(extension.z),
             passes=evaluations / target.n,
             gradient_evaluations=round(float(evaluations[-1])),
             velocity=np.zeros((len(numbers), target.dim)),
             seconds=seconds,
-            sampler=self,  # type: ignore[arg-type]
+            sampler=self,
             seed=seed,
             chains=numbers,
             engine="numba",

@@ -30,7 +30,8 @@ def custom(
     """A target from `gradients(x, indices)`, which returns ∇fᵢ(x) for each index as an array (len(indices), dim).
 
     Remember the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
-    `potential(x)` is needed by `mode()` only; `smoothness` by samplers whose inverse_mass is left to the target.
+    `potential(x)` helps `mode()`, which does without it where f is convex; `smoothness` is needed by samplers whose
+    inverse_mass is left to the target.
 
     >>> a = np.array([[0.0], [2.0]])
     >>> target = custom(n=2, dim=1, gradients=lambda x, i: x - a[i], smoothness=1.0)
@@ -95,7 +96,11 @@ class Custom(FiniteSum):
         return None
 
     def mode(self) -> Array:
-        """L-BFGS on `potential`, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once."""
+        """L-BFGS, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once.
+
+        On `potential` where there is one; else on the gradients alone, which needs f to be convex: along a way down
+        the slope then rises from below 0, and each step goes to where it is nearly 0.
+        """
         return self._mode.copy()
 
     @cached_property
@@ -103,21 +108,50 @@ class Custom(FiniteSum):
         from scipy.optimize import minimize
 
         start = np.zeros(self.dim)
-        found = minimize(
-            self.potential,
-            start,
-            jac=self.gradient,
-            method="L-BFGS-B",
-            options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
-        )
         some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
-        scale = max(np.abs(self._component(start, some)).max(), 1e-300)
-        left = float(np.abs(self.gradient(found.x)).max() / scale)
-        if left > 1e-6:
-            raise RuntimeError(
-                f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({found.message})."
+        scale = max(float(np.abs(self._component(start, some)).max()), 1e-300)
+        if self._potential is None:
+            mode, message = self._descend(start, 1e-9 * scale), "L-BFGS on gradients alone"
+        else:
+            found = minimize(
+                self.potential,
+                start,
+                jac=self.gradient,
+                method="L-BFGS-B",
+                options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
             )
-        return np.asarray(found.x, np.float64)
+            mode, message = np.asarray(found.x, np.float64), found.message
+        left = float(np.abs(self.gradient(mode)).max() / scale)
+        if not left <= 1e-6:
+            raise RuntimeError(
+                f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({message})."
+            )
+        return mode
+
+    def _descend(self, x: Array, enough: float) -> Array:
+        """L-BFGS with 20 pairs; a step along p ends where |pᵀ∇f| is at most half of what it was."""
+        pairs: list[tuple[Array, Array]] = []
+        g = self.gradient(x)
+        for _ in range(1000):
+            if np.abs(g).max() <= enough:
+                break
+            p = -_two_loops(g, pairs)
+            slope = float(p @ g)
+            t, low, high = (1.0 if pairs else 1.0 / max(1.0, float(np.linalg.norm(g)))), 0.0, np.inf
+            for _ in range(60):
+                there = self.gradient(x + t * p)
+                now = float(p @ there)
+                if abs(now) <= 0.5 * abs(slope):
+                    break
+                low, high = (t, high) if now < 0 else (low, t)
+                t = 2 * t if np.isinf(high) else (low + high) / 2
+            else:
+                break
+            s, y = t * p, there - g
+            x, g = x + s, there
+            if s @ y > 0:
+                pairs = [*pairs[-19:], (s, y)]
+        return x
 
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
@@ -180,3 +214,19 @@ class Custom(FiniteSum):
         if value is None:
             raise requirement(name, "given to custom(…)", "None", why)
         return value
+
+
+def _two_loops(g: Array, pairs: list[tuple[Array, Array]]) -> Array:
+    """The inverse Hessian that (s, y) pairs stand for, times g."""
+    q, kept = g.copy(), []
+    for s, y in reversed(pairs):
+        rho = 1 / float(s @ y)
+        a = rho * float(s @ q)
+        q -= a * y
+        kept.append((rho, a))
+    if pairs:
+        s, y = pairs[-1]
+        q *= float(s @ y) / float(y @ y)
+    for (s, y), (rho, a) in zip(pairs, reversed(kept), strict=True):
+        q += (a - rho * float(y @ q)) * s
+    return q
