@@ -375,3 +375,52 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     for values, count in [(part, 1e8) for part in parts] + [(np.mean(parts, axis=0), 1e9)]:
         errors = np.sqrt(np.array([1, 2, 15, 96, 1]) / count)
         assert (np.abs(values - [0, 1, 0, 3, 0]) < 4.5 * errors).all()
+
+
+GOING_ON = [
+    svrhmc.gradients.Full(),
+    svrhmc.gradients.Minibatch(3),
+    svrhmc.gradients.Minibatch(3, importance=True),
+    svrhmc.gradients.ControlVariate(3),
+    svrhmc.gradients.SVRG(3, 7),
+    svrhmc.gradients.SVRG(3, 7, snapshot_size=4),
+    svrhmc.gradients.SAGA(3),
+]
+
+
+@pytest.mark.parametrize("gradient", GOING_ON, ids=str)
+def test_a_run_that_goes_on_does_so_alike_in_both_engines_and_for_any_threads(rows, gradient):
+    """From the middle of an epoch, where a snapshot is taken anew; those without a memory go on as if never stopped."""
+    target = every_target(rows)["logistic"]
+    scheme = svrhmc.dynamics.UBU(0.3, 1.0, 0.5).scheme(target)
+
+    def go(name, begin, end, start, velocity, threads=1):
+        job = svrhmc.engines.Job(
+            target, scheme, gradient, 0.3, 5, np.arange(5), start, svrhmc.engines.Schedule(end, begin, 1, False),
+            threads, lambda amount: None, begin, velocity,
+        )  # fmt: skip
+        return svrhmc.engines.run(name, job)[1]
+
+    first = go("numba", 0, 24, np.zeros((5, 3)), None)
+    state = first.draws[:, -1], first.velocity
+    one, two, reference = (
+        go(*how[:1], 24, 60, *state, *how[1:]) for how in (("numba", 1), ("numba", 3), ("reference",))
+    )
+    assert (one.draws == two.draws).all()
+    assert one.draws == pytest.approx(reference.draws, abs=1e-10)
+    assert one.velocity == pytest.approx(reference.velocity, abs=1e-10)
+    whole = go("numba", 0, 60, np.zeros((5, 3)), None).draws[:, 24:]
+    forgets = isinstance(gradient, svrhmc.gradients.SVRG | svrhmc.gradients.SAGA)
+    assert (one.draws == whole).all() != forgets
+
+
+@pytest.mark.parametrize("gradient", GOING_ON, ids=str)
+def test_gradients_at_many_states_are_those_of_the_estimator(rows, gradient):
+    target = every_target(rows)["logistic"]
+    states, chains = np.random.default_rng(0).normal(size=(9, 3)), np.arange(3, 12)
+    assert isinstance(gradient, svrhmc.gradients.Batched) != isinstance(gradient, svrhmc.gradients.Full)
+    for step in (0, 24):
+        found = [svrhmc.engines.gradients_at(target, gradient, states, 6, step, threads, chains) for threads in (1, 2)]
+        expected = gradient.estimator(target, Stream(6, chains))(states, step)
+        assert found[0] == pytest.approx(expected, abs=1e-12)
+        assert (found[0] == found[1]).all()
