@@ -93,8 +93,8 @@ class Certificate:
     verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below
     the
         tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving),
-        "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where no number would), or
-        "refuted" (a bias is above the tolerance beyond doubt).
+        "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where it is not for want of
+        draws), or "refuted" (a bias is above the tolerance beyond doubt).
     stein, halving: the two measurements; None where one was not made.
     """
 
@@ -120,20 +120,21 @@ class Certificate:
                 f"exact: the sampler leaves the posterior invariant (what Stein's identities see in the draws: {check})"
             )
         if self.verdict == "undecided":
-            end = (
-                f"about {self.draws_needed:,} effective draws would decide"
-                if self.draws_needed
-                else "no number of draws at this step would"
-            )
+            end = "step-halving leaves it open" if self.halving is not None else "nothing has looked at the means"
+            if self.draws_needed:
+                end = f"about {self.draws_needed:,} effective draws would decide"
             return f"undecided at tolerance {self.tolerance:g}: {seen}; {end}"
         return f"{self.verdict} at tolerance {self.tolerance:g}: {seen}"
 
 
-def stein_bias(x: Array, h: Array) -> Bias:
-    """From draws (chain, draw, dim) and h = C∇f at them, C their covariance."""
+def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
+    """From draws (chain, draw, dim) and h = Σ̂∇f at them, with `variances` the diagonal of Σ̂.
+
+    Σ̂ is the covariance of the draws where they are many; another matrix near it gives numbers of mean 0 under π too,
+    which measure a bias in proportion only.
+    """
     away = x - x.mean(axis=(0, 1))
-    sd = away.std(axis=(0, 1))
-    mean_terms, sd_terms = h / sd, (away * h / sd**2 - 1) / 2
+    mean_terms, sd_terms = h / np.sqrt(variances), (away * h / variances - 1) / 2
     return Bias(
         mean_terms.mean(axis=(0, 1)),
         standard_error(mean_terms),
@@ -155,18 +156,17 @@ class Corrected:
 def corrected_moments(x: Array, h: Array, variances: Array) -> Corrected:
     """Moments by control variates of known mean: h = Σ̂∇f with Σ̂ fixed, E h = 0, E(xⱼ − x̄ⱼ)hⱼ = Σ̂ⱼⱼ = variances.
 
-    The mean is that of x − B h, B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else 1); the variance that of
-    (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π both are consistent
-    for every f, and nearly without noise where π is nearly Gaussian.
+    The mean is that of x − B h, B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one); the
+    variance that of (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π
+    both are consistent for every f, and nearly without noise where π is nearly Gaussian.
     """
     chains, draws, dim = x.shape
     flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
     away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
     if len(flat_x) >= 20 * dim:
-        slope = np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0]
+        terms = flat_x - flat_h @ np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0]
     else:
-        slope = np.diag(np.maximum((away_h * away_x).sum(axis=0), 0.0) / (away_h**2).sum(axis=0))
-    terms = flat_x - flat_h @ slope
+        terms = flat_x - flat_h * ((away_h * away_x).sum(axis=0) / (away_h**2).sum(axis=0))
     mean = terms.mean(axis=0)
     away = flat_x - mean
     control = away * flat_h - variances
@@ -190,8 +190,9 @@ def judge(stein: Bias, halving: Bias | None, tolerance: float, mean_test: bool, 
     elif all(bias.upper(means) < tolerance for bias, means in measured):  # but for means that nothing has looked at
         verdict, needed = "certified" if mean_test or halving is not None else "undecided", None
     else:
-        factor = max(bias.more(tolerance, means) for bias, means in measured)
-        verdict, needed = "undecided", None if math.isinf(factor) else math.ceil(factor * effective / 100) * 100
+        factor = stein.more(tolerance, mean_test)
+        enough = math.isinf(factor) or stein.upper(mean_test) < tolerance
+        verdict, needed = "undecided", None if enough else math.ceil(factor * effective / 100) * 100
     return Certificate(verdict, tolerance, stein, halving, needed, mean_test)
 
 

@@ -45,6 +45,7 @@ _EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen what
 _SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
 _RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
 _HALVINGS = 4  # of a refuted step
+_HALVING_CHAINS, _MOST_CHAINS = 256, 4096  # of step-halving: four times as many as long as it does not decide
 _PILOT = 4096  # states at which the noise of a single row is measured
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
@@ -246,6 +247,7 @@ class _Search:
         self.began = time.perf_counter()
         self.evaluations = 0.0  # component gradients, by all chains together
         self.compiling = 0.0
+        self.probed = False
         self.steps: dict[str, float] = {}
 
     def run(self) -> Posterior:
@@ -267,6 +269,7 @@ class _Search:
 
     def _whiten(self, target: FiniteSum) -> tuple[Whitening, Any]:
         if isinstance(target, GeneralisedLinear):
+            self._timed(target.rows.warm)
             space = whitened(target)
             assert isinstance(space, WhitenedRows)
             self.evaluations += (target.mode_passes + 2) * target.n
@@ -417,12 +420,14 @@ class _Search:
         if gradients is None:
             gradients = self._stein_gradients(z, seed)
         self._lap("Stein gradients")
-        W = how.displace(gradients)
-        covariance = np.cov(z.reshape(-1, z.shape[2]), rowvar=False).reshape(z.shape[2], z.shape[2])
-        many = z.shape[0] * z.shape[1] >= 20 * z.shape[2]
-        h = how.displace(gradients @ covariance) if many else W
-        stein = stein_bias(x, h)
-        corrected = corrected_moments(x, W, how.variances)
+        dim = z.shape[2]
+        laplace = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
+        if z.shape[0] * z.shape[1] >= 20 * dim:
+            covariance = np.atleast_2d(np.cov(z.reshape(-1, dim), rowvar=False))
+            stein = stein_bias(x, how.displace(gradients @ covariance), x.var(axis=(0, 1), ddof=1))
+        else:
+            stein = stein_bias(x, laplace, how.variances)
+        corrected = corrected_moments(x, laplace, how.variances)
         effective = effective_draws(x)
         if exact:
             certificate = Certificate("exact", job.tolerance, stein, None, None, True)
@@ -483,7 +488,7 @@ class _Search:
     def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array | None, bool]:
         """Extend until there are enough effective draws of x and x², or the budget ends."""
         job = self.job
-        count = max(250, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
+        count = max(100, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
         parts: list[Any] = []
         made, complete = 0, True
         self.before_draws = self._used()
@@ -498,7 +503,7 @@ class _Search:
             least = float(effective_draws(self.space.out(z)).min()) if made >= 8 else 0.0
             if least >= job.draws or not complete:
                 break
-            count = math.ceil(min(max(made * (job.draws / max(least, 1.0) * 1.1 - 1), made * 0.1), 4 * made))
+            count = math.ceil(min(max(made * (job.draws / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
         gradients = [part.gradients for part in parts]
         whole_gradients = None if any(g is None for g in gradients) else np.concatenate(gradients, axis=1)
         return z, whole_gradients, complete
@@ -541,9 +546,13 @@ class _Search:
         gradient: Gradient
         if isinstance(target, GeneralisedLinear) and space.exact:
             pilot = flat[np.linspace(0, len(flat) - 1, 1000).astype(np.int64)]
-            pair = [self._probe(Minibatch(4, importance=True), pilot, seed + (1 << 50) + k) for k in (1, 2)]
-            noise = 4 * float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
-            gradient = Minibatch(int(min(max(4.0, 10 * noise), target.n)), importance=True)
+            for importance in (False, True):  # even rows where they do: no table of weights is needed
+                few = Minibatch(4, importance=importance)
+                pair = [self._probe(few, pilot, seed + (1 << 50) + k) for k in (1, 2)]
+                size = 40 * float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)  # noise of a tenth of the spread
+                gradient = Minibatch(int(min(max(4.0, size), target.n)), importance=importance)
+                if size <= 40:
+                    break
         else:
             gradient = ControlVariate(min(100, target.n)) if not isinstance(target, GeneralisedLinear) else Full()
         return self._probe(gradient, flat, seed + (1 << 50)).reshape(z.shape)
@@ -559,19 +568,32 @@ class _Search:
         would = certificate.verdict == "certified" or (not sighted and stein.upper(False) < job.tolerance)
         if not (would and halvable):
             return certificate
-        start = chosen_states(z, 256)
         steps = 2 * math.ceil(10 / sampler.dynamics.step_size)
-        halving = halving_bias(sampler, self.space, start, steps, seed + (1 << 51), job.threads)
         rows = sampler.gradient.batch_size if isinstance(sampler.gradient, Batched) else job.target.n
-        self.evaluations += 3.0 * steps * len(start) * rows
-        return judge(stein, halving, job.tolerance, sighted, effective)
+        chains = _HALVING_CHAINS
+        while True:
+            halving = halving_bias(sampler, self.space, chosen_states(z, chains), steps, seed + (1 << 51), job.threads)
+            self.evaluations += 3.0 * steps * chains * rows
+            certificate = judge(stein, halving, job.tolerance, sighted, effective)
+            chains *= 4
+            work = 3.0 * steps * chains * rows * _row_entries(job.target)
+            if (
+                certificate.verdict != "undecided"
+                or chains > min(_MOST_CHAINS, z.shape[0] * z.shape[1])
+                or work > _EXACT_WORK
+            ):
+                return certificate
 
     def _probe(self, gradient: Gradient, states: Array, seed: int) -> Array:
         rows = gradient.batch_size if isinstance(gradient, Batched) else self.job.target.n
         self.evaluations += float(len(states)) * rows
+        if not self.probed:
+            self.probed = True
+            one = Minibatch(1) if self.job.target.scalar_parts else gradient
+            self._timed(lambda: gradients_at(self.space, one, states[:1], seed, 0, 1, np.arange(1)))
         return gradients_at(self.space, gradient, states, seed, 0, self.job.threads, np.arange(len(states)))
 
-    def _timed(self, compile_: Callable[[], None]) -> None:
+    def _timed(self, compile_: Callable[[], object]) -> None:
         began = time.perf_counter()
         compile_()
         self.compiling += time.perf_counter() - began

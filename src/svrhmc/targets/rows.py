@@ -61,6 +61,10 @@ class Rows(ABC):
     def squared_norms(self) -> Array:
         """|aᵢ|² of every row."""
 
+    def warm(self) -> None:
+        """Load what passes over the rows need, so that it is not timed with them."""
+        return
+
     @abstractmethod
     def choose(self, indices: Indices) -> Rows:
         """Some of the rows, as rows."""
@@ -137,6 +141,14 @@ class DenseRows(Rows):
         """Block by block."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
+
+    def warm(self) -> None:
+        """Compile, or load, the passes for rows like these."""
+        if (passes := self._passes()) is not None:
+            x, one = np.zeros(self.dim), np.ones(1)
+            passes.predict(self.X[:1], x)
+            passes.combine(self.X[:1], one)
+            passes.logistic_slopes_combined(self.X[:1], one, x)
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""
