@@ -41,7 +41,7 @@ from svrhmc.trace import Trace
 from svrhmc.whitening import LowRankWhitening, Whitened, WhitenedRows, Whitening, dense_whitening, whitened
 
 METHODS = ("closed-form", "split-hmc", "subsampled-mh", "anchored", "baoab", "ubu")
-_EXACT_WORK = 1.2e10  # entries of X up to which an exact sampler is chosen whatever else is cheaper
+_EXACT_WORK = 6e9  # entries of X up to which an exact sampler is chosen whatever else is cheaper
 _SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
 _RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
 _HALVINGS = 4  # of a refuted step

@@ -38,6 +38,7 @@ _CHUNK_PICKS = 512
 _NORM_ELEMENTS = 1 << 18  # of a block of transformed rows: it stays in the cache
 _CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
 _ROUNDING = 1e-10  # of WᵀHW − I, below which it is taken for 0
+_MOST_IN_STEP, _NEAR_BYTES = 4, 1 << 19  # chains that share a pass over rows that take more than this
 MOST_ROWS = 1e6  # that a typical step may evaluate
 
 
@@ -80,28 +81,29 @@ class _Chains(ABC):
 
     def compile(self) -> None:
         """Compile the loop, or load it, by making no draw."""
-        room, out = self._room(), self._out(0)
-        self._advance(room, 0, self._state(), out, (0, 0), 0)
+        self._advance(self._room(), (0, 0), self._state(), self._out(0), (0, 0), 0)
 
     def extend(self, count: int, report: Report = lambda amount: None) -> Extension:
         """The next `count` draws of each chain; `report` is told of draws made, all chains together."""
         count = whole("count", count, 1)
         state, out = self._state(), self._out(count)
-        places, stopped = iter(range(len(self.chains))), Event()
+        total, size = len(self.chains), self._team_size()
+        teams, stopped = iter(range(0, total, size)), Event()
 
         def work(tell: Report) -> None:
             room, pace = self._room(), Pace()
-            for place in places:  # next() of a range is atomic: each chain goes to one thread
+            for first in teams:  # next() of a range is atomic: each team of chains goes to one thread
+                members = (first, min(first + size, total))
                 step, end = self.made, self.made + count
                 while step < end and not stopped.is_set():
                     piece = min(end, step + pace.steps, (step // HIGH + 1) * HIGH)
                     began = time.perf_counter()
-                    self._advance(room, place, state, out, (step, piece), step - self.made)
+                    self._advance(room, members, state, out, (step, piece), step - self.made)
                     pace.learn(piece - step, time.perf_counter() - began)
-                    tell(piece - step)
+                    tell((piece - step) * (members[1] - members[0]))
                     step = piece
 
-        share(work, min(self.threads, len(self.chains)), report, stopped)
+        share(work, min(self.threads, total), report, stopped)
         self._keep(state)
         self.made += count
         return Extension(out.z, out.gradients, out.accepted, int(out.counts.sum()), out.counts)
@@ -119,15 +121,18 @@ class _Chains(ABC):
         """Room for the draws."""
 
     @abstractmethod
-    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
-        """One piece of one chain; its first draw goes to `slot`."""
+    def _advance(
+        self, room: Any, members: tuple[int, int], state: Any, out: _Out, steps: tuple[int, int], slot: int
+    ) -> None:
+        """One piece of some chains; the first draw of each goes to `slot`."""
 
-    def _key(self, place: int, step: int) -> tuple[Any, Any]:
-        k0, k1 = self.stream.keys(step >> 32)
-        return k0[place], k1[place]
-
+    @abstractmethod
     def _room(self) -> Any:
-        return _room(self.model, self.target.dim)
+        """Room for the chains that one thread runs at a time."""
+
+    def _team_size(self) -> int:
+        """Chains that one thread runs in step."""
+        return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +173,21 @@ class SplitChains(_Chains):
             rows[:, :1] += self.target.n  # f and ∇f at the start
         return _Out(np.empty(shape), np.empty(shape), np.zeros(shape[0], np.int64), rows)
 
-    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
-        z, gradient, f = (array[place : place + 1] for array in state)
-        assert out.gradients is not None
-        out.accepted[place] += moves.split(
-            self.model, self.centre, self.frame, self.plan, room, self._key(place, steps[0]), z[0], gradient[0], f,
-            out.z[place, slot:], out.gradients[place, slot:], steps,
+    def _advance(
+        self, room: Any, members: tuple[int, int], state: Any, out: _Out, steps: tuple[int, int], slot: int
+    ) -> None:
+        moves.split(
+            self.model, self.centre, self.frame, self.plan, room, *self.stream.keys(steps[0] >> 32), *state,
+            out.z, out.gradients, out.accepted, members, steps, slot,
         )  # fmt: skip
+
+    def _team_size(self) -> int:
+        """Several where the rows do not fit a near cache: then a pass over them serves them all."""
+        rows = self.model[0].nbytes
+        return min(_MOST_IN_STEP, -(-len(self.chains) // self.threads)) if rows > _NEAR_BYTES else 1
+
+    def _room(self) -> Any:
+        return _team(self.model, self.target.dim, self._team_size())
 
 
 @dataclass
@@ -226,9 +239,13 @@ class SubsampledChains(_Chains):
         shape = (len(self.chains), count, self.target.dim)
         return _Out(np.empty(shape), None, np.zeros(shape[0], np.int64), np.zeros(shape[:2], np.int64))
 
-    def _advance(self, room: Any, place: int, state: Any, out: _Out, steps: tuple[int, int], slot: int) -> None:
+    def _advance(
+        self, room: Any, members: tuple[int, int], state: Any, out: _Out, steps: tuple[int, int], slot: int
+    ) -> None:
+        place = members[0]
+        k0, k1 = self.stream.keys(steps[0] >> 32)
         reason, number = moves.subsampled(
-            self.model, self.anchor, self.frame, self.plan, room, self._key(place, steps[0]), state[place],
+            self.model, self.anchor, self.frame, self.plan, room, (k0[place], k1[place]), state[place],
             out.z[place, slot:], out.counts[place, slot:], steps,
         )  # fmt: skip
         if reason == moves.FAR:
@@ -242,6 +259,9 @@ class SubsampledChains(_Chains):
                 "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
             )
         out.accepted[place] += number
+
+    def _room(self) -> Any:
+        return _room(self.model, self.target.dim)
 
 
 _WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
@@ -257,34 +277,63 @@ def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, 
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 
 
-def _room(model: Any, dim: int) -> Any:
+def _wide(model: Any, dim: int) -> tuple[int, Any]:
+    """To how many numbers a row is read, and of what kind."""
     dense = isinstance(model, DenseModel)
     kind = (model.X if dense else model.data).dtype
     pad = -(-dim // LANES[kind]) * LANES[kind]
-    pad = pad if dense and pad <= PADDING * dim else dim
+    return (pad if dense and pad <= PADDING * dim else dim), kind
+
+
+def _noise(dim: int) -> dict[str, Any]:
+    """Counters and words of a chunk of random blocks."""
     half = (dim + 1) // 2
     span = max(1, CHUNK_BLOCKS // half)
+    return {
+        "noise_steps": np.repeat(np.arange(span, dtype=np.uint32), half),
+        "noise_slots": np.tile(slots_of(Purpose.NOISE, half), span),
+        "fine_slots": np.tile(slots_of(Purpose.NOISE_FINE, half), span),
+        "words": apart((4, span * half), np.uint32),
+    }
+
+
+def _team(model: Any, dim: int, chains: int) -> Any:
+    pad, kind = _wide(model, dim)
+    noise = _noise(dim)
+    return moves.Team(
+        q=apart((chains, dim)),
+        v=apart((chains, dim)),
+        force=apart((chains, dim)),
+        u=apart((chains, dim)),
+        wide=apart((chains, pad), kind),
+        total=apart((chains, pad)),
+        energy=apart(chains),
+        angle=apart(chains),
+        before=apart(chains),
+        normals=apart((chains, 3, len(noise["noise_steps"]))),
+        room=apart(dim),
+        tile=apart(pad, kind),
+        t=apart(TILE, kind),
+        slope=apart(TILE, kind),
+        value=apart(TILE, kind),
+        **noise,
+    )
+
+
+def _room(model: Any, dim: int) -> Any:
+    pad, kind = _wide(model, dim)
+    noise = _noise(dim)
     return moves.Room(
         q=apart(dim),
-        v=apart(dim),
-        gradient=apart(dim),
         u=apart(dim),
         room=apart(dim),
         wide=apart(pad, kind),
         wide_now=apart(pad, kind),
-        tile=apart(pad, kind),
-        total=apart(pad),
-        t=apart(TILE, kind),
-        slope=apart(TILE, kind),
-        value=apart(TILE, kind),
-        noise_steps=np.repeat(np.arange(span, dtype=np.uint32), half),
-        noise_slots=np.tile(slots_of(Purpose.NOISE, half), span),
-        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half), span),
-        words=apart((4, span * half), np.uint32),
-        normals=apart((3, span * half)),
+        normals=apart((3, len(noise["noise_steps"]))),
         xi=apart(dim),
         pick_steps=apart(_CHUNK_PICKS, np.uint32),
         pick_words=apart((4, _CHUNK_PICKS), np.uint32),
         pick_slots=apart(_CHUNK_PICKS, np.uint32),
         rows=apart(_CHUNK_PICKS, np.int64),
+        **noise,
     )

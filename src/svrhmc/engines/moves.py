@@ -1,8 +1,9 @@
 """The compiled loops of `svrhmc.exact`: a pass for energy and gradient, split HMC, and subsampled Metropolis.
 
-The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the centre.
-Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of them is
-known to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to row.
+The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the
+centre. Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of
+them is known to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to
+row.
 """
 
 from __future__ import annotations
@@ -86,20 +87,13 @@ class Anchor(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room for one thread."""
+    """Room for one chain of subsampled Metropolis."""
 
-    q: Any  # where a trajectory is, and its velocity; or the proposal
-    v: Any
-    gradient: Any
+    q: Any  # the proposal
     u: Any
     room: Any
     wide: Any  # u in the rows' precision, padded with zeros; of the state and of the proposal
     wide_now: Any
-    tile: Any
-    total: Any
-    t: Any
-    slope: Any
-    value: Any
     noise_steps: Any
     noise_slots: Any
     fine_slots: Any
@@ -110,6 +104,32 @@ class Room(NamedTuple):
     pick_words: Any  # (4, picks): two words for the row, two for the thinning
     pick_slots: Any
     rows: Any
+
+
+class Team(NamedTuple):
+    """Room for some chains that move in step, so that a pass over the rows serves them all; the first axis is the
+    chain.
+    """
+
+    q: Any  # where a trajectory is, its velocity, and ∇f there
+    v: Any
+    force: Any
+    u: Any
+    wide: Any  # u in the rows' precision, padded with zeros
+    total: Any
+    energy: Any
+    angle: Any  # h of a trajectory, H at its beginning
+    before: Any
+    normals: Any  # (chains, 3, blocks)
+    room: Any  # from here on for one chain at a time
+    tile: Any
+    t: Any
+    slope: Any
+    value: Any
+    noise_steps: Any
+    noise_slots: Any
+    fine_slots: Any
+    words: Any
 
 
 # Energy and gradient in one pass.
@@ -134,48 +154,58 @@ def _tile_end(model, low, high, pad):
 
 
 @njit(**QUICK)
-def _pass(model, t_centre, room, dim, valued):
-    """Σ ℓ (0 unless `valued`), and Σ ℓ′·row in room.total, at t = t̂ + Aᵀu with u in room.wide."""
-    wide, tile, total, t, slope, value = room.wide, room.tile, room.total, room.t, room.slope, room.value
-    u, inner = wide[:dim], total[:dim]
-    energy = 0.0
-    for j in range(len(total)):
-        total[j] = 0.0
-    n = len(model.y)
+def _pass(model, t_centre, team, chains, valued):
+    """For each chain Σ ℓ (0 unless `valued`) in team.energy and Σ ℓ′·row in team.total, at t = t̂ + Aᵀu; rows are
+    read once.
+    """
+    tile, t, slope, value = team.tile, team.t, team.slope, team.value
+    n, dim, pad = len(model.y), team.u.shape[1], team.wide.shape[1]
+    for c in range(chains):
+        team.energy[c] = 0.0
+        for j in range(pad):
+            team.total[c, j] = 0.0
     for low in range(0, n, TILE):
         high = min(n, low + TILE)
-        end, count = tile_end(model, low, high, len(wide)), high - low
-        tile_predictors(model, wide, low, end, t)
-        for i in range(end, high):
-            t[i - low] = row_dot(model, i, u)
-        centres = t_centre[low:high]
-        for k in range(count):
-            t[k] += centres[k]
-        if valued:
-            energies(model.loss, model.scale, t[:count], model.y[low:high], slope[:count], value[:count])
+        end, count = tile_end(model, low, high, pad), high - low
+        centres, labels = t_centre[low:high], model.y[low:high]
+        for c in range(chains):
+            wide, total = team.wide[c], team.total[c]
+            tile_predictors(model, wide, low, end, t)
+            for i in range(end, high):
+                t[i - low] = row_dot(model, i, wide[:dim])
             for k in range(count):
-                energy += np.float64(value[k])
-        else:
-            slopes(model.loss, model.scale, t[:count], model.y[low:high], slope[:count])
-        tile_sum(model, slope, low, end, tile, total)
-        for i in range(end, high):
-            row_add(model, i, np.float64(slope[i - low]), inner)
-    return energy
+                t[k] += centres[k]
+            if valued:
+                energies(model.loss, model.scale, t[:count], labels, slope[:count], value[:count])
+                energy = 0.0
+                for k in range(count):
+                    energy += np.float64(value[k])
+                team.energy[c] += energy
+            else:
+                slopes(model.loss, model.scale, t[:count], labels, slope[:count])
+            tile_sum(model, slope, low, end, tile, total)
+            for i in range(end, high):
+                row_add(model, i, np.float64(slope[i - low]), total[:dim])
 
 
 @njit(**QUICK)
-def _evaluate(model, centre, frame, z, room, gradient, valued):
-    """f(z) up to a constant (of no use unless `valued`), and ∇f(z) with respect to z."""
-    dim, u, total = len(z), room.u, room.total
-    displace(frame, z, room.room, u)
-    for j in range(dim):
-        room.wide[j] = u[j]
-    f = _pass(model, centre.t, room, dim, valued)
-    for j in range(dim):
-        total[j] += centre.prior[j] * u[j] + centre.shift[j]
-        f += u[j] * (0.5 * centre.prior[j] * u[j] + centre.shift[j])
-    pull(frame, total[:dim], room.room, gradient)
-    return f
+def _evaluate(model, centre, frame, team, chains, valued):
+    """For each chain f(q) up to a constant in team.energy (of no use unless `valued`), ∇f(q) with respect to z in
+    team.force.
+    """
+    dim = team.u.shape[1]
+    for c in range(chains):
+        u, wide = team.u[c], team.wide[c]
+        displace(frame, team.q[c], team.room, u)
+        for j in range(dim):
+            wide[j] = u[j]
+    _pass(model, centre.t, team, chains, valued)
+    for c in range(chains):
+        u, total = team.u[c], team.total[c]
+        for j in range(dim):
+            total[j] += centre.prior[j] * u[j] + centre.shift[j]
+            team.energy[c] += u[j] * (0.5 * centre.prior[j] * u[j] + centre.shift[j])
+        pull(frame, total[:dim], team.room, team.force[c])
 
 
 # Uniforms.
@@ -206,59 +236,71 @@ def _square(x):
 
 
 @njit(**QUICK)
-def _trajectory(model, centre, frame, plan, room, h, f, z, gradient):
-    """Run (z, v) along the leapfrog steps, in room.q and room.v; gives (f, H − H′)."""
-    q, v, force, dim = room.q, room.v, room.gradient, len(z)
-    cosine, sine, half = math.cos(h), math.sin(h), 0.5 * h
-    before = f + 0.5 * _square(v)
-    for j in range(dim):
-        q[j], force[j] = z[j], gradient[j]
+def _trajectories(model, centre, frame, plan, team, chains):
+    """Run each (q, v), with ∇f at q in team.force, along its leapfrog steps."""
+    dim = team.u.shape[1]
     for step in range(plan.leapfrogs):
-        for j in range(dim):
-            kicked = v[j] - half * (force[j] - q[j])
-            v[j] = cosine * kicked - sine * q[j]
-            q[j] = cosine * q[j] + sine * kicked
-        f = _evaluate(model, centre, frame, q, room, force, step == plan.leapfrogs - 1)
-        for j in range(dim):
-            v[j] -= half * (force[j] - q[j])
-    return f, before - (f + 0.5 * _square(v))
+        for c in range(chains):
+            q, v, force, h = team.q[c], team.v[c], team.force[c], team.angle[c]
+            cosine, sine, half = math.cos(h), math.sin(h), 0.5 * h
+            for j in range(dim):
+                kicked = v[j] - half * (force[j] - q[j])
+                v[j] = cosine * kicked - sine * q[j]
+                q[j] = cosine * q[j] + sine * kicked
+        _evaluate(model, centre, frame, team, chains, step == plan.leapfrogs - 1)
+        for c in range(chains):
+            q, v, force, half = team.q[c], team.v[c], team.force[c], 0.5 * team.angle[c]
+            for j in range(dim):
+                v[j] -= half * (force[j] - q[j])
 
 
 @njit(**ENTRY)
-def split(model, centre, frame, plan, room, key, z, gradient, f, draws, gradients, steps):
-    """Draws from steps[0] to steps[1] of one chain, into draws[k] and gradients[k].
+def split(model, centre, frame, plan, team, k0, k1, z, gradient, f, draws, gradients, accepted, members, steps, slot):
+    """Draws from steps[0] to steps[1] of the chains members[0] to members[1], which move in step.
 
-    `f` has one number, and `gradient` what belongs to it; they are found first where it is nan. Gives how many
-    proposals were accepted.
+    The first draw of a chain goes to draws[chain, slot]. `f` and `gradient` belong to `z`; they are found first where
+    f is nan. Each chain's proposals that were accepted are added to `accepted`.
     """
-    k0, k1 = key
-    dim = len(z)
+    first, chains, dim = members[0], members[1] - members[0], z.shape[1]
     half = (dim + 1) // 2
-    span = len(room.noise_steps) // half
-    first, second = room.normals[0], room.normals[1]
-    accepted = 0
-    if math.isnan(f[0]):
-        f[0] = _evaluate(model, centre, frame, z, room, gradient, True)
+    span = len(team.noise_steps) // half
+    if chains > 0 and math.isnan(f[first]):
+        for c in range(chains):
+            _copy(z[first + c], team.q[c])
+        _evaluate(model, centre, frame, team, chains, True)
+        for c in range(chains):
+            f[first + c] = team.energy[c]
+            _copy(team.force[c], gradient[first + c])
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
-        _fill_noise(
-            k0, k1, base, count * half, room.noise_steps, room.noise_slots, room.fine_slots, room.words, room.normals
-        )
+        for c in range(chains):
+            _fill_noise(
+                k0[first + c], k1[first + c], base, count * half,
+                team.noise_steps, team.noise_slots, team.fine_slots, team.words, team.normals[c],
+            )  # fmt: skip
         for s in range(count):
-            _copy(first[s * half : (s + 1) * half], room.v[:half])
-            _copy(second[s * half : (s + 1) * half], room.v[half:])
-            h = plan.step_size * (1.0 + plan.jitter * (2.0 * _uniform_of(k0, k1, low + s, JITTER_SLOT) - 1.0))
-            there, fall = _trajectory(model, centre, frame, plan, room, h, f[0], z, gradient)
-            if math.log(_uniform_of(k0, k1, low + s, ACCEPT_SLOT)) < plan.weight * fall:
-                accepted += 1
-                f[0] = there
-                for j in range(dim):
-                    z[j], gradient[j] = room.q[j], room.gradient[j]
-            slot = low - steps[0] + s
-            for j in range(dim):
-                draws[slot, j], gradients[slot, j] = z[j], gradient[j]
-    return accepted
+            for c in range(chains):
+                chain, normals = first + c, team.normals[c]
+                _copy(normals[0, s * half : (s + 1) * half], team.v[c, :half])
+                _copy(normals[1, s * half : (s + 1) * half], team.v[c, half:])
+                jitter = 2.0 * _uniform_of(k0[chain], k1[chain], low + s, JITTER_SLOT) - 1.0
+                team.angle[c] = plan.step_size * (1.0 + plan.jitter * jitter)
+                team.before[c] = f[chain] + 0.5 * _square(team.v[c])
+                _copy(z[chain], team.q[c])
+                _copy(gradient[chain], team.force[c])
+            _trajectories(model, centre, frame, plan, team, chains)
+            for c in range(chains):
+                chain = first + c
+                fall = team.before[c] - (team.energy[c] + 0.5 * _square(team.v[c]))
+                if math.log(_uniform_of(k0[chain], k1[chain], low + s, ACCEPT_SLOT)) < plan.weight * fall:
+                    accepted[chain] += 1
+                    f[chain] = team.energy[c]
+                    _copy(team.q[c], z[chain])
+                    _copy(team.force[c], gradient[chain])
+                place = slot + low - steps[0] + s
+                _copy(z[chain], draws[chain, place])
+                _copy(gradient[chain], gradients[chain, place])
 
 
 # Subsampled Metropolis.
