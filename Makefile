@@ -15,6 +15,7 @@ test-slow: .venv/test.done
 
 bench: .venv/bench.done
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/posterior.py --only nuts
 
 # ARGS="--covtype FILE --data DIR --reference FILE" for what does not come with the packages
 bench-posterior: .venv/bench.done
