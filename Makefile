@@ -8,7 +8,7 @@ run: .venv/run.done
 	$(BIN)/svrhmc compare --plot compare.png
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow
