@@ -392,7 +392,7 @@ class _Search:
         )
 
     def _smaller(self, choice: Choice) -> Choice:
-        """Half the step; a batch for half the step has half the rows and makes the same noise."""
+        """Half the step, with the same batches, whose noise then counts half as much."""
         sampler = choice.sampler
         dynamics = replace(sampler.dynamics, step_size=sampler.dynamics.step_size / 2)
         return Choice(
