@@ -7,9 +7,9 @@ Under π, for every smooth f (integration by parts),
 With C the covariance of the draws and h = C∇f, each draw gives for each coordinate j two numbers of known mean,
 
     hⱼ/σⱼ                      whose mean is, to first order, the bias of the mean in units of σⱼ, and
-    ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation:
+    ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation
 
-where π is Gaussian, whatever the law of the draws. ∇f may be an unbiased estimate whose noise is
+where π is near to Gaussian. ∇f may be an unbiased estimate whose noise is
 independent of the draw. They must be taken half a step away from the point where the chain's own gradient was
 evaluated: there stationarity of the velocity makes E ∇f = 0 whatever the bias. So BAOAB's mean is judged by
 step-halving alone, and those of Overdamped, EulerMaruyama, Underdamped and Exponential not at all: they are never
