@@ -25,7 +25,7 @@ GRID = [
     for d in (1, 3, 50)
     for kappa in (1.0, 10.0, 100.0)
     for spread in (0.0, 0.5)
-    if d < 50 or (kappa == 100 and not spread) or (n, kappa) == (500, 1.0)
+    if d < 50 or (n, kappa, spread) in ((500, 100.0, 0.0), (500, 1.0, 0.5))
 ]
 LENGTHS = [1, 7, 100, 10**4, 10**6, 10**8]
 
