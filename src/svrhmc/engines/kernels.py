@@ -387,7 +387,7 @@ def _sum_blocks(partial, total):
 # The gradient of each model.
 
 
-@njit(**QUICK)
+@njit(forceinline=True, **QUICK)
 def _row_slopes(model, rows, at, u, t, labels, out):
     """out = the slopes of the given rows, less what is taken from them; `labels` and `out` may be one array."""
     count = len(rows)
@@ -762,7 +762,8 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                     )  # fmt: skip
                     if plan.second:
                         _expand(work.base, work.hessian, at, work.anchor)
-                _pull_batch(model, plan.kind == FULL, work)
+                if model.frame.kind >= DENSE:
+                    _pull_batch(model, plan.kind == FULL, work)
                 fine = _move(table, 9, xc, vc, gradient, z, plan.before_normals, at)
                 if plan.saga:
                     renew(model, work.rows[s * batch : (s + 1) * batch], work)
