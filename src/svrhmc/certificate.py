@@ -9,11 +9,10 @@ With C the covariance of the draws and h = C∇f, each draw gives for each coord
     hⱼ/σⱼ                      whose mean is, to first order, the bias of the mean in units of σⱼ, and
     ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation
 
-where π is near to Gaussian. ∇f may be an unbiased estimate whose noise is
-independent of the draw. They must be taken half a step away from the point where the chain's own gradient was
-evaluated: there stationarity of the velocity makes E ∇f = 0 whatever the bias. So BAOAB's mean is judged by
-step-halving alone, and those of Overdamped, EulerMaruyama, Underdamped and Exponential not at all: they are never
-certified.
+where π is near to Gaussian. ∇f may be an unbiased estimate whose noise is independent of the draw. They must be taken
+half a step away from the point where the chain's own gradient was evaluated: there stationarity of the velocity makes
+E ∇f = 0 whatever the bias. So BAOAB's mean is judged by step-halving alone, and those of Overdamped, EulerMaruyama,
+Underdamped and Exponential not at all: they are never certified.
 
 Step-halving runs the same chain with the steps η and η/2 on one Brownian path and the same batches: their moments
 differ by 3/4 of the bias where it is of second order in η, and by 1/2 where it is of first order, as that from noisy
@@ -36,7 +35,6 @@ from svrhmc.randomness import Stream
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 
-VERDICTS = ("exact", "certified", "undecided", "refuted")
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
@@ -91,8 +89,7 @@ class Certificate:
     """A verdict with what it rests on.
 
     verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below
-    the
-        tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving),
+        the tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving),
         "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where it is not for want of
         draws), or "refuted" (a bias is above the tolerance beyond doubt).
     stein, halving: the two measurements; None where one was not made.

@@ -73,7 +73,7 @@ class Posterior:
     sd: Array
     raw: Location
     corrected: Corrected
-    laplace: Location | None
+    laplace: Location
     trace: Trace
     method: str
     sampler: Any
@@ -102,15 +102,13 @@ class Posterior:
     def summary(self) -> str:
         """One line a coordinate: mean and sd with their standard errors, the Laplace approximation's beside them."""
         lines = [str(self), f"{'':>8}" + "".join(f"{name:>12}" for name in _COLUMNS)]
-        none = np.full(len(self.mean), np.nan)
-        laplace = (self.laplace.mean, self.laplace.sd) if self.laplace is not None else (none, none)
         used = self.corrected if self.mean is self.corrected.mean else None
         errors = (
             (used.mean_error, used.sd_error)
             if used is not None
             else (self.raw.sd / np.sqrt(self.ess), self.raw.sd / np.sqrt(2 * self.ess))
         )
-        columns = (self.mean, errors[0], self.sd, errors[1], *laplace, self.ess, self.r_hat)
+        columns = (self.mean, errors[0], self.sd, errors[1], self.laplace.mean, self.laplace.sd, self.ess, self.r_hat)
         for j in range(len(self.mean)):
             shown = [
                 f"{c[j]:12.0f}" if name == "ess" else f"{c[j]:12.4g}" for name, c in zip(_COLUMNS, columns, strict=True)
@@ -142,13 +140,11 @@ def sample(
     """The posterior, with `draws` effective draws of each coordinate (and of its square) and a measure of their bias.
 
     method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
-    (biased, with
-        a step that is halved until the certificate does not refute it); or a sampler of the grid or of
+        (biased, with a step that is halved until the certificate does not refute it); or a sampler of the grid or of
         `svrhmc.exact`, run as it is in whitened variables.
     tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
     budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of
-    draws, and nothing
-        else, depends on the machine.)
+        draws, and nothing else, depends on the machine.)
 
     >>> from svrhmc import sample, targets
     >>> target = targets.linear([[1.0], [2.0]], [1.0, 3.0])
@@ -175,8 +171,9 @@ def sample(
         threads=cores() if threads is None else whole("threads", threads, 1),
         progress=progress,
     )
+    began = time.perf_counter()
     if target.closed_form is not None and method in (None, "closed-form"):
-        return _closed_form(job, target.closed_form)
+        return _closed_form(job, target.closed_form, began)
     if method == "closed-form":
         raise requirement("method", "another one for this target", "'closed-form'", "its posterior is not Gaussian")
     return _Search(job, method).run()
@@ -195,9 +192,8 @@ class _Job:
     progress: Progress
 
 
-def _closed_form(job: _Job, law: Moments) -> Posterior:
+def _closed_form(job: _Job, law: Moments, began: float) -> Posterior:
     """Independent draws from a Gaussian known exactly."""
-    began = time.perf_counter()
     chains, dim = len(job.chains), len(law.mean)
     count = max(4, -(-job.draws // chains))
     root = np.linalg.cholesky(law.covariance)
@@ -247,6 +243,7 @@ class _Search:
         self.began = time.perf_counter()
         self.evaluations = 0.0  # component gradients, by all chains together
         self.compiling = 0.0
+        self.costs: list[Array] = []  # rows that a chain has evaluated for each of its draws, burn-in included
         self.probed = False
         self.steps: dict[str, float] = {}
 
@@ -255,7 +252,7 @@ class _Search:
         target = self.job.target
         how, self.space = self._whiten(target)
         self._lap("mode and whitening")
-        choice = self._choose(how)
+        choice = self._choose()
         self._lap("choice")
         for attempt in range(_HALVINGS + 1):
             posterior = self._attempt(choice, how, attempt)
@@ -298,7 +295,7 @@ class _Search:
 
     # The choice.
 
-    def _choose(self, how: Whitening) -> Choice:
+    def _choose(self) -> Choice:
         method, target = self.method, self.job.target
         if isinstance(method, ExactSampler):
             require_rows(target)
@@ -313,9 +310,9 @@ class _Search:
             return Choice(method, SplitHMC(), "as asked for.")
         if method == "subsampled-mh":
             return Choice(method, SubsampledMH(), "as asked for.")
-        return self._among(method, how)
+        return self._among(method)
 
-    def _among(self, method: str | None, how: Whitening) -> Choice:
+    def _among(self, method: str | None) -> Choice:
         """By what an effective draw costs, in entries of X: exact ones wherever they are affordable."""
         target, space, draws = self.job.target, self.space, self.job.draws
         dim, n = target.dim, target.n
@@ -358,10 +355,8 @@ class _Search:
         space, n = self.space, self.job.target.n
         if not space.exact:
             return Full()
-        single = Minibatch(1, importance=True)
         z = Stream(self.job.seed, np.arange(_PILOT)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
-        pair = [self._probe(single, z, 1 << 20 | k) for k in (0, 1)]
-        second = float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+        second = self._noise(Minibatch(1, importance=True), z, 1 << 20)
         first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
         size = max(step * second / (friction * self.job.tolerance), step * first / (4 * friction), 4.0)
         return Full() if size > n / 8 else Minibatch(math.ceil(size), importance=True)
@@ -372,8 +367,7 @@ class _Search:
         """
         target, space, step = self.job.target, self.space, 0.3
         z = Stream(self.job.seed, np.arange(64)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
-        pair = [self._probe(ControlVariate(1), z, 1 << 20 | k) for k in (0, 1)]
-        noise = float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+        noise = self._noise(ControlVariate(1), z, 1 << 20)
         size = math.ceil(max(step * noise / self.job.tolerance, 4.0))
         dynamics = UBU(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
@@ -413,10 +407,10 @@ class _Search:
         else:
             chains = _GridChains(sampler, self.space, seed, job.chains, job.threads)
             self._timed(chains.compile)
+            self.costs = []
             self._extend(chains, _burn_in(sampler))
-        z, gradients, complete = self._draw(chains, exact)
+        z, x, effective, gradients, complete = self._draw(chains, exact)
         self._lap("sampling")
-        x = how.out(z)
         if gradients is None:
             gradients = self._stein_gradients(z, seed)
         self._lap("Stein gradients")
@@ -428,7 +422,6 @@ class _Search:
         else:
             stein = stein_bias(x, laplace, how.variances)
         corrected = corrected_moments(x, laplace, how.variances)
-        effective = effective_draws(x)
         if exact:
             certificate = Certificate("exact", job.tolerance, stein, None, None, True)
         else:
@@ -436,12 +429,12 @@ class _Search:
         self._lap("certificate")
         raw = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1))
         best: Any = corrected if certificate.verdict in ("exact", "certified") else raw
-        passes = self.evaluations / job.target.n
+        passes, costs = self.evaluations / job.target.n, np.cumsum(np.concatenate(self.costs))
         seconds = time.perf_counter() - self.began - self.compiling
         trace = Trace(
             draws=x,
-            passes=np.linspace(0, passes, z.shape[1] + 1)[1:],
-            gradient_evaluations=round(self.evaluations / len(job.chains)),
+            passes=costs[-z.shape[1] :] / job.target.n,
+            gradient_evaluations=round(float(costs[-1])),
             velocity=np.zeros_like(z[:, 0]),
             seconds=self.steps.get("sampling", 0.0),
             sampler=sampler,
@@ -478,15 +471,18 @@ class _Search:
         while True:
             chains = sampler._chains(job.target, how, seed, job.chains, job.threads)
             self._timed(chains.compile)
-            count = 40
+            self.costs, count = [], 40
             accepted = self._extend(chains, count).accepted.sum() / (count * len(job.chains))
             if not isinstance(sampler, SplitHMC) or isinstance(self.method, ExactSampler) or accepted >= 0.7:
                 return sampler, chains
             step = sampler.step_size * 0.75
             sampler = SplitHMC(step, max(1, round(1.6 / step)), sampler.jitter)
 
-    def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array | None, bool]:
-        """Extend until there are enough effective draws of x and x², or the budget ends."""
+    def _draw(self, chains: Any, exact: bool) -> tuple[Array, Array, Array, Array | None, bool]:
+        """Extend until there are enough effective draws of x and x², or the budget ends.
+
+        Gives z, x, the effective draws of each coordinate, ∇f where it came for free, and whether they are enough.
+        """
         job = self.job
         count = max(100, math.ceil(job.draws / (len(job.chains) * (0.7 if exact else 0.4))))
         parts: list[Any] = []
@@ -500,13 +496,15 @@ class _Search:
                 if self._spent():
                     complete, count = False, 0
             z = np.concatenate([part.z for part in parts], axis=1)
-            least = float(effective_draws(self.space.out(z)).min()) if made >= 8 else 0.0
+            x = self.space.out(z)
+            effective = effective_draws(x)
+            least = float(effective.min())
             if least >= job.draws or not complete:
                 break
             count = math.ceil(min(max(made * (job.draws / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
         gradients = [part.gradients for part in parts]
         whole_gradients = None if any(g is None for g in gradients) else np.concatenate(gradients, axis=1)
-        return z, whole_gradients, complete
+        return z, x, effective, whole_gradients, complete
 
     def _affordable(self, made: int) -> int:
         """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
@@ -535,6 +533,7 @@ class _Search:
         finally:
             finish()
         self.evaluations += float(extension.evaluations)
+        self.costs.append(extension.counts.mean(axis=0))
         return extension
 
     def _stein_gradients(self, z: Array, seed: int) -> Array:
@@ -547,9 +546,8 @@ class _Search:
         if isinstance(target, GeneralisedLinear) and space.exact:
             pilot = flat[np.linspace(0, len(flat) - 1, 1000).astype(np.int64)]
             for importance in (False, True):  # even rows where they do: no table of weights is needed
-                few = Minibatch(4, importance=importance)
-                pair = [self._probe(few, pilot, seed + (1 << 50) + k) for k in (1, 2)]
-                size = 40 * float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)  # noise of a tenth of the spread
+                noise = self._noise(Minibatch(4, importance=importance), pilot, seed + (1 << 50) + 1)
+                size = 40 * noise  # then that of a batch is a tenth of the spread
                 gradient = Minibatch(int(min(max(4.0, size), target.n)), importance=importance)
                 if size <= 40:
                     break
@@ -569,8 +567,7 @@ class _Search:
         if not (would and halvable):
             return certificate
         steps = 2 * math.ceil(10 / sampler.dynamics.step_size)
-        rows = sampler.gradient.batch_size if isinstance(sampler.gradient, Batched) else job.target.n
-        chains = _HALVING_CHAINS
+        rows, chains = self._rows(sampler.gradient), _HALVING_CHAINS
         while True:
             halving = halving_bias(sampler, self.space, chosen_states(z, chains), steps, seed + (1 << 51), job.threads)
             self.evaluations += 3.0 * steps * chains * rows
@@ -584,9 +581,17 @@ class _Search:
             ):
                 return certificate
 
+    def _noise(self, gradient: Gradient, states: Array, seed: int) -> float:
+        """The largest variance, over coordinates, of the gradient's estimate: from two of them at each state."""
+        pair = [self._probe(gradient, states, seed + k) for k in (0, 1)]
+        return float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+
+    def _rows(self, gradient: Gradient) -> int:
+        """Rows of one estimate."""
+        return gradient.batch_size if isinstance(gradient, Batched) else self.job.target.n
+
     def _probe(self, gradient: Gradient, states: Array, seed: int) -> Array:
-        rows = gradient.batch_size if isinstance(gradient, Batched) else self.job.target.n
-        self.evaluations += float(len(states)) * rows
+        self.evaluations += float(len(states)) * self._rows(gradient)
         if not self.probed:
             self.probed = True
             one = Minibatch(1) if self.job.target.scalar_parts else gradient
@@ -608,6 +613,7 @@ class _Extension:
     z: Array
     gradients: None
     evaluations: int
+    counts: Indices
 
 
 class _GridChains:
@@ -648,9 +654,10 @@ class _GridChains:
         self.engine, outcome = run("auto", job)
         z = outcome.draws
         self._require_near(z)
-        rows = gradient.evaluations(self.space, end) - gradient.evaluations(self.space, self.made) + self._again()
+        rows = np.diff(gradient.evaluations(self.space, np.arange(self.made, end + 1)))
+        rows[0] += self._again()
         self.x, self.v, self.made = z[:, -1].copy(), outcome.velocity, end
-        return _Extension(z, None, rows * len(self.chains))
+        return _Extension(z, None, int(rows.sum()) * len(self.chains), rows[None, :])
 
     def _again(self) -> int:
         """Component gradients of the snapshot with which every call begins, where the clock of a run has none there."""

@@ -156,9 +156,7 @@ class Custom(FiniteSum):
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
         if self._potential is None:
-            raise requirement(
-                "potential", "given to custom(…)", "None", "the mode needs it, and what starts from there"
-            )
+            raise requirement("potential", "given to custom(…)", "None", "f itself is asked for")
         return np.array([float(self._potential(state)) for state in x])
 
     def gradients(self, x: Array) -> Array:
