@@ -132,10 +132,10 @@ def _log64(u):
 
 @njit(forceinline=True, **PLAIN)
 def _log32(u):
-    """log u in float32, from (log(1 + f) − f)/f²."""
-    bits = _bits_of_float32(u) + np.int32(0x3F800000 - 0x3F3504F3)
-    e = np.float32((bits >> np.int32(23)) - np.int32(127))
-    f = _float32_of_bits((bits & np.int32(0x007FFFFF)) + np.int32(0x3F3504F3)) - np.float32(1)
+    """log u in float32, from (log(1 + f) − f)/f²; a sum of two int32 is an int64 to numba, and made an int32 again."""
+    bits = np.int32(_bits_of_float32(u) + np.int32(0x3F800000 - 0x3F3504F3))
+    e = np.float32(np.int32((bits >> np.int32(23)) - np.int32(127)))
+    f = _float32_of_bits(np.int32((bits & np.int32(0x007FFFFF)) + np.int32(0x3F3504F3))) - np.float32(1)
     tail = _poly8(_LOG32, f - _LOG32_CENTRE)
     return e * np.float32(_LN2) + (f + f * f * tail)
 
@@ -155,7 +155,7 @@ def _exp32(t):
     t = min(max(t, np.float32(-87)), np.float32(87))
     k = np.float32(math.floor(t * np.float32(1.0 / _LN2) + np.float32(0.5)))
     r = (t - k * np.float32(0.693359375)) - k * np.float32(-2.12194440e-4)
-    return _poly6(_EXP32, r) * _float32_of_bits((np.int32(k) + np.int32(127)) << np.int32(23))
+    return _poly6(_EXP32, r) * _float32_of_bits(np.int32(np.int32(np.int32(k) + np.int32(127)) << np.int32(23)))
 
 
 @njit(forceinline=True, **PLAIN)
@@ -179,6 +179,14 @@ def _poly8(c, x):
     y = x * x
     even = c[0] + y * (c[2] + y * (c[4] + y * (c[6] + y * (c[8]))))
     odd = c[1] + y * (c[3] + y * (c[5] + y * (c[7])))
+    return even + x * odd
+
+
+@njit(forceinline=True, **PLAIN)
+def _poly9(c, x):
+    y = x * x
+    even = c[0] + y * (c[2] + y * (c[4] + y * (c[6] + y * (c[8]))))
+    odd = c[1] + y * (c[3] + y * (c[5] + y * (c[7] + y * (c[9]))))
     return even + x * odd
 
 
@@ -244,7 +252,7 @@ _QUANTILE32, _QUANTILE32_CENTRE = _single(table.QUANTILE32), np.float32(table.QU
 _LOG32, _LOG32_CENTRE = _single(table.LOG32), np.float32(table.LOG32_CENTRE)
 _EXP32 = _single(table.EXP32)
 _LOG1P32, _LOG1P32_CENTRE = _single(table.LOG1P32), np.float32(table.LOG1P32_CENTRE)
-_QUANTILE32_TAIL = np.array(table.QUANTILE32_TAIL)
+_QUANTILE32_TAIL, _QUANTILE32_TAIL_CENTRE = _single(table.QUANTILE32_TAIL), np.float32(table.QUANTILE32_TAIL_CENTRE)
 _QUANTILE64_NEAR, _QUANTILE64_FAR = np.array(table.QUANTILE64_NEAR), np.array(table.QUANTILE64_FAR)
 
 
@@ -261,56 +269,95 @@ def _far_ratio64(w):
     return total
 
 
-@njit(**PLAIN)
-def _far_ratio32(w):
-    s = math.sqrt(w) - table.QUANTILE32_TAIL_CENTRE
-    total = 0.0
-    for k in range(len(_QUANTILE32_TAIL) - 1, -1, -1):
-        total = total * s + _QUANTILE32_TAIL[k]
-    return total
+# A normal is made in two loops, w and then R(w): one loop with both is a chain of operations too long for a processor to
+# work on two turns of it at once, and takes a third longer.
+_NORMAL = {**PLAIN, "fastmath": {"contract", "nsz"}}
+_PART = 256  # normals in float64 between two looks for tails
 
 
-@njit(fastmath={"contract", "nsz"}, **PLAIN)
+@njit(**_NORMAL)
 def normals64(coarse, fine, out, w):
     """Standard normals from 64 bits each; w is room for as many numbers."""
+    for low in range(0, len(out), _PART):
+        high = min(len(out), low + _PART)
+        far = _places64(coarse[low:high], fine[low:high], out[low:high], w[low:high])
+        _stretch64(out[low:high], w[low:high])
+        if far:
+            _stretch_tails64(out[low:high], w[low:high])
+
+
+@njit(**_NORMAL)
+def _places64(coarse, fine, x, w):
+    """x = ±(1 − 2p) and w; gives how many w lie in the tails."""
     wide_vectors()
     far = 0
-    for i in range(len(out)):
+    for i in range(len(x)):
         magnitude = np.float64(np.int32(coarse[i] & np.uint32(0x7FFFFFFF)))
         low = np.float64(np.int32(fine[i] >> np.uint32(1))) * 2.0 + np.float64(np.int32(fine[i] & np.uint32(1)))
         p2 = (magnitude + (low + 0.5) * 2.0**-32) * 2.0**-31
-        u = p2 * (2.0 - p2)
-        x = (1.0 - p2) if coarse[i] >> np.uint32(31) else (p2 - 1.0)
-        wi = -_log64(u)
+        x[i] = (1.0 - p2) if coarse[i] >> np.uint32(31) else (p2 - 1.0)
+        wi = -_log64(p2 * (2.0 - p2))
         far += wi >= _SPLIT
         w[i] = wi
-        out[i] = x * _poly23(table.QUANTILE64, wi - table.QUANTILE64_CENTRE)
-    if far:
-        for i in range(len(out)):
-            if w[i] >= _SPLIT:
-                x = math.sqrt(-math.expm1(-w[i])) * _far_ratio64(w[i])
-                out[i] = x if coarse[i] >> np.uint32(31) else -x
+    return far
 
 
-@njit(fastmath={"contract", "nsz"}, **PLAIN)
+@njit(**_NORMAL)
+def _stretch64(x, w):
+    """x ← x R(w)."""
+    wide_vectors()
+    for i in range(len(x)):
+        x[i] *= _poly23(table.QUANTILE64, w[i] - table.QUANTILE64_CENTRE)
+
+
+@njit(**_NORMAL)
+def _stretch_tails64(out, w):
+    for i in range(len(out)):
+        if w[i] >= _SPLIT:
+            out[i] = math.copysign(math.sqrt(-math.expm1(-w[i])) * _far_ratio64(w[i]), out[i])
+
+
+@njit(**_NORMAL)
 def normals32(coarse, out, w):
     """Standard normals from 32 bits each, in float32; w is room for as many numbers."""
+    if _places32(coarse, out, w):
+        _stretch_all32(out, w)
+    else:
+        _stretch32(out, w)
+
+
+@njit(**_NORMAL)
+def _places32(coarse, x, w):
+    """x = ±(1 − 2p) and w; gives how many w lie in the tails."""
     wide_vectors()
     far = np.int32(0)
-    for i in range(len(out)):
+    for i in range(len(x)):
         m = np.int32(coarse[i] & np.uint32(0x7FFFFFFF))
         p2 = (np.float32(m) + np.float32(0.5)) * np.float32(2.0**-31)
-        x = (np.float32(np.int32(0x7FFFFFFF) - m) + np.float32(0.5)) * np.float32(2.0**-31)
+        away = (np.float32(np.int32(np.int32(0x7FFFFFFF) - m)) + np.float32(0.5)) * np.float32(2.0**-31)
+        x[i] = away if coarse[i] >> np.uint32(31) else -away
         wi = -_log32(p2 * (np.float32(2) - p2))
-        far += np.int32(wi >= np.float32(_SPLIT))
+        far = np.int32(far + np.int32(wi >= np.float32(_SPLIT)))
         w[i] = wi
-        z = x * _poly10(_QUANTILE32, wi - _QUANTILE32_CENTRE)
-        out[i] = z if coarse[i] >> np.uint32(31) else -z
-    if far:
-        for i in range(len(out)):
-            if w[i] >= np.float32(_SPLIT):
-                x64 = math.sqrt(-math.expm1(-np.float64(w[i]))) * _far_ratio32(np.float64(w[i]))
-                out[i] = x64 if coarse[i] >> np.uint32(31) else -x64
+    return far
+
+
+@njit(**_NORMAL)
+def _stretch32(x, w):
+    """x ← x R(w)."""
+    wide_vectors()
+    for i in range(len(x)):
+        x[i] *= _poly10(_QUANTILE32, w[i] - _QUANTILE32_CENTRE)
+
+
+@njit(**_NORMAL)
+def _stretch_all32(x, w):
+    """The same where some w lie in the tails."""
+    wide_vectors()
+    for i in range(len(x)):
+        near = _poly10(_QUANTILE32, w[i] - _QUANTILE32_CENTRE)
+        far = _poly9(_QUANTILE32_TAIL, np.float32(math.sqrt(w[i])) - _QUANTILE32_TAIL_CENTRE)
+        x[i] *= near if w[i] < np.float32(_SPLIT) else far
 
 
 @njit(**PLAIN)
