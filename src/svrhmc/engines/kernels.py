@@ -27,6 +27,7 @@ from svrhmc.engines.numeric import (
     random_words,
     slopes,
     threefry,
+    unshared,
 )
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
@@ -438,7 +439,7 @@ def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, 
     return rows
 
 
-@overload(rows_gradient, jit_options=QUICK)
+@overload(rows_gradient, jit_options={**QUICK, "forceinline": True})
 def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
     if _is(model, GaussianModel):
 
@@ -589,6 +590,7 @@ def _move(table, k, x, v, gradient, z, used, at):
     becomes x in the rows' precision.
     Gives True while the state is finite.
     """
+    unshared()
     prior, force, anchor, batch = gradient
     dim = len(x)
     kick_x, kick_v = table[k], table[k + 1]

@@ -87,6 +87,19 @@ def wide_vectors(context):
     return types.void(), generate
 
 
+@intrinsic
+def unshared(context):
+    """Tell LLVM that what the calling function writes through one argument is read through no other."""
+
+    def generate(context, builder, signature, arguments):
+        for argument in builder.function.args:
+            if isinstance(argument.type, ir.PointerType):
+                argument.add_attribute("noalias")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 @njit(forceinline=True, **PLAIN)
 def threefry(k0, k1, c0, c1):
     """Threefry-2x32-20 on uint32; see `svrhmc.randomness`."""
