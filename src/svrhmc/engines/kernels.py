@@ -68,7 +68,7 @@ class DenseModel(NamedTuple):
 
 
 class SparseModel(NamedTuple):
-    """The same with CSR rows."""
+    """The same with CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
 
     data: Any
     columns: Any
@@ -192,6 +192,15 @@ def _sparse_dot(data, columns, begin, end, x):
     """Four sums side by side; not FAST, or LLVM would use vector gathers, which are slower on short rows."""
     a = b = c = d = x.dtype.type(0)
     whole = begin + ((end - begin) & ~np.uint64(3))
+    if len(data) == 1:
+        for k in range(begin, whole, np.uint64(4)):
+            a += x[columns[k]]
+            b += x[columns[k + np.uint64(1)]]
+            c += x[columns[k + np.uint64(2)]]
+            d += x[columns[k + np.uint64(3)]]
+        for k in range(whole, end):
+            a += x[columns[k]]
+        return data[0] * ((a + b) + (c + d))
     for k in range(begin, whole, np.uint64(4)):
         a += data[k] * x[columns[k]]
         b += data[k + np.uint64(1)] * x[columns[k + np.uint64(1)]]
@@ -213,8 +222,13 @@ def _row_add(model, i, weight, total):
         return dense
 
     def sparse(model, i, weight, total):
-        for k in range(model.begin[i], model.begin[i + 1]):
-            total[model.columns[k]] += weight * model.data[k]
+        if len(model.data) == 1:
+            same = weight * model.data[0]
+            for k in range(model.begin[i], model.begin[i + 1]):
+                total[model.columns[k]] += same
+        else:
+            for k in range(model.begin[i], model.begin[i + 1]):
+                total[model.columns[k]] += weight * model.data[k]
 
     return sparse
 
@@ -233,8 +247,9 @@ def _row_prefetch(model, i):
 
         def sparse(model, i):
             for k in range(model.begin[i], model.begin[i + 1], 16):
-                prefetch(model.data, k)
                 prefetch(model.columns, k)
+                if len(model.data) > 1:
+                    prefetch(model.data, k)
 
         return sparse
     return lambda model, i: None

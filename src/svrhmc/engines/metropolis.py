@@ -21,7 +21,7 @@ from svrhmc.arrays import Array, Indices
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.kernels import TILE, DenseModel
-from svrhmc.engines.numba import make_model
+from svrhmc.engines.numba import entries, make_model
 from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
@@ -183,7 +183,7 @@ class SplitChains(_Chains):
 
     def _team_size(self) -> int:
         """Several where the rows do not fit a near cache: then a pass over them serves them all."""
-        rows = self.model[0].nbytes
+        rows = entries(self.model) * self.model[0].itemsize
         return min(_MOST_IN_STEP, -(-len(self.chains) // self.threads)) if rows > _NEAR_BYTES else 1
 
     def _room(self) -> Any:

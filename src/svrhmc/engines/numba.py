@@ -107,7 +107,7 @@ class _Run:
             or isinstance(self.model, kernels.GaussianModel)
         ):
             return False
-        return bool(self.model[0].size >= _SHARED_PASS)
+        return entries(self.model) >= _SHARED_PASS
 
     def share_chains(self, threads: int) -> None:
         """Each thread takes chains and runs them from start to end."""
@@ -297,14 +297,25 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
         model = kernels.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
     else:
         X = target.rows.X  # type: ignore[attr-defined]
+        data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
         model = kernels.SparseModel(
-            fixed(X.data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest
+            fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest
         )
     if not second:
         return model
     mode = target.mode()
     predictors = target.rows.predict(mode[None, :])[0]
     return model._replace(frame=make_frame(centre=mode), taken=_taken(model, predictors, target.row_curvatures(mode)))
+
+
+def _same(values: Any) -> bool:
+    """Whether there are values, and all of them are one number."""
+    return len(values) > 0 and bool((values == values[0]).all())
+
+
+def entries(model: Any) -> int:
+    """How many numbers the rows have, those of a sparse row that are stored; of a Gaussian, its precisions."""
+    return int(model.columns.size if isinstance(model, kernels.SparseModel) else model[0].size)
 
 
 def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
@@ -334,7 +345,7 @@ def _plan(job: Job, model: Any) -> Any:
         before_normals=normals_of(job.scheme.before_noise),
         first=schedule.first,
         thin=schedule.thin,
-        far_rows=model[0].nbytes > _NEAR_BYTES,
+        far_rows=entries(model) * model[0].itemsize > _NEAR_BYTES,
         anchored=isinstance(gradient, ControlVariate) and not _second(job),
         second=_second(job),
         saga=isinstance(gradient, SAGA),
