@@ -280,12 +280,12 @@ def test_importing_the_library_does_not_load_numba():
 def test_compiled_normals_are_those_of_the_stream():
     from numba import njit
 
-    from svrhmc.engines.numeric import normals32, normals64
+    from svrhmc.engines.numeric import make_normals
 
     @njit
     def call(coarse, fine, z64, z32, room64, room32):
-        normals64(coarse, fine, z64, room64)
-        normals32(coarse, z32, room32)
+        make_normals(coarse, fine, z64, room64)
+        make_normals(coarse, fine, z32, room32)
 
     stream = Stream(9, np.arange(100))
     coarse, fine = (stream._words(0, purpose, 5000)[0].ravel() for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
@@ -341,7 +341,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     @njit
     def moments(k0, k1, first, count, steps, slots, fine, words, normals, totals, last):
         for base in range(first, first + count, span):
-            kernels._fill_noise(k0, k1, np.uint32(base), len(steps), steps, slots, fine, words, normals)
+            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), steps, slots, fine, words, normals)
             for k in range(2):
                 for i in range(len(steps)):
                     z = normals[k, i]

@@ -2,7 +2,8 @@
 
 A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for
 each, and for each precision of the rows. Scheme, gradient and loss are numbers, so that no other choice is compiled
-anew.
+anew; but a model without a frame makes a shorter loop, which knows nothing of changed variables, of SAGA and of rows
+drawn by importance, and compiles in half of the time.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows; sums over all rows
 are in float64 from every 64 rows on, in blocks of fixed size, so that they do not depend on the number of threads.
@@ -20,8 +21,7 @@ from svrhmc.engines.frames import DENSE, LOW_RANK, PLACE, displace, pull
 from svrhmc.engines.numeric import (
     FAST,
     PLAIN,
-    normals32,
-    normals64,
+    make_normals,
     peek,
     prefetch,
     random_words,
@@ -38,11 +38,12 @@ DONE, DIVERGED, PASS_DUE = 0, 1, 2
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
 
 QUICK = {**PLAIN, "fastmath": FAST}
+INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
 
 
 class Taken(NamedTuple):
-    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty where nothing is."""
+    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty arrays where nothing is."""
 
     predictors: Any
     slopes: Any
@@ -52,7 +53,8 @@ class Taken(NamedTuple):
 class DenseModel(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
-    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z.
+    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z. Where
+    frame, inner and taken are None, u = z, W = I and nothing is taken.
     """
 
     X: Any
@@ -92,8 +94,6 @@ class GaussianModel(NamedTuple):
     mean_force: Any
     prior: Any
     prior_force: Any
-    frame: Any
-    inner: Any
 
 
 class Plan(NamedTuple):
@@ -155,6 +155,11 @@ class Workspace(NamedTuple):
 
 def _is(model, kind):
     return isinstance(model, types.NamedTuple) and model.instance_class is kind
+
+
+def _plain(model):
+    """Whether the type of a model has no frame."""
+    return "frame" not in model.fields or isinstance(model[model.fields.index("frame")], types.NoneType)
 
 
 # Rows: one accessor for dense and sparse.
@@ -341,58 +346,89 @@ def _whole_tile(model, low, high, pad):
     return lambda model, low, high, pad: True
 
 
-@njit(**QUICK)
-def _slopes_beyond(model, low, high, t, s):
-    """s = slope(t̂ + u) − (slope + curvature·u at t̂), for the u of consecutive rows in t."""
-    taken, count = model.taken, high - low
-    predictors, base, curvatures = taken.predictors[low:high], taken.slopes[low:high], taken.curvatures[low:high]
-    for k in range(count):
-        s[k] = t[k]
-        t[k] += predictors[k]
-    slopes(model.loss, model.scale, t[:count], model.y[low:high], t[:count])
-    for k in range(count):
-        s[k] = t[k] - (base[k] + curvatures[k] * s[k])
+def tile_slopes(model, low, high, t, s):
+    """s = the slopes of consecutive rows at the predictors in t, less what is taken from them.
+
+    Where something is, t holds u: s = slope(t̂ + u) − (slope + curvature·u at t̂).
+    """
 
 
-@njit(**QUICK)
-def _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
-    """Slopes of the rows of some blocks (kept in `memory` if `keep`), and each block's Σ slope·row in float64.
+@overload(tile_slopes, jit_options=QUICK, inline="always")
+def _tile_slopes(model, low, high, t, s):
+    if _plain(model):
+        return lambda model, low, high, t, s: slopes(
+            model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low]
+        )
+
+    def beyond(model, low, high, t, s):
+        taken, count = model.taken, high - low
+        if len(taken.predictors) > 0:
+            for k in range(count):
+                s[k] = t[k]
+                t[k] += taken.predictors[low + k]
+            slopes(model.loss, model.scale, t[:count], model.y[low:high], t[:count])
+            for k in range(count):
+                s[k] = t[k] - (taken.slopes[low + k] + taken.curvatures[low + k] * s[k])
+        else:
+            slopes(model.loss, model.scale, t[:count], model.y[low:high], s[:count])
+
+    return beyond
+
+
+def sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+    """The data part of ∇f at x in blocks: of rows, each block's Σ slope·row in float64; their slopes go to `memory` if
+    `keep`. A Gaussian is one block.
 
     `wide`, `tile` and `total` are as long as the rows, or longer: then a row is read into the next one, whose numbers
     meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end of a row.
     """
-    n, dim = len(model.y), len(x)
-    for j in range(dim):
-        wide[j] = x[j]
-    for block in range(begin, end):
-        total[:] = 0.0
-        stop = min(n, (block + 1) * BLOCK)
-        for low in range(block * BLOCK, stop, TILE):
-            high = min(stop, low + TILE)
-            whole = whole_tile(model, low, high, len(wide))
-            if whole:
-                tile_predictors(model, wide, low, high, t)
-            else:
-                for i in range(low, high):
-                    t[i - low] = row_dot(model, i, x)
-            if len(model.taken.predictors) > 0:
-                _slopes_beyond(model, low, high, t, s)
-            else:
-                slopes(model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low])
-            if keep:
-                for i in range(low, high):
-                    memory[i] = s[i - low]
-            if whole:
-                tile_sum(model, s, low, high, tile, total)
-            else:
-                for i in range(low, high):
-                    row_add(model, i, np.float64(s[i - low]), total[:dim])
+
+
+@overload(sum_blocks, jit_options=QUICK)
+def _sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+    if _is(model, GaussianModel):
+
+        def gaussian(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+            for i in range(len(x)):
+                product = -model.mean_force[i]
+                for j in range(len(x)):
+                    product += model.mean_precision[i, j] * x[j]
+                partial[0, i] = product
+
+        return gaussian
+
+    def rows(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+        n, dim = len(model.y), len(x)
         for j in range(dim):
-            partial[block, j] = total[j]
+            wide[j] = x[j]
+        for block in range(begin, end):
+            total[:] = 0.0
+            stop = min(n, (block + 1) * BLOCK)
+            for low in range(block * BLOCK, stop, TILE):
+                high = min(stop, low + TILE)
+                whole = whole_tile(model, low, high, len(wide))
+                if whole:
+                    tile_predictors(model, wide, low, high, t)
+                else:
+                    for i in range(low, high):
+                        t[i - low] = row_dot(model, i, x)
+                tile_slopes(model, low, high, t, s)
+                if keep:
+                    for i in range(low, high):
+                        memory[i] = s[i - low]
+                if whole:
+                    tile_sum(model, s, low, high, tile, total)
+                else:
+                    for i in range(low, high):
+                        row_add(model, i, np.float64(s[i - low]), total[:dim])
+            for j in range(dim):
+                partial[block, j] = total[j]
+
+    return rows
 
 
 @njit(**QUICK)
-def _sum_blocks(partial, total):
+def _join(partial, total):
     """Join the blocks' sums, in their order."""
     total[:] = 0.0
     for block in range(len(partial)):
@@ -403,28 +439,40 @@ def _sum_blocks(partial, total):
 # The gradient of each model.
 
 
-@njit(forceinline=True, **QUICK)
+@njit(**INLINE)
 def _row_slopes(model, rows, at, u, t, labels, out):
     """out = the slopes of the given rows, less what is taken from them; `labels` and `out` may be one array."""
-    count = len(rows)
-    for b in range(count):
+    for b in range(len(rows)):
         t[b] = row_dot(model, rows[b], at)
         labels[b] = model.y[rows[b]]
-    taken = model.taken
-    if len(taken.predictors) == 0:
+    picked_slopes(model, rows, u, t, labels, out)
+
+
+def picked_slopes(model, rows, u, t, labels, out):
+    """The same from the predictors in t."""
+
+
+@overload(picked_slopes, jit_options={**QUICK, "forceinline": True})
+def _picked_slopes(model, rows, u, t, labels, out):
+    if _plain(model):
+        return lambda model, rows, u, t, labels, out: slopes(
+            model.loss, model.scale, t[: len(rows)], labels[: len(rows)], out[: len(rows)]
+        )
+
+    def beyond(model, rows, u, t, labels, out):
+        taken, count = model.taken, len(rows)
+        some = len(taken.predictors) > 0
+        if some:
+            for b in range(count):
+                u[b] = t[b]
+                t[b] += taken.predictors[rows[b]]
         slopes(model.loss, model.scale, t[:count], labels[:count], out[:count])
-        return
-    for b in range(count):
-        u[b] = t[b]
-        t[b] += taken.predictors[rows[b]]
-    slopes(model.loss, model.scale, t[:count], labels[:count], out[:count])
-    for b in range(count):
-        i = rows[b]
-        out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
+        if some:
+            for b in range(count):
+                i = rows[b]
+                out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
 
-
-def full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
-    """anchor = the data part of ∇f at `at`; the parts of all rows go to memory if `keep`."""
+    return beyond
 
 
 def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
@@ -434,24 +482,21 @@ def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights
     """
 
 
-@overload(full_gradient, jit_options=QUICK)
-def _full_gradient(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
-    if _is(model, GaussianModel):
+def weigh(model, rows, weights, s):
+    """Each row's slope times its weight, where there are weights."""
 
-        def gaussian(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
-            for i in range(len(at)):
-                product = -model.mean_force[i]
-                for j in range(len(at)):
-                    product += model.mean_precision[i, j] * at[j]
-                anchor[i] = product
 
-        return gaussian
+@overload(weigh, jit_options={**QUICK, "forceinline": True})
+def _weigh(model, rows, weights, s):
+    if _plain(model):
+        return lambda model, rows, weights, s: None
 
-    def rows(model, at, anchor, partial, wide, tile, total, t, s, memory, keep):
-        _pass_blocks(model, at, 0, len(partial), partial, wide, tile, total, t, s, memory, keep)
-        _sum_blocks(partial, anchor)
+    def by_rows(model, rows, weights, s):
+        if len(weights) > 0:
+            for b in range(len(rows)):
+                s[b] *= weights[rows[b]]
 
-    return rows
+    return by_rows
 
 
 @overload(rows_gradient, jit_options={**QUICK, "forceinline": True})
@@ -489,9 +534,7 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weight
             _row_slopes(model, rows, snapshot, u, t, then, then)
             for b in range(count):
                 s[b] -= then[b]
-        if len(weights) > 0:
-            for b in range(count):
-                s[b] *= weights[rows[b]]
+        weigh(model, rows, weights, s)
         total[:] = 0
         weight = t.dtype.type(len(model.y) / count)  # a component is n losses
         for b in range(count):
@@ -551,41 +594,44 @@ def _place(pick, mask, seen):
     return place
 
 
-@njit(**PLAIN)
-def _draw_batches(k0, k1, base, steps, plan, row_steps, row_slots, words, rows, seen, threshold, alias):
+@njit(**INLINE)
+def _draw_batches(model, k0, k1, base, steps, plan, work):
     """The rows of the batches of a chunk of steps."""
-    size, count = plan.batch, steps * plan.batch
-    w0, w1 = words[0], words[1]
-    random_words(k0, k1, base, row_steps[:count], row_slots[:count], w0[:count], w1[:count])
-    if plan.importance:
-        draw_weighted(w0[:count], w1[:count], threshold, alias, rows[:count])
-    elif plan.replacement:
-        draw_rows(w0[:count], w1[:count], plan.n, True, rows[:count], seen)
-    else:
+    count = steps * plan.batch
+    w0, w1 = work.words[0], work.words[1]
+    random_words(k0, k1, base, work.row_steps[:count], work.row_slots[:count], w0[:count], w1[:count])
+    if not draw_by_table(model, plan, w0[:count], w1[:count], work):
+        size = count if plan.replacement else plan.batch
         for low in range(0, count, size):
             high = low + size
-            draw_rows(w0[low:high], w1[low:high], plan.n, False, rows[low:high], seen)
+            draw_rows(w0[low:high], w1[low:high], plan.n, plan.replacement, work.rows[low:high], work.seen)
 
 
-def fill_normals(coarse, fine, out, room):
-    """Normals in the precision of `out`: float32 does without the fine words."""
+def draw_by_table(model, plan, w0, w1, work):
+    """Rows by the alias table, where they are drawn so; gives whether they are."""
 
 
-@overload(fill_normals, jit_options=PLAIN)
-def _fill_normals(coarse, fine, out, room):
-    if out.dtype == types.float32:
-        return lambda coarse, fine, out, room: normals32(coarse, out, room)
-    return lambda coarse, fine, out, room: normals64(coarse, fine, out, room)
+@overload(draw_by_table, jit_options=PLAIN, inline="always")
+def _draw_by_table(model, plan, w0, w1, work):
+    if _plain(model):
+        return lambda model, plan, w0, w1, work: False
+
+    def draw(model, plan, w0, w1, work):
+        if plan.importance:
+            draw_weighted(w0, w1, work.threshold, work.alias, work.rows[: len(w0)])
+        return plan.importance
+
+    return draw
 
 
-@njit(**PLAIN)
-def _fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
+@njit(**INLINE)
+def fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
     """Normals of a chunk of steps."""
     random_words(k0, k1, base, steps[:count], slots[:count], words[0, :count], words[1, :count])
     if len(fine_slots):
         random_words(k0, k1, base, steps[:count], fine_slots[:count], words[2, :count], words[3, :count])
     for k in range(2):
-        fill_normals(words[k, :count], words[2 + k, :count], normals[k, :count], normals[2, :count])
+        make_normals(words[k, :count], words[2 + k, :count], normals[k, :count], normals[2, :count])
 
 
 # The two halves of a step.
@@ -598,8 +644,8 @@ def _copy(source, out):
 
 
 @njit(forceinline=True, **QUICK)
-def _move(table, k, x, v, gradient, z, used, at):
-    """(x, v) ← M (x, v) − k g + L ξ, with k, M and L at table[k : k + 9] and ξ after the `used` vectors of z.
+def _move(table, x, v, gradient, z, at):
+    """(x, v) ← M (x, v) − k g + L ξ, with k, M and L in the table and ξ in z.
 
     `gradient` holds what g = prior·x − (the prior's pull) + ḡ + (what the batch adds) is made of. `at`
     becomes x in the rows' precision.
@@ -608,12 +654,11 @@ def _move(table, k, x, v, gradient, z, used, at):
     unshared()
     prior, force, anchor, batch = gradient
     dim = len(x)
-    kick_x, kick_v = table[k], table[k + 1]
-    xx, xv, vx, vv = table[k + 2], table[k + 3], table[k + 4], table[k + 5]
-    lvv, lxv, lxx = table[k + 6], table[k + 7], table[k + 8]
-    a = min(used * dim, len(z) - dim)  # what is not used is read all the same, and multiplied by 0
-    b = a + dim if (lvv != 0.0 or lxv != 0.0) and lxx != 0.0 else a
-    ones, twos = z[a : a + dim], z[b : b + dim]  # slices: a sum as an index would be checked for its sign
+    kick_x, kick_v = table[0], table[1]
+    xx, xv, vx, vv = table[2], table[3], table[4], table[5]
+    lvv, lxv, lxx = table[6], table[7], table[8]
+    second = dim if (lvv != 0.0 or lxv != 0.0) and lxx != 0.0 else 0
+    ones, twos = z[:dim], z[second : second + dim]  # slices: a sum as an index would be checked for its sign
     check = 0.0
     for j in range(dim):
         old_x, old_v = x[j], v[j]
@@ -624,6 +669,54 @@ def _move(table, k, x, v, gradient, z, used, at):
         x[j], v[j], at[j] = new_x, new_v, new_x
         check += new_x * 0.0 + new_v * 0.0
     return check == 0.0
+
+
+# What a model with a frame does besides.
+
+
+def displaced(model, z, work):
+    """`work.at` = the displacement u that the rows meet; without a frame z is there already."""
+
+
+@overload(displaced, jit_options=PLAIN, inline="always")
+def _displaced(model, z, work):
+    if _plain(model):
+        return lambda model, z, work: None
+
+    def framed(model, z, work):
+        if model.frame.kind != PLACE:
+            displace(model.frame, z, work.room, work.at)
+
+    return framed
+
+
+def pulled(model, gradient, room):
+    """A gradient with respect to x becomes one with respect to the state, in its place."""
+
+
+@overload(pulled, jit_options=PLAIN, inline="always")
+def _pulled(model, gradient, room):
+    if _plain(model):
+        return lambda model, gradient, room: None
+    return lambda model, gradient, room: pull(model.frame, gradient, room, gradient)
+
+
+def finish_gradient(model, plan, work):
+    """What the batch's part needs before it joins the rest of the gradient."""
+
+
+@overload(finish_gradient, jit_options=PLAIN, inline="always")
+def _finish_gradient(model, plan, work):
+    if _plain(model):
+        return lambda model, plan, work: None
+
+    def framed(model, plan, work):
+        if plan.second:
+            _expand(work.base, work.hessian, work.at, work.anchor)
+        if model.frame.kind >= DENSE:
+            _pull_batch(model.frame, model.inner, plan.kind == FULL, work.at, work.room, work.sum)
+
+    return framed
 
 
 @njit(**QUICK)
@@ -638,75 +731,90 @@ def _expand(base, hessian, away, out):
 
 
 @njit(**QUICK)
-def _pull_batch(model, full, work):
+def _pull_batch(frame, inner, full, at, room, batch):
     """The batch's part in the variables of the chain, with the prior's where the frame does not hold it."""
-    kind = model.frame.kind
-    if kind == LOW_RANK:
-        for j in range(len(work.sum)):
-            batch = 0.0 if full else np.float64(work.sum[j])
-            work.sum[j] = batch + model.inner[j] * work.at[j]
-    if kind == LOW_RANK or (kind == DENSE and not full):
-        pull(model.frame, work.sum, work.room, work.sum)
+    if frame.kind == LOW_RANK:
+        for j in range(len(batch)):
+            rows = 0.0 if full else np.float64(batch[j])
+            batch[j] = rows + inner[j] * at[j]
+    if frame.kind == LOW_RANK or not full:
+        pull(frame, batch, room, batch)
 
 
-def renew(model, rows, work):
+def remember(model, plan, work):
+    """SAGA: keep the rows' part of the gradient as it is before it is pulled back."""
+
+
+@overload(remember, jit_options=PLAIN, inline="always")
+def _remember(model, plan, work):
+    if _plain(model):
+        return lambda model, plan, work: None
+
+    def framed(model, plan, work):
+        if plan.saga:
+            for j in range(len(work.base)):
+                work.base[j] = work.anchor[j]
+
+    return framed
+
+
+def renew(model, plan, rows, work):
     """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed
     once.
     """
 
 
-@overload(renew, jit_options=QUICK)
-def _renew(model, rows, work):
-    if _is(model, GaussianModel):
-        return lambda model, rows, work: None
+@overload(renew, jit_options=PLAIN, inline="always")
+def _renew(model, plan, rows, work):
+    if _plain(model):
+        return lambda model, plan, rows, work: None
 
-    def by_rows(model, rows, work):
-        for b in range(len(rows)):
-            i = rows[b]
-            change = np.float64(work.labels[b]) - np.float64(work.memory[i])
-            work.memory[i] = work.labels[b]
-            row_add(model, i, change, work.base)
-        for j in range(len(work.anchor)):
-            work.anchor[j] = work.base[j]
-        pull(model.frame, work.base, work.room, work.anchor)
+    def framed(model, plan, rows, work):
+        if plan.saga:
+            for b in range(len(rows)):
+                i = rows[b]
+                change = np.float64(work.labels[b]) - np.float64(work.memory[i])
+                work.memory[i] = work.labels[b]
+                row_add(model, i, change, work.base)
+            for j in range(len(work.anchor)):
+                work.anchor[j] = work.base[j]
+            pulled(model, work.anchor, work.room)
 
-    return by_rows
+    return framed
 
 
-@njit(**PLAIN)
+@njit(**INLINE)
 def _refresh(model, plan, k0, k1, base, work):
     """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
     for j in range(len(work.at)):
         work.snapshot[j] = work.at[j]
     size = plan.snapshot_rows
     if size == 0:
-        full_gradient(
-            model, work.at, work.anchor, work.partial, work.wide, work.tile, work.wide_sum,
+        sum_blocks(
+            model, work.at, 0, len(work.partial), work.partial, work.wide, work.tile, work.wide_sum,
             work.t, work.slopes, work.memory, plan.remembers,
         )  # fmt: skip
-        if plan.saga:
-            for j in range(len(work.base)):
-                work.base[j] = work.anchor[j]
-        pull(model.frame, work.anchor, work.room, work.anchor)
-        return
-    w0, w1 = work.words[0], work.words[1]
-    for k in range(size):
-        w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
-    rows = work.rows[len(work.rows) - size :]
-    draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
-    rows_gradient(
-        model, rows, work.at, work.snapshot, False, False, work.memory, work.weights[:0],
-        work.u, work.t, work.labels, work.slopes, work.then, work.sum,
-    )  # fmt: skip
-    for j in range(len(work.at)):
-        work.anchor[j] = work.sum[j]
-    pull(model.frame, work.anchor, work.room, work.anchor)
+        _join(work.partial, work.anchor)
+        remember(model, plan, work)
+    else:
+        w0, w1 = work.words[0], work.words[1]
+        for k in range(size):
+            w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
+        rows = work.rows[len(work.rows) - size :]
+        draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
+        rows_gradient(
+            model, rows, work.at, work.snapshot, False, False, work.memory, work.weights[:0],
+            work.u, work.t, work.labels, work.slopes, work.then, work.sum,
+        )  # fmt: skip
+        for j in range(len(work.at)):
+            work.anchor[j] = work.sum[j]
+    pulled(model, work.anchor, work.room)
 
 
 @njit(**ENTRY)
 def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
     """One thread's share of a pass over all rows."""
-    _pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep)
+    sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep)
 
 
 @njit(**ENTRY)
@@ -718,8 +826,8 @@ def all_slopes(loss, scale, t, y, out):
 @njit(**ENTRY)
 def join_blocks(model, partial, room, anchor):
     """What joins the shares."""
-    _sum_blocks(partial, anchor)
-    pull(model.frame, anchor, room, anchor)
+    _join(partial, anchor)
+    pulled(model, anchor, room)
 
 
 @njit(**ENTRY)
@@ -735,6 +843,7 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
     first, second = work.normals[0], work.normals[1]
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(work.noise_steps) // half  # steps whose noise is made together
+    later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
         for j in range(dim):
@@ -744,11 +853,8 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
             count = min(span, steps[1] - step)
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
-                _draw_batches(
-                    k0[chain], k1[chain], base, count, plan,
-                    work.row_steps, work.row_slots, work.words, work.rows, work.seen, work.threshold, work.alias,
-                )  # fmt: skip
-            _fill_noise(
+                _draw_batches(model, k0[chain], k1[chain], base, count, plan, work)
+            fill_noise(
                 k0[chain], k1[chain], base, count * half,
                 work.noise_steps, work.noise_slots, work.fine_slots, work.words, work.normals,
             )  # fmt: skip
@@ -756,9 +862,8 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
-                    _move(table, 0, xc, vc, gradient, z, 0, at)
-                if model.frame.kind != PLACE:
-                    displace(model.frame, xc, work.room, at)
+                    _move(table[:9], xc, vc, gradient, z, at)
+                displaced(model, xc, work)
                 if plan.kind == FULL or (
                     plan.kind == SVRG and not plan.anchored and (step % plan.epoch == 0 or step == plan.begin)
                 ):
@@ -777,13 +882,9 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
                         work.memory, work.weights,
                         work.u, work.t, work.labels, work.slopes, work.then, work.sum,
                     )  # fmt: skip
-                    if plan.second:
-                        _expand(work.base, work.hessian, at, work.anchor)
-                if model.frame.kind >= DENSE:
-                    _pull_batch(model, plan.kind == FULL, work)
-                fine = _move(table, 9, xc, vc, gradient, z, plan.before_normals, at)
-                if plan.saga:
-                    renew(model, work.rows[s * batch : (s + 1) * batch], work)
+                finish_gradient(model, plan, work)
+                fine = _move(table[9:], xc, vc, gradient, later, at)
+                renew(model, plan, work.rows[s * batch : (s + 1) * batch], work)
                 step += 1
                 if not fine:
                     return DIVERGED, chain, step

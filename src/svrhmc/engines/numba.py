@@ -86,6 +86,8 @@ class _Run:
     def __post_init__(self) -> None:
         job = self.job
         self.model = make_model(job.target, _second(job))
+        if isinstance(job.gradient, SAGA) or _by_importance(job.gradient):
+            self.model = _framed(self.model)
         self.plan = _plan(job, self.model)
         self.table = _table(job.scheme)
         self.x, self.v = job.start.copy(), job.velocities()
@@ -234,7 +236,7 @@ class _Run:
                 found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
             if self.plan.second:
                 found["hessian"] = target.expansion(mode[0]).hessian
-        if isinstance(gradient, Batched) and gradient.importance:
+        if _by_importance(gradient):
             threshold, alias, probability = target.row_table
             found |= {"threshold": threshold, "alias": alias, "weights": (1 / (target.n * probability)).astype(kind)}
         return found
@@ -246,6 +248,10 @@ def _second(job: Job) -> bool:
     """
     gradient = job.gradient
     return isinstance(gradient, ControlVariate) and gradient.order == 2 and not isinstance(job.target, WhitenedRows)
+
+
+def _by_importance(gradient: Gradient) -> bool:
+    return isinstance(gradient, Batched) and gradient.importance
 
 
 _models: WeakKeyDictionary[FiniteSum, dict[bool, Any]] = WeakKeyDictionary()
@@ -270,8 +276,6 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
             mean_force=fixed(target.mean_force),
             prior=fixed(none),
             prior_force=fixed(none),
-            frame=make_frame(),
-            inner=none,
         )
     if isinstance(target, WhitenedRows):
         model = make_model(target.target)
@@ -288,11 +292,7 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     logistic = isinstance(target.loss, LogisticLoss)
     scale = kind(1 if logistic else target.loss.curvature_bound)
     prior = (fixed(target.prior_precision), fixed(target.prior_precision * target.prior_mean))
-    frame, nothing = make_frame(), fixed(np.zeros(0, kind))
-    rest = (
-        fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale,
-        frame, fixed(np.zeros(0)), kernels.Taken(nothing, nothing, nothing),
-    )  # fmt: skip
+    rest = (fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale, None, None, None)
     if isinstance(target.rows, DenseRows):
         model = kernels.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
     else:
@@ -305,7 +305,16 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
         return model
     mode = target.mode()
     predictors = target.rows.predict(mode[None, :])[0]
-    return model._replace(frame=make_frame(centre=mode), taken=_taken(model, predictors, target.row_curvatures(mode)))
+    taken = _taken(model, predictors, target.row_curvatures(mode))
+    return _framed(model)._replace(frame=make_frame(centre=mode), taken=taken)
+
+
+def _framed(model: Any) -> Any:
+    """The same model for the loop that knows of frames."""
+    if model.frame is not None:
+        return model
+    nothing = fixed(np.zeros(0, model.y.dtype))
+    return model._replace(frame=make_frame(), inner=fixed(np.zeros(0)), taken=kernels.Taken(nothing, nothing, nothing))
 
 
 def _same(values: Any) -> bool:
@@ -349,7 +358,7 @@ def _plan(job: Job, model: Any) -> Any:
         anchored=isinstance(gradient, ControlVariate) and not _second(job),
         second=_second(job),
         saga=isinstance(gradient, SAGA),
-        importance=isinstance(gradient, Batched) and gradient.importance,
+        importance=_by_importance(gradient),
     )
 
 
@@ -376,7 +385,8 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     fine = half if kind == np.float64 else 0
     pad = -(-dim // LANES[kind]) * LANES[kind]
     pad = pad if isinstance(model, kernels.DenseModel) and pad <= PADDING * dim else dim
-    all_rows = rows and plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
+    passes = plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
+    blocks = -(-plan.n // kernels.BLOCK) if rows else 1
     counters = np.arange(span, dtype=np.uint32)
     return kernels.Workspace(
         at=apart(dim, kind),
@@ -390,7 +400,7 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         threshold=np.zeros(0, np.uint32),
         alias=np.zeros(0, np.int64),
         weights=np.zeros(0, kind),
-        partial=apart((-(-plan.n // kernels.BLOCK) if all_rows else 0, dim)),
+        partial=apart((blocks if passes else 0, dim)),
         wide=apart(pad, kind),
         tile=apart(pad, kind),
         wide_sum=apart(pad),

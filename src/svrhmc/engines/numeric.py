@@ -282,21 +282,37 @@ def _far_ratio64(w):
     return total
 
 
-# A normal is made in two loops, w and then R(w): one loop with both is a chain of operations too long for a processor to
-# work on two turns of it at once, and takes a third longer.
+# A float64 normal is made in two loops, w and then R(w): one loop with both is a chain of operations too long for a
+# processor to work on two turns of it at once, and takes a quarter longer.
 _NORMAL = {**PLAIN, "fastmath": {"contract", "nsz"}}
 _PART = 256  # normals in float64 between two looks for tails
 
 
-@njit(**_NORMAL)
-def normals64(coarse, fine, out, w):
-    """Standard normals from 64 bits each; w is room for as many numbers."""
-    for low in range(0, len(out), _PART):
-        high = min(len(out), low + _PART)
-        far = _places64(coarse[low:high], fine[low:high], out[low:high], w[low:high])
-        _stretch64(out[low:high], w[low:high])
-        if far:
-            _stretch_tails64(out[low:high], w[low:high])
+def make_normals(coarse, fine, out, w):
+    """Standard normals in the precision of `out`, from 32 or 64 bits each; w is room for as many numbers."""
+
+
+@overload(make_normals, jit_options=_NORMAL)
+def _make_normals(coarse, fine, out, w):
+    if out.dtype == types.float32:
+
+        def single(coarse, fine, out, w):
+            if _places32(coarse, out, w):
+                _stretch_all32(out, w)
+            else:
+                _stretch32(out, w)
+
+        return single
+
+    def double(coarse, fine, out, w):
+        for low in range(0, len(out), _PART):
+            high = min(len(out), low + _PART)
+            far = _places64(coarse[low:high], fine[low:high], out[low:high], w[low:high])
+            _stretch64(out[low:high], w[low:high])
+            if far:
+                _stretch_tails64(out[low:high], w[low:high])
+
+    return double
 
 
 @njit(**_NORMAL)
@@ -328,15 +344,6 @@ def _stretch_tails64(out, w):
     for i in range(len(out)):
         if w[i] >= _SPLIT:
             out[i] = math.copysign(math.sqrt(-math.expm1(-w[i])) * _far_ratio64(w[i]), out[i])
-
-
-@njit(**_NORMAL)
-def normals32(coarse, out, w):
-    """Standard normals from 32 bits each, in float32; w is room for as many numbers."""
-    if _places32(coarse, out, w):
-        _stretch_all32(out, w)
-    else:
-        _stretch32(out, w)
 
 
 @njit(**_NORMAL)
