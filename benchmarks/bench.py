@@ -200,9 +200,18 @@ def bench_sparse(rounds, folder):
     name, X, y = read_a3a(folder)
     dense = X.toarray()
     steps = 50_000
-    found = medians(rounds, sparse=stepper(X, y, 32, steps), dense=stepper(dense, y, 32, steps))
+    other = X.copy()
+    other.data = np.random.default_rng(0).uniform(0.5, 1.5, X.nnz)
+    found = medians(
+        rounds,
+        sparse=stepper(X, y, 32, steps),
+        various=stepper(other, y, 32, steps),
+        dense=stepper(dense, y, 32, steps),
+    )
     each = {kind: seconds / steps * 1e9 for kind, seconds in found.items()}
     add(f"{name}, B = 32, float64", "CSR rows", "the same rows dense", "ns a step", each["sparse"], each["dense"], 2)
+    various = "the same places, entries not all 1"
+    add(f"{name}, B = 32, float64", f"CSR rows, {various}", "dense", "ns a step", each["various"], each["dense"])
     full = {"sparse": svrhmc.targets.logistic(X, y), "dense": svrhmc.targets.logistic(dense, y)}
     runs = {
         kind: lambda target=target: svrhmc.hmc(0.01).run(target, 500, chains=1, keep="last", threads=1, progress=False)
@@ -258,24 +267,48 @@ def vector_work(values):
     return values[0]
 
 
-def bench_chains(rounds):
-    print("chains", flush=True)
+def many_chains(chains, threads):
     X, y = simulate(1000, 10, np.float64)
     target, sampler = svrhmc.targets.logistic(X, y), svrhmc.svr_hmc(0.05, batch_size=10)
+    return lambda: sampler.run(target, 200, chains=chains, keep="last", threads=threads, progress=False)
 
-    def run(threads):
-        return lambda: sampler.run(target, 200, chains=20_000, keep="last", threads=threads, progress=False)
+
+def half_the_chains():
+    """A process of its own that runs half of them whenever it gets a line."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench\n"
+        "run = bench.many_chains(10_000, 1)\n"
+        "for line in sys.stdin: run(); print('done', flush=True)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def bench_chains(rounds):
+    print("chains", flush=True)
+    halves = [half_the_chains() for _ in range(2)]
+
+    def in_processes():
+        for half in halves:
+            half.stdin.write("go\n")
+            half.stdin.flush()
+        for half in halves:
+            half.stdout.readline()
 
     rooms = np.ones((2, 2048))
     with ThreadPoolExecutor(2) as pool:
         found = medians(
             rounds,
-            two=run(2),
-            one=run(1),
+            two=many_chains(20_000, 2),
+            one=many_chains(20_000, 1),
+            processes=in_processes,
             machine_two=lambda: list(pool.map(vector_work, rooms)),
             machine_one=lambda: [vector_work(room) for room in rooms],
         )
-    add("20,000 chains, n = 1000, d = 10, 200 steps", "2 threads", "1 thread", "s", found["two"], found["one"], 1.8)
+    for half in halves:
+        half.communicate()
+    name = "20,000 chains, n = 1000, d = 10, 200 steps"
+    add(name, "2 threads", "1 thread", "s", found["two"], found["one"], 1.8)
+    add(name, "the machine: 2 processes, half each", "1 thread", "s", found["processes"], found["one"])
     add("the machine: vector arithmetic", "2 threads", "1 thread", "s", found["machine_two"], found["machine_one"])
     code = (
         "import tracemalloc, numpy as np, svrhmc\n"
@@ -408,7 +441,7 @@ def bench_effective(rounds):
 def draw_noise(repeats, steps, slots, fine, words, normals):
     """Normals as a run makes them, a chunk at a time."""
     for k in range(repeats):
-        kernels._fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(steps), steps, slots, fine, words, normals)
+        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(steps), steps, slots, fine, words, normals)
 
 
 def bench_noise(rounds):
