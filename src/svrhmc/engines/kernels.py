@@ -475,13 +475,6 @@ def _picked_slopes(model, rows, u, t, labels, out):
     return beyond
 
 
-def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
-    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`.
-
-    Each is multiplied by its weight, where there are weights. `labels` holds the slopes at `at` in the end.
-    """
-
-
 def weigh(model, rows, weights, s):
     """Each row's slope times its weight, where there are weights."""
 
@@ -497,6 +490,13 @@ def _weigh(model, rows, weights, s):
                 s[b] *= weights[rows[b]]
 
     return by_rows
+
+
+def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
+    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`.
+
+    Each is multiplied by its weight, where there are weights. `labels` holds the slopes at `at` in the end.
+    """
 
 
 @overload(rows_gradient, jit_options={**QUICK, "forceinline": True})
