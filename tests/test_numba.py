@@ -60,6 +60,54 @@ def test_paths_equal_the_reference_at_real_sizes(sparse, dtype, dim):
         assert largest_difference(reference.draws, compiled.draws) < tolerance
 
 
+@pytest.mark.parametrize("entry", [1.0, -0.4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_rows_of_one_number_follow_the_reference(entry, dtype):
+    """As one-hot rows are: the compiled loops do without the entries. Rows of 0 to 9 entries: whole fours, and a rest."""
+    rng = np.random.default_rng(8)
+    X = scipy.sparse.csr_matrix((rng.random((5000, 9)) < rng.random((5000, 1))).astype(dtype) * dtype(entry))
+    y = rng.random(5000) < 0.4
+    target = svrhmc.targets.logistic(X, y)
+    assert len(engine.make_model(target).data) == 1
+    tolerance = 1e-10 if dtype == np.float64 else 1e-3
+    for sampler in (
+        svrhmc.svr_hmc(0.1, batch_size=40, epoch_length=30),
+        svrhmc.hmc(0.1),
+        svrhmc.saga_hmc(0.1, batch_size=40),
+    ):
+        reference, compiled = both(sampler, target, 100, chains=2, start="mode")
+        assert largest_difference(reference.draws, compiled.draws) < tolerance
+
+
+def test_one_other_entry_and_the_entries_count():
+    rng = np.random.default_rng(8)
+    X = scipy.sparse.csr_matrix((rng.random((3000, 9)) < 0.5).astype(np.float64))
+    y = rng.random(3000) < 0.4
+    X.data[-1] = 2.0  # beyond the first thousand, at which a look is taken first
+    target = svrhmc.targets.logistic(X, y)
+    assert len(engine.make_model(target).data) == X.nnz
+    reference, compiled = both(svrhmc.hmc(0.1), target, 100, chains=2, start="mode")
+    assert largest_difference(reference.draws, compiled.draws) < 1e-10
+    empty = svrhmc.targets.logistic(scipy.sparse.csr_matrix((50, 3)), np.arange(50) % 2)
+    reference, compiled = both(svrhmc.hmc(0.1), empty, 20, chains=2)
+    assert largest_difference(reference.draws, compiled.draws) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("gradient", "plain"),
+    [
+        (svrhmc.gradients.SVRG(3, 7), True),
+        (svrhmc.gradients.ControlVariate(3), True),
+        (svrhmc.gradients.ControlVariate(3, order=2), False),
+        (svrhmc.gradients.SAGA(3), False),
+        (svrhmc.gradients.SVRG(3, 7, importance=True), False),
+    ],
+)
+def test_only_what_needs_a_frame_gets_the_longer_loop(rows, gradient, plain):
+    job = _job(svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), gradient), every_target(rows)["logistic"], 5)
+    assert (engine._Run(job, engine.Outcome.empty(job)).model.frame is None) == plain
+
+
 def test_float32_rows_give_the_float64_path_but_for_rounding():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 6)).astype(np.float32)
@@ -154,7 +202,7 @@ def test_the_stream_goes_on_beyond_two_to_the_32_steps(monkeypatch):
     high = 2**32 + 3
     made.plan = made.plan._replace(first=2**60)
     engine.kernels.advance(
-        made.model, made.plan, made.table, made._workspace(), k0, k1, made.x, made.v, made.outcome.draws,
+        made.model, made.plan, made.table, *made._workspace(), k0, k1, made.x, made.v, made.outcome.draws,
         (0, 1), (high, high + 1), False, False,
     )  # fmt: skip
     z = stream.normals(high, 6)[0]
@@ -235,13 +283,12 @@ def test_an_interrupt_is_heard_within_a_long_epoch_while_passes_are_shared(tall)
     assert told[-1] < 10**6
 
 
-def test_threads_that_share_a_pass_share_the_memory_of_all_rows(tall):
+def test_threads_that_share_a_pass_write_to_their_own_room_and_to_one_array_of_blocks(tall):
     job = _job(svrhmc.svr_hmc(0.1), tall, 5)
-    work = engine._Run(job, engine.Outcome.empty(job))._workspace()
-    own = engine._own_room(work)
-    assert own.memory is work.memory
-    assert own.partial is work.partial
-    assert not np.shares_memory(own.tile, work.tile)
+    sums = engine._Run(job, engine.Outcome.empty(job))._workspace().sums
+    own = engine._own_room(sums)
+    assert own.partial is sums.partial
+    assert not any(np.shares_memory(mine, other) for mine, other in zip(own[1:], sums[1:], strict=True))
 
 
 def test_progress_is_told_all_the_steps(tall):
@@ -339,9 +386,10 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     slots = np.tile(np.arange(half, dtype=np.uint32), span)
 
     @njit
-    def moments(k0, k1, first, count, steps, slots, fine, words, normals, totals, last):
+    def moments(k0, k1, first, count, noise, totals, last):
+        steps, normals = noise.steps, noise.normals
         for base in range(first, first + count, span):
-            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), steps, slots, fine, words, normals)
+            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), noise)
             for k in range(2):
                 for i in range(len(steps)):
                     z = normals[k, i]
@@ -355,22 +403,11 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     k0, k1 = (int(key[0]) for key in Stream(2018, np.array([0])).keys(0))
     last = np.zeros((2, half))
     words, normals = np.zeros((4, len(steps)), np.uint32), np.zeros((3, len(steps)))
+    noise = kernels.Noise(steps, slots, slots + np.uint32(2**28), words, normals, normals[2])
     parts = []
     for part in range(10):
         totals = np.zeros(5)
-        moments(
-            np.uint32(k0),
-            np.uint32(k1),
-            part * 10**7,
-            10**7,
-            steps,
-            slots,
-            slots + np.uint32(2**28),
-            words,
-            normals,
-            totals,
-            last,
-        )
+        moments(np.uint32(k0), np.uint32(k1), part * 10**7, 10**7, noise, totals, last)
         parts.append(totals / 1e8)
     for values, count in [(part, 1e8) for part in parts] + [(np.mean(parts, axis=0), 1e9)]:
         errors = np.sqrt(np.array([1, 2, 15, 96, 1]) / count)

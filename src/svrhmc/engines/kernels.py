@@ -118,8 +118,11 @@ class Plan(NamedTuple):
     importance: bool  # rows are drawn by an alias table
 
 
-class Workspace(NamedTuple):
-    """Room for one thread: nothing is allocated while a chain runs."""
+# Room for one thread: nothing is allocated while a chain runs.
+
+
+class Held(NamedTuple):
+    """What a chain holds from step to step."""
 
     at: Any  # x in the rows' precision
     snapshot: Any  # x̃ in the rows' precision
@@ -129,28 +132,60 @@ class Workspace(NamedTuple):
     hessian: Any  # the data part of the Hessian at the mode, for second order
     base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
     room: Any
-    threshold: Any  # an alias table, and 1/(nP) of each row
-    alias: Any
-    weights: Any
-    partial: Any  # sums of blocks of rows
-    wide: Any  # x for a pass over all rows, padded with zeros
-    tile: Any  # sums of some of them
-    wide_sum: Any
+
+
+class Pass(NamedTuple):
+    """For a pass over all rows: sums of blocks of rows; the others belong to one thread."""
+
+    partial: Any
+    wide: Any  # x, padded with zeros
+    tile: Any  # the sum of a tile, and of a block
+    total: Any
+    t: Any  # predictors and slopes of a tile
+    slopes: Any
+
+
+class Batch(NamedTuple):
+    """For a gradient from some rows."""
+
+    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
+    weights: Any  # 1/(nP) of each row, or none
     u: Any  # displacements, predictors, labels and slopes of some rows
     t: Any
     labels: Any
     slopes: Any
     then: Any
-    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
+
+
+class Draws(NamedTuple):
+    """For drawing rows."""
+
+    steps: Any  # counters of a chunk of random blocks
+    slots: Any
     seen: Any  # hash table for draws without replacement
-    noise_steps: Any  # counters of a chunk of random blocks
-    noise_slots: Any
+    threshold: Any  # an alias table
+    alias: Any
+
+
+class Noise(NamedTuple):
+    """For drawing normals."""
+
+    steps: Any
+    slots: Any
     fine_slots: Any
-    row_steps: Any
-    row_slots: Any
     words: Any  # (4, blocks): two words of each block, and two fine ones
     normals: Any  # (3, blocks): first and second normals of each block, and room
     z: Any  # the normals of one step
+
+
+class Workspace(NamedTuple):
+    """All of it."""
+
+    held: Held
+    sums: Pass
+    batch: Batch
+    draw: Draws
+    noise: Noise
 
 
 def _is(model, kind):
@@ -375,20 +410,22 @@ def _tile_slopes(model, low, high, t, s):
     return beyond
 
 
-def sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+def sum_blocks(model, x, begin, end, sums, memory, keep):
     """The data part of ∇f at x in blocks: of rows, each block's Σ slope·row in float64; their slopes go to `memory` if
     `keep`. A Gaussian is one block.
 
-    `wide`, `tile` and `total` are as long as the rows, or longer: then a row is read into the next one, whose numbers
-    meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end of a row.
+    `wide`, `tile` and `total` of the pass are as long as the rows, or longer: then a row is read into the next one,
+    whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end
+    of a row.
     """
 
 
 @overload(sum_blocks, jit_options=QUICK)
-def _sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+def _sum_blocks(model, x, begin, end, sums, memory, keep):
     if _is(model, GaussianModel):
 
-        def gaussian(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+        def gaussian(model, x, begin, end, sums, memory, keep):
+            partial = sums.partial
             for i in range(len(x)):
                 product = -model.mean_force[i]
                 for j in range(len(x)):
@@ -397,7 +434,8 @@ def _sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, 
 
         return gaussian
 
-    def rows(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+    def rows(model, x, begin, end, sums, memory, keep):
+        partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
         n, dim = len(model.y), len(x)
         for j in range(dim):
             wide[j] = x[j]
@@ -492,18 +530,19 @@ def _weigh(model, rows, weights, s):
     return by_rows
 
 
-def rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
-    """total = mean over the given rows of their parts at `at`, less those at the snapshot where `reduced`.
+def rows_gradient(model, rows, weights, reduced, remembers, held, batch):
+    """held.sum = mean over the given rows of their parts at `held.at`, less those at the snapshot where `reduced`.
 
-    Each is multiplied by its weight, where there are weights. `labels` holds the slopes at `at` in the end.
+    Each is multiplied by its weight, where there are weights. `batch.labels` holds the slopes at `at` in the end.
     """
 
 
 @overload(rows_gradient, jit_options={**QUICK, "forceinline": True})
-def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
+def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
     if _is(model, GaussianModel):
 
-        def gaussian(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
+        def gaussian(model, rows, weights, reduced, remembers, held, batch):
+            at, snapshot, total, then = held.at, held.snapshot, held.sum, batch.then
             many, count, dim = len(model.S) > 1, len(rows), len(at)
             for j in range(dim):
                 then[j] = at[j] - snapshot[j] if reduced else at[j]
@@ -522,16 +561,17 @@ def _rows_gradient(model, rows, at, snapshot, reduced, remembers, memory, weight
 
         return gaussian
 
-    def by_rows(model, rows, at, snapshot, reduced, remembers, memory, weights, u, t, labels, s, then, total):
-        count = len(rows)
-        _row_slopes(model, rows, at, u, t, labels, s)
+    def by_rows(model, rows, weights, reduced, remembers, held, batch):
+        memory, total, count = held.memory, held.sum, len(rows)
+        u, t, labels, s, then = batch.u, batch.t, batch.labels, batch.slopes, batch.then
+        _row_slopes(model, rows, held.at, u, t, labels, s)
         for b in range(count):
             labels[b] = s[b]
         if reduced and remembers:
             for b in range(count):
                 s[b] -= memory[rows[b]]
         elif reduced:
-            _row_slopes(model, rows, snapshot, u, t, then, then)
+            _row_slopes(model, rows, held.snapshot, u, t, then, then)
             for b in range(count):
                 s[b] -= then[b]
         weigh(model, rows, weights, s)
@@ -595,38 +635,39 @@ def _place(pick, mask, seen):
 
 
 @njit(**INLINE)
-def _draw_batches(model, k0, k1, base, steps, plan, work):
+def _draw_batches(model, k0, k1, base, steps, plan, draw, words, rows):
     """The rows of the batches of a chunk of steps."""
     count = steps * plan.batch
-    w0, w1 = work.words[0], work.words[1]
-    random_words(k0, k1, base, work.row_steps[:count], work.row_slots[:count], w0[:count], w1[:count])
-    if not draw_by_table(model, plan, w0[:count], w1[:count], work):
+    w0, w1 = words[0], words[1]
+    random_words(k0, k1, base, draw.steps[:count], draw.slots[:count], w0[:count], w1[:count])
+    if not draw_by_table(model, plan, w0[:count], w1[:count], draw, rows):
         size = count if plan.replacement else plan.batch
         for low in range(0, count, size):
             high = low + size
-            draw_rows(w0[low:high], w1[low:high], plan.n, plan.replacement, work.rows[low:high], work.seen)
+            draw_rows(w0[low:high], w1[low:high], plan.n, plan.replacement, rows[low:high], draw.seen)
 
 
-def draw_by_table(model, plan, w0, w1, work):
+def draw_by_table(model, plan, w0, w1, draw, rows):
     """Rows by the alias table, where they are drawn so; gives whether they are."""
 
 
 @overload(draw_by_table, jit_options=PLAIN, inline="always")
-def _draw_by_table(model, plan, w0, w1, work):
+def _draw_by_table(model, plan, w0, w1, draw, rows):
     if _plain(model):
-        return lambda model, plan, w0, w1, work: False
+        return lambda model, plan, w0, w1, draw, rows: False
 
-    def draw(model, plan, w0, w1, work):
+    def by_table(model, plan, w0, w1, draw, rows):
         if plan.importance:
-            draw_weighted(w0, w1, work.threshold, work.alias, work.rows[: len(w0)])
+            draw_weighted(w0, w1, draw.threshold, draw.alias, rows[: len(w0)])
         return plan.importance
 
-    return draw
+    return by_table
 
 
 @njit(**INLINE)
-def fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
+def fill_noise(k0, k1, base, count, noise):
     """Normals of a chunk of steps."""
+    steps, slots, fine_slots, words, normals = noise.steps, noise.slots, noise.fine_slots, noise.words, noise.normals
     random_words(k0, k1, base, steps[:count], slots[:count], words[0, :count], words[1, :count])
     if len(fine_slots):
         random_words(k0, k1, base, steps[:count], fine_slots[:count], words[2, :count], words[3, :count])
@@ -674,18 +715,18 @@ def _move(table, x, v, gradient, z, at):
 # What a model with a frame does besides.
 
 
-def displaced(model, z, work):
-    """`work.at` = the displacement u that the rows meet; without a frame z is there already."""
+def displaced(model, z, held):
+    """`held.at` = the displacement u that the rows meet; without a frame z is there already."""
 
 
 @overload(displaced, jit_options=PLAIN, inline="always")
-def _displaced(model, z, work):
+def _displaced(model, z, held):
     if _plain(model):
-        return lambda model, z, work: None
+        return lambda model, z, held: None
 
-    def framed(model, z, work):
+    def framed(model, z, held):
         if model.frame.kind != PLACE:
-            displace(model.frame, z, work.room, work.at)
+            displace(model.frame, z, held.room, held.at)
 
     return framed
 
@@ -701,20 +742,20 @@ def _pulled(model, gradient, room):
     return lambda model, gradient, room: pull(model.frame, gradient, room, gradient)
 
 
-def finish_gradient(model, plan, work):
+def finish_gradient(model, plan, held):
     """What the batch's part needs before it joins the rest of the gradient."""
 
 
 @overload(finish_gradient, jit_options=PLAIN, inline="always")
-def _finish_gradient(model, plan, work):
+def _finish_gradient(model, plan, held):
     if _plain(model):
-        return lambda model, plan, work: None
+        return lambda model, plan, held: None
 
-    def framed(model, plan, work):
+    def framed(model, plan, held):
         if plan.second:
-            _expand(work.base, work.hessian, work.at, work.anchor)
+            _expand(held.base, held.hessian, held.at, held.anchor)
         if model.frame.kind >= DENSE:
-            _pull_batch(model.frame, model.inner, plan.kind == FULL, work.at, work.room, work.sum)
+            _pull_batch(model.frame, model.inner, plan.kind == FULL, held.at, held.room, held.sum)
 
     return framed
 
@@ -741,80 +782,74 @@ def _pull_batch(frame, inner, full, at, room, batch):
         pull(frame, batch, room, batch)
 
 
-def remember(model, plan, work):
+def remember(model, plan, held):
     """SAGA: keep the rows' part of the gradient as it is before it is pulled back."""
 
 
 @overload(remember, jit_options=PLAIN, inline="always")
-def _remember(model, plan, work):
+def _remember(model, plan, held):
     if _plain(model):
-        return lambda model, plan, work: None
+        return lambda model, plan, held: None
 
-    def framed(model, plan, work):
+    def framed(model, plan, held):
         if plan.saga:
-            for j in range(len(work.base)):
-                work.base[j] = work.anchor[j]
+            for j in range(len(held.base)):
+                held.base[j] = held.anchor[j]
 
     return framed
 
 
-def renew(model, plan, rows, work):
+def renew(model, plan, rows, labels, held):
     """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed
     once.
     """
 
 
 @overload(renew, jit_options=PLAIN, inline="always")
-def _renew(model, plan, rows, work):
+def _renew(model, plan, rows, labels, held):
     if _plain(model):
-        return lambda model, plan, rows, work: None
+        return lambda model, plan, rows, labels, held: None
 
-    def framed(model, plan, rows, work):
+    def framed(model, plan, rows, labels, held):
         if plan.saga:
             for b in range(len(rows)):
                 i = rows[b]
-                change = np.float64(work.labels[b]) - np.float64(work.memory[i])
-                work.memory[i] = work.labels[b]
-                row_add(model, i, change, work.base)
-            for j in range(len(work.anchor)):
-                work.anchor[j] = work.base[j]
-            pulled(model, work.anchor, work.room)
+                change = np.float64(labels[b]) - np.float64(held.memory[i])
+                held.memory[i] = labels[b]
+                row_add(model, i, change, held.base)
+            for j in range(len(held.anchor)):
+                held.anchor[j] = held.base[j]
+            pulled(model, held.anchor, held.room)
 
     return framed
 
 
 @njit(**INLINE)
-def _refresh(model, plan, k0, k1, base, work):
+def _refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
     """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
-    for j in range(len(work.at)):
-        work.snapshot[j] = work.at[j]
+    for j in range(len(held.at)):
+        held.snapshot[j] = held.at[j]
     size = plan.snapshot_rows
     if size == 0:
-        sum_blocks(
-            model, work.at, 0, len(work.partial), work.partial, work.wide, work.tile, work.wide_sum,
-            work.t, work.slopes, work.memory, plan.remembers,
-        )  # fmt: skip
-        _join(work.partial, work.anchor)
-        remember(model, plan, work)
+        sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
+        _join(sums.partial, held.anchor)
+        remember(model, plan, held)
     else:
-        w0, w1 = work.words[0], work.words[1]
+        w0, w1 = words[0], words[1]
         for k in range(size):
             w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
-        rows = work.rows[len(work.rows) - size :]
-        draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, work.seen)
-        rows_gradient(
-            model, rows, work.at, work.snapshot, False, False, work.memory, work.weights[:0],
-            work.u, work.t, work.labels, work.slopes, work.then, work.sum,
-        )  # fmt: skip
-        for j in range(len(work.at)):
-            work.anchor[j] = work.sum[j]
-    pulled(model, work.anchor, work.room)
+        rows = batch.rows[len(batch.rows) - size :]
+        draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, draw.seen)
+        rows_gradient(model, rows, batch.weights[:0], False, False, held, batch)
+        for j in range(len(held.at)):
+            held.anchor[j] = held.sum[j]
+    pulled(model, held.anchor, held.room)
 
 
 @njit(**ENTRY)
-def pass_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep):
+def pass_blocks(model, x, begin, end, sums, memory, keep):
     """One thread's share of a pass over all rows."""
-    sum_blocks(model, x, begin, end, partial, wide, tile, total, t, s, memory, keep)
+    sum_blocks(model, x, begin, end, sums, memory, keep)
 
 
 @njit(**ENTRY)
@@ -831,18 +866,18 @@ def join_blocks(model, partial, room, anchor):
 
 
 @njit(**ENTRY)
-def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed, outside):
+def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, chains, steps, passed, outside):
     """Run chains from one step to another; each chain's keys, state and draws are rows of the arrays.
 
     Gives (reason, chain, step): DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step,
     which the caller makes on many threads (only if `outside`) and then calls again with `passed`.
     """
     dim = x.shape[1]
-    at, z, batch = work.at, work.z, plan.batch
-    gradient = model.prior, model.prior_force, work.anchor, work.sum
-    first, second = work.normals[0], work.normals[1]
+    at, z, words, rows, size = held.at, noise.z, noise.words, batch.rows, plan.batch
+    gradient = model.prior, model.prior_force, held.anchor, held.sum
+    first, second = noise.normals[0], noise.normals[1]
     half = (len(z) + 1) // 2  # blocks of random words a step
-    span = len(work.noise_steps) // half  # steps whose noise is made together
+    span = len(noise.steps) // half  # steps whose noise is made together
     later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
@@ -853,38 +888,32 @@ def advance(model, plan, table, work, k0, k1, x, v, draws, chains, steps, passed
             count = min(span, steps[1] - step)
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
-                _draw_batches(model, k0[chain], k1[chain], base, count, plan, work)
-            fill_noise(
-                k0[chain], k1[chain], base, count * half,
-                work.noise_steps, work.noise_slots, work.fine_slots, work.words, work.normals,
-            )  # fmt: skip
+                _draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
+            fill_noise(k0[chain], k1[chain], base, count * half, noise)
             for s in range(count):
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
-                displaced(model, xc, work)
+                displaced(model, xc, held)
                 if plan.kind == FULL or (
                     plan.kind == SVRG and not plan.anchored and (step % plan.epoch == 0 or step == plan.begin)
                 ):
                     if outside and not passed:
                         return PASS_DUE, chain, step
                     if not passed:
-                        _refresh(model, plan, k0[chain], k1[chain], np.uint32(step & 0xFFFFFFFF), work)
+                        now = np.uint32(step & 0xFFFFFFFF)
+                        _refresh(model, plan, k0[chain], k1[chain], now, held, sums, batch, draw, words)
                 passed = False
+                picked = rows[s * size : (s + 1) * size]
                 if plan.kind != FULL:
-                    begin = s * batch
                     if plan.far_rows and s + 1 < count:
-                        for b in range(begin + batch, begin + 2 * batch):
-                            row_prefetch(model, work.rows[b])
-                    rows_gradient(
-                        model, work.rows[begin : begin + batch], at, work.snapshot, plan.kind == SVRG, plan.remembers,
-                        work.memory, work.weights,
-                        work.u, work.t, work.labels, work.slopes, work.then, work.sum,
-                    )  # fmt: skip
-                finish_gradient(model, plan, work)
+                        for b in range((s + 1) * size, (s + 2) * size):
+                            row_prefetch(model, rows[b])
+                    rows_gradient(model, picked, batch.weights, plan.kind == SVRG, plan.remembers, held, batch)
+                finish_gradient(model, plan, held)
                 fine = _move(table[9:], xc, vc, gradient, later, at)
-                renew(model, plan, work.rows[s * batch : (s + 1) * batch], work)
+                renew(model, plan, picked, batch.labels, held)
                 step += 1
                 if not fine:
                     return DIVERGED, chain, step

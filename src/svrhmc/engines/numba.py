@@ -120,20 +120,17 @@ class _Run:
         """Chains one after another, each pass over the rows on all threads."""
         work = self._workspace()
         threads = self.job.threads
-        sharers = [_own_room(work) for _ in range(threads)]
-        cuts = np.linspace(0, len(work.partial), threads + 1).astype(int)
+        held, sharers = work.held, [_own_room(work.sums) for _ in range(threads)]
+        cuts = np.linspace(0, len(work.sums.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
             def share(own: Any, low: int, high: int) -> None:
-                kernels.pass_blocks(
-                    self.model, work.at, low, high, work.partial,
-                    own.wide, own.tile, own.wide_sum, own.t, own.slopes, work.memory, self.plan.remembers,
-                )  # fmt: skip
+                kernels.pass_blocks(self.model, held.at, low, high, own, held.memory, self.plan.remembers)
 
             def everyone() -> None:
-                work.snapshot[:] = work.at
+                held.snapshot[:] = held.at
                 list(pool.map(share, sharers, cuts[:-1], cuts[1:]))
-                kernels.join_blocks(self.model, work.partial, work.room, work.anchor)
+                kernels.join_blocks(self.model, work.sums.partial, held.room, held.anchor)
 
             for chain in range(self.chains):
                 self._run_chain(work, chain, everyone)
@@ -193,7 +190,7 @@ class _Run:
     ) -> tuple[int, int, int]:
         k0, k1 = self.stream.keys(steps[0] >> 32)
         result: tuple[int, int, int] = kernels.advance(
-            self.model, self.plan, self.table, work, k0, k1, self.x, self.v, self.outcome.draws,
+            self.model, self.plan, self.table, *work, k0, k1, self.x, self.v, self.outcome.draws,
             chains, steps, passed, outside,
         )  # fmt: skip
         return result
@@ -217,28 +214,31 @@ class _Run:
             raise DivergenceError(int(self.job.chains[chain]), step, size, size / 4)
 
     def _workspace(self) -> Any:
-        work = _workspace(self.model, self.plan, self.job)._replace(**self.shared)
+        work = _workspace(self.model, self.plan, self.job)
+        work = work._replace(**{name: getattr(work, name)._replace(**known) for name, known in self.shared.items()})
         if self.plan.anchored or self.plan.second:
-            work.anchor[:] = work.base
+            work.held.anchor[:] = work.held.base
         return work
 
     @cached_property
-    def shared(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, dict[str, Any]]:
         """Arrays that every thread reads: the mode with what is known there, and the alias table."""
         target, gradient, kind = self.job.target, self.job.gradient, self.model[0].dtype
-        found: dict[str, Any] = {}
+        held: dict[str, Any] = {}
+        found: dict[str, dict[str, Any]] = {"held": held}
         if isinstance(gradient, ControlVariate):
             mode = target.mode()[None, :]
-            found["base"] = (target.gradients(mode) - target.prior_gradient(mode))[0]
+            held["base"] = (target.gradients(mode) - target.prior_gradient(mode))[0]
             if self.plan.anchored:
-                found["snapshot"] = mode[0].astype(kind)
+                held["snapshot"] = mode[0].astype(kind)
             if self.plan.anchored and self.plan.remembers:
-                found["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
+                held["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
             if self.plan.second:
-                found["hessian"] = target.expansion(mode[0]).hessian
+                held["hessian"] = target.expansion(mode[0]).hessian
         if _by_importance(gradient):
             threshold, alias, probability = target.row_table
-            found |= {"threshold": threshold, "alias": alias, "weights": (1 / (target.n * probability)).astype(kind)}
+            found["draw"] = {"threshold": threshold, "alias": alias}
+            found["batch"] = {"weights": (1 / (target.n * probability)).astype(kind)}
         return found
 
 
@@ -380,15 +380,15 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
     drawn = max(batch, plan.snapshot_rows)
-    size = max(kernels.TILE, drawn, dim)
+    size = max(drawn, dim)
     words = max(span * half, span * batch, plan.snapshot_rows)
     fine = half if kind == np.float64 else 0
     pad = -(-dim // LANES[kind]) * LANES[kind]
     pad = pad if isinstance(model, kernels.DenseModel) and pad <= PADDING * dim else dim
     passes = plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
     blocks = -(-plan.n // kernels.BLOCK) if rows else 1
-    counters = np.arange(span, dtype=np.uint32)
-    return kernels.Workspace(
+    counters, tile = np.arange(span, dtype=np.uint32), kernels.TILE
+    held = kernels.Held(
         at=apart(dim, kind),
         snapshot=apart(dim, kind),
         anchor=apart(dim),
@@ -397,32 +397,43 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         hessian=apart((1, 1)),
         base=apart(dim),
         room=apart(dim),
-        threshold=np.zeros(0, np.uint32),
-        alias=np.zeros(0, np.int64),
-        weights=np.zeros(0, kind),
+    )
+    sums = kernels.Pass(
         partial=apart((blocks if passes else 0, dim)),
         wide=apart(pad, kind),
         tile=apart(pad, kind),
-        wide_sum=apart(pad),
+        total=apart(pad),
+        t=apart(tile, kind),
+        slopes=apart(tile, kind),
+    )
+    some = kernels.Batch(
+        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+        weights=np.zeros(0, kind),
         u=apart(size, kind),
         t=apart(size, kind),
         labels=apart(size, kind),
         slopes=apart(size, kind),
         then=apart(size, kind),
-        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+    )
+    draw = kernels.Draws(
+        steps=np.repeat(counters, batch),
+        slots=np.tile(slots_of(Purpose.BATCH, batch), span),
         seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
-        noise_steps=np.repeat(counters, half),
-        noise_slots=np.tile(slots_of(Purpose.NOISE, half), span),
+        threshold=np.zeros(0, np.uint32),
+        alias=np.zeros(0, np.int64),
+    )
+    noise = kernels.Noise(
+        steps=np.repeat(counters, half),
+        slots=np.tile(slots_of(Purpose.NOISE, half), span),
         fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, fine), span),
-        row_steps=np.repeat(counters, batch),
-        row_slots=np.tile(slots_of(Purpose.BATCH, batch), span),
         words=apart((4, words), np.uint32),
         normals=apart((3, span * half), kind),
         z=apart(normals, kind),
     )
+    return kernels.Workspace(held, sums, some, draw, noise)
 
 
-def _own_room(work: Any) -> Any:
-    """The same workspace with what a thread writes in its share of a pass; the memory of all rows stays one."""
-    names = ("wide", "tile", "wide_sum", "t", "slopes")
-    return work._replace(**{name: apart(getattr(work, name).shape, getattr(work, name).dtype) for name in names})
+def _own_room(sums: Any) -> Any:
+    """What a thread writes in its share of a pass; the sums of blocks stay one array."""
+    own = {name: apart(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"}
+    return sums._replace(**own)
