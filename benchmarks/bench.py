@@ -438,10 +438,10 @@ def bench_effective(rounds):
 
 
 @njit
-def draw_noise(repeats, noise):
+def draw_noise(repeats, steps, slots, fine, words, normals):
     """Normals as a run makes them, a chunk at a time."""
     for k in range(repeats):
-        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(noise.steps), noise)
+        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(steps), steps, slots, fine, words, normals)
 
 
 def bench_noise(rounds):
@@ -450,12 +450,11 @@ def bench_noise(rounds):
     for kind in (np.float32, np.float64):
         slots = np.arange(half, dtype=np.uint32)
         fine = slots if kind == np.float64 else slots[:0]
-        words, normals = np.zeros((4, half), np.uint32), np.zeros((3, half), kind)
-        noise = kernels.Noise(np.zeros(half, np.uint32), slots, fine, words, normals, normals[2])
+        room = np.zeros(half, np.uint32), slots, fine, np.zeros((4, half), np.uint32), np.zeros((3, half), kind)
         rng, out = np.random.default_rng(0), np.empty(2 * half, kind)
         found = medians(
             rounds,
-            ours=lambda noise=noise: draw_noise(repeats, noise),
+            ours=lambda room=room: draw_noise(repeats, *room),
             numpy=lambda rng=rng, out=out, kind=kind: [
                 rng.standard_normal(out=out, dtype=kind) for _ in range(repeats)
             ],

@@ -665,9 +665,8 @@ def _draw_by_table(model, plan, w0, w1, draw, rows):
 
 
 @njit(**INLINE)
-def fill_noise(k0, k1, base, count, noise):
+def fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
     """Normals of a chunk of steps."""
-    steps, slots, fine_slots, words, normals = noise.steps, noise.slots, noise.fine_slots, noise.words, noise.normals
     random_words(k0, k1, base, steps[:count], slots[:count], words[0, :count], words[1, :count])
     if len(fine_slots):
         random_words(k0, k1, base, steps[:count], fine_slots[:count], words[2, :count], words[3, :count])
@@ -889,7 +888,10 @@ def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, dr
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
                 _draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
-            fill_noise(k0[chain], k1[chain], base, count * half, noise)
+            fill_noise(
+                k0[chain], k1[chain], base, count * half,
+                noise.steps, noise.slots, noise.fine_slots, words, noise.normals,
+            )  # fmt: skip
             for s in range(count):
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])

@@ -22,8 +22,8 @@ from svrhmc.engines.kernels import (
     TILE,
     DenseModel,
     _copy,
-    _fill_noise,
     _is,
+    fill_noise,
     row_add,
     row_dot,
     row_prefetch,
@@ -275,7 +275,7 @@ def split(model, centre, frame, plan, team, k0, k1, z, gradient, f, draws, gradi
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
         for c in range(chains):
-            _fill_noise(
+            fill_noise(
                 k0[first + c], k1[first + c], base, count * half,
                 team.noise_steps, team.noise_slots, team.fine_slots, team.words, team.normals[c],
             )  # fmt: skip
@@ -472,7 +472,7 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
-        _fill_noise(
+        fill_noise(
             k0, k1, base, count * half, room.noise_steps, room.noise_slots, room.fine_slots, room.words, room.normals
         )
         for s in range(count):
