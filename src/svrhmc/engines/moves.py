@@ -18,6 +18,7 @@ from numba.extending import overload
 from svrhmc.engines.frames import displace, pull
 from svrhmc.engines.kernels import (
     ENTRY,
+    INLINE,
     QUICK,
     TILE,
     DenseModel,
@@ -153,7 +154,7 @@ def _tile_end(model, low, high, pad):
     return lambda model, low, high, pad: high
 
 
-@njit(**QUICK)
+@njit(**INLINE)
 def _pass(model, t_centre, team, chains, valued):
     """For each chain Σ ℓ (0 unless `valued`) in team.energy and Σ ℓ′·row in team.total, at t = t̂ + Aᵀu; rows are
     read once.
@@ -267,7 +268,7 @@ def split(model, centre, frame, plan, team, k0, k1, z, gradient, f, draws, gradi
     if chains > 0 and math.isnan(f[first]):
         for c in range(chains):
             _copy(z[first + c], team.q[c])
-        _evaluate(model, centre, frame, team, chains, True)
+        _evaluate(model, centre, frame, team, chains, chains > 0)  # not True: numba compiles anew for a constant
         for c in range(chains):
             f[first + c] = team.energy[c]
             _copy(team.force[c], gradient[first + c])
