@@ -26,6 +26,7 @@ from numba import njit
 
 import svrhmc
 from svrhmc.engines import kernels
+from svrhmc.engines.pieces import noise_room
 
 HERE = Path(__file__).parent
 ROWS = []
@@ -285,17 +286,16 @@ def half_the_chains():
 
 def bench_chains(rounds):
     print("chains", flush=True)
-    halves = [half_the_chains() for _ in range(2)]
+    with half_the_chains() as one, half_the_chains() as other, ThreadPoolExecutor(2) as pool:
 
-    def in_processes():
-        for half in halves:
-            half.stdin.write("go\n")
-            half.stdin.flush()
-        for half in halves:
-            half.stdout.readline()
+        def in_processes():
+            for half in (one, other):
+                half.stdin.write("go\n")
+                half.stdin.flush()
+            if [half.stdout.readline() for half in (one, other)] != ["done\n"] * 2:
+                raise RuntimeError("a process with half of the chains ended")
 
-    rooms = np.ones((2, 2048))
-    with ThreadPoolExecutor(2) as pool:
+        rooms = np.ones((2, 2048))
         found = medians(
             rounds,
             two=many_chains(20_000, 2),
@@ -304,8 +304,6 @@ def bench_chains(rounds):
             machine_two=lambda: list(pool.map(vector_work, rooms)),
             machine_one=lambda: [vector_work(room) for room in rooms],
         )
-    for half in halves:
-        half.communicate()
     name = "20,000 chains, n = 1000, d = 10, 200 steps"
     add(name, "2 threads", "1 thread", "s", found["two"], found["one"], 1.8)
     add(name, "the machine: 2 processes, half each", "1 thread", "s", found["processes"], found["one"])
@@ -438,19 +436,17 @@ def bench_effective(rounds):
 
 
 @njit
-def draw_noise(repeats, steps, slots, fine, words, normals):
+def draw_noise(repeats, noise, normals):
     """Normals as a run makes them, a chunk at a time."""
     for k in range(repeats):
-        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(steps), steps, slots, fine, words, normals)
+        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(noise.steps), noise, normals)
 
 
 def bench_noise(rounds):
     print("noise", flush=True)
     half, repeats = 512, 2000
     for kind in (np.float32, np.float64):
-        slots = np.arange(half, dtype=np.uint32)
-        fine = slots if kind == np.float64 else slots[:0]
-        room = np.zeros(half, np.uint32), slots, fine, np.zeros((4, half), np.uint32), np.zeros((3, half), kind)
+        room = noise_room(half, 1, kind == np.float64), np.zeros((3, half), kind)
         rng, out = np.random.default_rng(0), np.empty(2 * half, kind)
         found = medians(
             rounds,

@@ -226,3 +226,10 @@ def test_a_second_order_needs_a_linear_predictor(targets):
             sampler.run(targets[kind], 3)
     with pytest.raises(ValueError, match="order must be a whole number from 1 to 2; got 3"):
         ControlVariate(order=3)
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_rows_of_a_gaussian_are_not_drawn_by_importance(engine):
+    sampler = svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), svrhmc.gradients.SVRG(2, 3, importance=True))
+    with pytest.raises(ValueError, match="a model with a linear predictor for rows drawn by importance"):
+        sampler.run(svrhmc.targets.synthetic(20, 3), 5, chains=2, engine=engine)

@@ -379,16 +379,17 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     from numba import njit
 
     from svrhmc.engines import kernels
+    from svrhmc.engines.pieces import noise_room
 
     dim, span = 10, 50
     half = dim // 2
-    steps = np.repeat(np.arange(span, dtype=np.uint32), half)
-    slots = np.tile(np.arange(half, dtype=np.uint32), span)
+    noise = noise_room(half, span)
 
     @njit
-    def moments(k0, k1, first, count, steps, slots, fine, words, normals, totals, last):
+    def moments(k0, k1, first, count, noise, normals, totals, last):
+        steps = noise.steps
         for base in range(first, first + count, span):
-            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), steps, slots, fine, words, normals)
+            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), noise, normals)
             for k in range(2):
                 for i in range(len(steps)):
                     z = normals[k, i]
@@ -401,12 +402,11 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
 
     k0, k1 = (int(key[0]) for key in Stream(2018, np.array([0])).keys(0))
     last = np.zeros((2, half))
-    words, normals = np.zeros((4, len(steps)), np.uint32), np.zeros((3, len(steps)))
-    noise = steps, slots, slots + np.uint32(2**28), words, normals
+    normals = np.zeros((3, len(noise.steps)))
     parts = []
     for part in range(10):
         totals = np.zeros(5)
-        moments(np.uint32(k0), np.uint32(k1), part * 10**7, 10**7, *noise, totals, last)
+        moments(np.uint32(k0), np.uint32(k1), part * 10**7, 10**7, noise, normals, totals, last)
         parts.append(totals / 1e8)
     for values, count in [(part, 1e8) for part in parts] + [(np.mean(parts, axis=0), 1e9)]:
         errors = np.sqrt(np.array([1, 2, 15, 96, 1]) / count)

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from svrhmc.engines.numeric import FAST, PLAIN
+from svrhmc.engines.numeric import QUICK
 from svrhmc.whitening import DenseWhitening, LowRankWhitening, Whitening
 
 PLACE, SHIFT, DENSE, LOW_RANK = 0, 1, 2, 3  # u = x; u = x − centre; u = F z; u = s∘(z + V(c∘Vᵀz))
-QUICK = {**PLAIN, "fastmath": FAST}
 
 
 class Frame(NamedTuple):

@@ -3,478 +3,37 @@
 A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for
 each, and for each precision of the rows. Scheme, gradient and loss are numbers, so that no other choice is compiled
 anew; but a model without a frame makes a shorter loop, which knows nothing of changed variables, of SAGA and of rows
-drawn by importance, and compiles in half of the time.
+drawn by importance, and compiles in less time.
 
-States are float64 always. Products with the rows, and the normals, have the precision of the rows; sums over all rows
-are in float64 from every 64 rows on, in blocks of fixed size, so that they do not depend on the number of threads.
+States are float64 always. Products with the rows, and the normals, have the precision of the rows.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numba import njit, types
+from numba import njit
 from numba.extending import overload
 
 from svrhmc.engines.frames import DENSE, LOW_RANK, PLACE, displace, pull
+from svrhmc.engines.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG, GaussianModel, is_a, is_plain
 from svrhmc.engines.numeric import (
-    FAST,
+    ENTRY,
+    INLINE,
     PLAIN,
+    QUICK,
     make_normals,
-    peek,
-    prefetch,
     random_words,
     slopes,
     threefry,
     unshared,
 )
+from svrhmc.engines.sums import join, row_add, row_dot, row_prefetch, sum_blocks
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
-BLOCK = 4096  # rows summed together before they join the total
-TILE = 64  # rows whose predictors are found before their slopes
-FULL, MINIBATCH, SVRG = 0, 1, 2
-DONE, DIVERGED, PASS_DUE = 0, 1, 2
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
 
-QUICK = {**PLAIN, "fastmath": FAST}
-INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
-ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
 
-
-class Taken(NamedTuple):
-    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty arrays where nothing is."""
-
-    predictors: Any
-    slopes: Any
-    curvatures: Any
-
-
-class DenseModel(NamedTuple):
-    """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
-
-    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z. Where
-    frame, inner and taken are None, u = z, W = I and nothing is taken.
-    """
-
-    X: Any
-    flat: Any
-    y: Any
-    prior: Any
-    prior_force: Any
-    loss: int
-    scale: float
-    frame: Any
-    inner: Any
-    taken: Any
-
-
-class SparseModel(NamedTuple):
-    """The same with CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
-
-    data: Any
-    columns: Any
-    begin: Any
-    y: Any
-    prior: Any
-    prior_force: Any
-    loss: int
-    scale: float
-    frame: Any
-    inner: Any
-    taken: Any
-
-
-class GaussianModel(NamedTuple):
-    """Quadratic components: S (1 or n matrices), forces Sᵢaᵢ, and their means."""
-
-    S: Any
-    forces: Any
-    mean_precision: Any
-    mean_force: Any
-    prior: Any
-    prior_force: Any
-
-
-class Plan(NamedTuple):
-    """Sampler and schedule as numbers."""
-
-    n: int
-    kind: int
-    batch: int
-    epoch: int
-    begin: int  # the first step of this call: there a snapshot is taken too
-    replacement: bool
-    remembers: bool
-    snapshot_rows: int
-    before: bool
-    before_normals: int
-    first: int
-    thin: int
-    far_rows: bool
-    anchored: bool  # the snapshot is the mode, given before the run
-    second: bool  # the Hessian there times the displacement belongs to the gradient
-    saga: bool  # the memory of a row is renewed with each use of it
-    importance: bool  # rows are drawn by an alias table
-
-
-# Room for one thread: nothing is allocated while a chain runs.
-
-
-class Held(NamedTuple):
-    """What a chain holds from step to step."""
-
-    at: Any  # x in the rows' precision
-    snapshot: Any  # x̃ in the rows' precision
-    anchor: Any  # data part of ḡ
-    sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
-    memory: Any  # the slopes of all rows at x̃
-    hessian: Any  # the data part of the Hessian at the mode, for second order
-    base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
-    room: Any
-
-
-class Pass(NamedTuple):
-    """For a pass over all rows: sums of blocks of rows; the others belong to one thread."""
-
-    partial: Any
-    wide: Any  # x, padded with zeros
-    tile: Any  # the sum of a tile, and of a block
-    total: Any
-    t: Any  # predictors and slopes of a tile
-    slopes: Any
-
-
-class Batch(NamedTuple):
-    """For a gradient from some rows."""
-
-    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
-    weights: Any  # 1/(nP) of each row, or none
-    u: Any  # displacements, predictors, labels and slopes of some rows
-    t: Any
-    labels: Any
-    slopes: Any
-    then: Any
-
-
-class Draws(NamedTuple):
-    """For drawing rows."""
-
-    steps: Any  # counters of a chunk of random blocks
-    slots: Any
-    seen: Any  # hash table for draws without replacement
-    threshold: Any  # an alias table
-    alias: Any
-
-
-class Noise(NamedTuple):
-    """For drawing normals."""
-
-    steps: Any
-    slots: Any
-    fine_slots: Any
-    words: Any  # (4, blocks): two words of each block, and two fine ones
-    normals: Any  # (3, blocks): first and second normals of each block, and room
-    z: Any  # the normals of one step
-
-
-class Workspace(NamedTuple):
-    """All of it."""
-
-    held: Held
-    sums: Pass
-    batch: Batch
-    draw: Draws
-    noise: Noise
-
-
-def _is(model, kind):
-    return isinstance(model, types.NamedTuple) and model.instance_class is kind
-
-
-def _plain(model):
-    """Whether the type of a model has no frame."""
-    return "frame" not in model.fields or isinstance(model[model.fields.index("frame")], types.NoneType)
-
-
-# Rows: one accessor for dense and sparse.
-
-
-def row_dot(model, i, x):
-    """aᵢᵀx."""
-
-
-def row_add(model, i, weight, total):
-    """total += weight·aᵢ."""
-
-
-def row_prefetch(model, i):
-    """Ask for row i before it is needed."""
-
-
-@overload(row_dot, jit_options={**QUICK, "forceinline": True})
-def _row_dot(model, i, x):
-    if _is(model, DenseModel):
-
-        def dense(model, i, x):
-            total = model.X[i, 0] * x[0]
-            for j in range(1, len(x)):
-                total += model.X[i, j] * x[j]
-            return total
-
-        return dense
-
-    return lambda model, i, x: _sparse_dot(model.data, model.columns, model.begin[i], model.begin[i + 1], x)
-
-
-@njit(forceinline=True, **PLAIN)
-def _sparse_dot(data, columns, begin, end, x):
-    """Four sums side by side; not FAST, or LLVM would use vector gathers, which are slower on short rows."""
-    a = b = c = d = x.dtype.type(0)
-    whole = begin + ((end - begin) & ~np.uint64(3))
-    if len(data) == 1:
-        for k in range(begin, whole, np.uint64(4)):
-            a += x[columns[k]]
-            b += x[columns[k + np.uint64(1)]]
-            c += x[columns[k + np.uint64(2)]]
-            d += x[columns[k + np.uint64(3)]]
-        for k in range(whole, end):
-            a += x[columns[k]]
-        return data[0] * ((a + b) + (c + d))
-    for k in range(begin, whole, np.uint64(4)):
-        a += data[k] * x[columns[k]]
-        b += data[k + np.uint64(1)] * x[columns[k + np.uint64(1)]]
-        c += data[k + np.uint64(2)] * x[columns[k + np.uint64(2)]]
-        d += data[k + np.uint64(3)] * x[columns[k + np.uint64(3)]]
-    for k in range(whole, end):
-        a += data[k] * x[columns[k]]
-    return (a + b) + (c + d)
-
-
-@overload(row_add, jit_options={**QUICK, "forceinline": True})
-def _row_add(model, i, weight, total):
-    if _is(model, DenseModel):
-
-        def dense(model, i, weight, total):
-            for j in range(len(total)):
-                total[j] += weight * model.X[i, j]
-
-        return dense
-
-    def sparse(model, i, weight, total):
-        if len(model.data) == 1:
-            same = weight * model.data[0]
-            for k in range(model.begin[i], model.begin[i + 1]):
-                total[model.columns[k]] += same
-        else:
-            for k in range(model.begin[i], model.begin[i + 1]):
-                total[model.columns[k]] += weight * model.data[k]
-
-    return sparse
-
-
-@overload(row_prefetch, jit_options=PLAIN)
-def _row_prefetch(model, i):
-    if _is(model, DenseModel):
-
-        def dense(model, i):
-            dim = model.X.shape[1]
-            for j in range(0, dim, 64 // model.X.itemsize):
-                prefetch(model.X, i * dim + j)
-
-        return dense
-    if _is(model, SparseModel):
-
-        def sparse(model, i):
-            for k in range(model.begin[i], model.begin[i + 1], 16):
-                prefetch(model.columns, k)
-                if len(model.data) > 1:
-                    prefetch(model.data, k)
-
-        return sparse
-    return lambda model, i: None
-
-
-# Sums over all rows.
-
-
-def tile_predictors(model, x, low, high, t):
-    """t[i − low] = aᵢᵀx for the rows of a tile; x may be padded with zeros."""
-
-
-def tile_sum(model, s, low, high, tile, total):
-    """total += Σ s[i − low]·aᵢ over the rows of a tile; what is added beyond the row's end is of no use.
-
-    Dense rows are summed in their own precision within the tile, and in float64 from tile to tile.
-    """
-
-
-@njit(forceinline=True, **PLAIN)
-def _prefetch_tile(flat, begin, count):
-    """Ask for two rows of the next tile: each of the two loops over a tile asks for one half of it."""
-    for j in range(0, count, 64 // flat.itemsize):
-        prefetch(flat, begin + j)
-
-
-@overload(tile_predictors, jit_options=QUICK)
-def _tile_predictors(model, x, low, high, t):
-    if _is(model, DenseModel):
-
-        def dense(model, x, low, high, t):
-            flat, dim, pad = model.flat, model.X.shape[1], len(x)
-            for i in range(low, high, 4):
-                _prefetch_tile(flat, (low + TILE + (i - low) // 2) * dim, 2 * dim)
-                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
-                ta = tb = tc = td = x.dtype.type(0)
-                for j in range(pad):
-                    ta += peek(flat, a + j) * x[j]
-                    tb += peek(flat, b + j) * x[j]
-                    tc += peek(flat, c + j) * x[j]
-                    td += peek(flat, d + j) * x[j]
-                t[i - low], t[i - low + 1], t[i - low + 2], t[i - low + 3] = ta, tb, tc, td
-
-        return dense
-
-    def sparse(model, x, low, high, t):
-        for i in range(low, high):
-            t[i - low] = row_dot(model, i, x)
-
-    return sparse
-
-
-@overload(tile_sum, jit_options=QUICK)
-def _tile_sum(model, s, low, high, tile, total):
-    if _is(model, DenseModel):
-
-        def dense(model, s, low, high, tile, total):
-            flat, dim, pad = model.flat, model.X.shape[1], len(tile)
-            tile[:] = 0
-            for i in range(low, high, 4):
-                _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
-                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
-                sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
-                for j in range(pad):
-                    two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
-                    tile[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
-            for j in range(pad):
-                total[j] += np.float64(tile[j])
-
-        return dense
-
-    def sparse(model, s, low, high, tile, total):
-        for i in range(low, high):
-            row_add(model, i, np.float64(s[i - low]), total)
-
-    return sparse
-
-
-def whole_tile(model, low, high, pad):
-    """Whether a tile's rows may be read four by four, and `pad` numbers from the beginning of each."""
-
-
-@overload(whole_tile, jit_options=PLAIN)
-def _whole_tile(model, low, high, pad):
-    if _is(model, DenseModel):
-        return lambda model, low, high, pad: (
-            high - low == TILE and (high - 1) * model.X.shape[1] + pad <= model.flat.size
-        )
-    return lambda model, low, high, pad: True
-
-
-def tile_slopes(model, low, high, t, s):
-    """s = the slopes of consecutive rows at the predictors in t, less what is taken from them.
-
-    Where something is, t holds u: s = slope(t̂ + u) − (slope + curvature·u at t̂).
-    """
-
-
-@overload(tile_slopes, jit_options=QUICK, inline="always")
-def _tile_slopes(model, low, high, t, s):
-    if _plain(model):
-        return lambda model, low, high, t, s: slopes(
-            model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low]
-        )
-
-    def beyond(model, low, high, t, s):
-        taken, count = model.taken, high - low
-        if len(taken.predictors) > 0:
-            for k in range(count):
-                s[k] = t[k]
-                t[k] += taken.predictors[low + k]
-            slopes(model.loss, model.scale, t[:count], model.y[low:high], t[:count])
-            for k in range(count):
-                s[k] = t[k] - (taken.slopes[low + k] + taken.curvatures[low + k] * s[k])
-        else:
-            slopes(model.loss, model.scale, t[:count], model.y[low:high], s[:count])
-
-    return beyond
-
-
-def sum_blocks(model, x, begin, end, sums, memory, keep):
-    """The data part of ∇f at x in blocks: of rows, each block's Σ slope·row in float64; their slopes go to `memory` if
-    `keep`. A Gaussian is one block.
-
-    `wide`, `tile` and `total` of the pass are as long as the rows, or longer: then a row is read into the next one,
-    whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end
-    of a row.
-    """
-
-
-@overload(sum_blocks, jit_options=QUICK)
-def _sum_blocks(model, x, begin, end, sums, memory, keep):
-    if _is(model, GaussianModel):
-
-        def gaussian(model, x, begin, end, sums, memory, keep):
-            partial = sums.partial
-            for i in range(len(x)):
-                product = -model.mean_force[i]
-                for j in range(len(x)):
-                    product += model.mean_precision[i, j] * x[j]
-                partial[0, i] = product
-
-        return gaussian
-
-    def rows(model, x, begin, end, sums, memory, keep):
-        partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
-        n, dim = len(model.y), len(x)
-        for j in range(dim):
-            wide[j] = x[j]
-        for block in range(begin, end):
-            total[:] = 0.0
-            stop = min(n, (block + 1) * BLOCK)
-            for low in range(block * BLOCK, stop, TILE):
-                high = min(stop, low + TILE)
-                whole = whole_tile(model, low, high, len(wide))
-                if whole:
-                    tile_predictors(model, wide, low, high, t)
-                else:
-                    for i in range(low, high):
-                        t[i - low] = row_dot(model, i, x)
-                tile_slopes(model, low, high, t, s)
-                if keep:
-                    for i in range(low, high):
-                        memory[i] = s[i - low]
-                if whole:
-                    tile_sum(model, s, low, high, tile, total)
-                else:
-                    for i in range(low, high):
-                        row_add(model, i, np.float64(s[i - low]), total[:dim])
-            for j in range(dim):
-                partial[block, j] = total[j]
-
-    return rows
-
-
-@njit(**QUICK)
-def _join(partial, total):
-    """Join the blocks' sums, in their order."""
-    total[:] = 0.0
-    for block in range(len(partial)):
-        for j in range(len(total)):
-            total[j] += partial[block, j]
-
-
-# The gradient of each model.
+# The gradient from some rows.
 
 
 @njit(**INLINE)
@@ -492,7 +51,7 @@ def picked_slopes(model, rows, u, t, labels, out):
 
 @overload(picked_slopes, jit_options={**QUICK, "forceinline": True})
 def _picked_slopes(model, rows, u, t, labels, out):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, rows, u, t, labels, out: slopes(
             model.loss, model.scale, t[: len(rows)], labels[: len(rows)], out[: len(rows)]
         )
@@ -519,7 +78,7 @@ def weigh(model, rows, weights, s):
 
 @overload(weigh, jit_options={**QUICK, "forceinline": True})
 def _weigh(model, rows, weights, s):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, rows, weights, s: None
 
     def by_rows(model, rows, weights, s):
@@ -539,7 +98,7 @@ def rows_gradient(model, rows, weights, reduced, remembers, held, batch):
 
 @overload(rows_gradient, jit_options={**QUICK, "forceinline": True})
 def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
-    if _is(model, GaussianModel):
+    if is_a(model, GaussianModel):
 
         def gaussian(model, rows, weights, reduced, remembers, held, batch):
             at, snapshot, total, then = held.at, held.snapshot, held.sum, batch.then
@@ -653,7 +212,7 @@ def draw_by_table(model, plan, w0, w1, draw, rows):
 
 @overload(draw_by_table, jit_options=PLAIN, inline="always")
 def _draw_by_table(model, plan, w0, w1, draw, rows):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, plan, w0, w1, draw, rows: False
 
     def by_table(model, plan, w0, w1, draw, rows):
@@ -665,8 +224,9 @@ def _draw_by_table(model, plan, w0, w1, draw, rows):
 
 
 @njit(**INLINE)
-def fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
-    """Normals of a chunk of steps."""
+def fill_noise(k0, k1, base, count, noise, normals):
+    """Normals of a chunk of steps, from `count` random blocks."""
+    steps, slots, fine_slots, words = noise.steps, noise.slots, noise.fine_slots, noise.words
     random_words(k0, k1, base, steps[:count], slots[:count], words[0, :count], words[1, :count])
     if len(fine_slots):
         random_words(k0, k1, base, steps[:count], fine_slots[:count], words[2, :count], words[3, :count])
@@ -678,7 +238,8 @@ def fill_noise(k0, k1, base, count, steps, slots, fine_slots, words, normals):
 
 
 @njit(forceinline=True, **PLAIN)
-def _copy(source, out):
+def copy(source, out):
+    """out = source."""
     for j in range(len(out)):
         out[j] = source[j]
 
@@ -711,7 +272,7 @@ def _move(table, x, v, gradient, z, at):
     return check == 0.0
 
 
-# What a model with a frame does besides.
+# What the longer loop does besides: changed variables, and SAGA.
 
 
 def displaced(model, z, held):
@@ -720,7 +281,7 @@ def displaced(model, z, held):
 
 @overload(displaced, jit_options=PLAIN, inline="always")
 def _displaced(model, z, held):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, z, held: None
 
     def framed(model, z, held):
@@ -736,7 +297,7 @@ def pulled(model, gradient, room):
 
 @overload(pulled, jit_options=PLAIN, inline="always")
 def _pulled(model, gradient, room):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, gradient, room: None
     return lambda model, gradient, room: pull(model.frame, gradient, room, gradient)
 
@@ -747,7 +308,7 @@ def finish_gradient(model, plan, held):
 
 @overload(finish_gradient, jit_options=PLAIN, inline="always")
 def _finish_gradient(model, plan, held):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, plan, held: None
 
     def framed(model, plan, held):
@@ -787,7 +348,7 @@ def remember(model, plan, held):
 
 @overload(remember, jit_options=PLAIN, inline="always")
 def _remember(model, plan, held):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, plan, held: None
 
     def framed(model, plan, held):
@@ -806,7 +367,7 @@ def renew(model, plan, rows, labels, held):
 
 @overload(renew, jit_options=PLAIN, inline="always")
 def _renew(model, plan, rows, labels, held):
-    if _plain(model):
+    if is_plain(model):
         return lambda model, plan, rows, labels, held: None
 
     def framed(model, plan, rows, labels, held):
@@ -831,7 +392,7 @@ def _refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
     size = plan.snapshot_rows
     if size == 0:
         sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
-        _join(sums.partial, held.anchor)
+        join(sums.partial, held.anchor)
         remember(model, plan, held)
     else:
         w0, w1 = words[0], words[1]
@@ -860,7 +421,7 @@ def all_slopes(loss, scale, t, y, out):
 @njit(**ENTRY)
 def join_blocks(model, partial, room, anchor):
     """What joins the shares."""
-    _join(partial, anchor)
+    join(partial, anchor)
     pulled(model, anchor, room)
 
 
@@ -872,9 +433,9 @@ def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, dr
     which the caller makes on many threads (only if `outside`) and then calls again with `passed`.
     """
     dim = x.shape[1]
-    at, z, words, rows, size = held.at, noise.z, noise.words, batch.rows, plan.batch
+    at, z, words, rows, size = held.at, held.z, noise.words, batch.rows, plan.batch
     gradient = model.prior, model.prior_force, held.anchor, held.sum
-    first, second = noise.normals[0], noise.normals[1]
+    first, second = held.normals[0], held.normals[1]
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
     later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
@@ -888,13 +449,10 @@ def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, dr
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
                 _draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
-            fill_noise(
-                k0[chain], k1[chain], base, count * half,
-                noise.steps, noise.slots, noise.fine_slots, words, noise.normals,
-            )  # fmt: skip
+            fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
-                _copy(first[s * half : (s + 1) * half], z[:half])
-                _copy(second[s * half : (s + 1) * half], z[half:])
+                copy(first[s * half : (s + 1) * half], z[:half])
+                copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
                 displaced(model, xc, held)

@@ -20,9 +20,9 @@ from svrhmc.alias import alias_table
 from svrhmc.arrays import Array, Indices
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
-from svrhmc.engines.kernels import TILE, DenseModel
-from svrhmc.engines.numba import entries, make_model
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
+from svrhmc.engines.layout import TILE, DenseModel, Noise
+from svrhmc.engines.numba import make_model, row_bytes
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, noise_room, share
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
@@ -183,8 +183,8 @@ class SplitChains(_Chains):
 
     def _team_size(self) -> int:
         """Several where the rows do not fit a near cache: then a pass over them serves them all."""
-        rows = entries(self.model) * self.model[0].itemsize
-        return min(_MOST_IN_STEP, -(-len(self.chains) // self.threads)) if rows > _NEAR_BYTES else 1
+        size = min(_MOST_IN_STEP, -(-len(self.chains) // self.threads))
+        return size if row_bytes(self.model) > _NEAR_BYTES else 1
 
     def _room(self) -> Any:
         return _team(self.model, self.target.dim, self._team_size())
@@ -285,16 +285,9 @@ def _wide(model: Any, dim: int) -> tuple[int, Any]:
     return (pad if dense and pad <= PADDING * dim else dim), kind
 
 
-def _noise(dim: int) -> dict[str, Any]:
-    """Counters and words of a chunk of random blocks."""
+def _noise(dim: int) -> Noise:
     half = (dim + 1) // 2
-    span = max(1, CHUNK_BLOCKS // half)
-    return {
-        "noise_steps": np.repeat(np.arange(span, dtype=np.uint32), half),
-        "noise_slots": np.tile(slots_of(Purpose.NOISE, half), span),
-        "fine_slots": np.tile(slots_of(Purpose.NOISE_FINE, half), span),
-        "words": apart((4, span * half), np.uint32),
-    }
+    return noise_room(half, max(1, CHUNK_BLOCKS // half))
 
 
 def _team(model: Any, dim: int, chains: int) -> Any:
@@ -310,13 +303,13 @@ def _team(model: Any, dim: int, chains: int) -> Any:
         energy=apart(chains),
         angle=apart(chains),
         before=apart(chains),
-        normals=apart((chains, 3, len(noise["noise_steps"]))),
+        noise=noise,
+        normals=apart((chains, 3, len(noise.steps))),
         room=apart(dim),
         tile=apart(pad, kind),
         t=apart(TILE, kind),
         slope=apart(TILE, kind),
         value=apart(TILE, kind),
-        **noise,
     )
 
 
@@ -329,11 +322,11 @@ def _room(model: Any, dim: int) -> Any:
         room=apart(dim),
         wide=apart(pad, kind),
         wide_now=apart(pad, kind),
-        normals=apart((3, len(noise["noise_steps"]))),
+        noise=noise,
+        normals=apart((3, len(noise.steps))),
         xi=apart(dim),
         pick_steps=apart(_CHUNK_PICKS, np.uint32),
         pick_words=apart((4, _CHUNK_PICKS), np.uint32),
         pick_slots=apart(_CHUNK_PICKS, np.uint32),
         rows=apart(_CHUNK_PICKS, np.int64),
-        **noise,
     )

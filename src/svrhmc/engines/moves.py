@@ -16,22 +16,21 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.engines.frames import displace, pull
-from svrhmc.engines.kernels import (
+from svrhmc.engines.kernels import copy, fill_noise
+from svrhmc.engines.layout import TILE, DenseModel, is_a
+from svrhmc.engines.numeric import (
     ENTRY,
     INLINE,
+    PLAIN,
     QUICK,
-    TILE,
-    DenseModel,
-    _copy,
-    _is,
-    fill_noise,
-    row_add,
-    row_dot,
-    row_prefetch,
-    tile_predictors,
-    tile_sum,
+    energies,
+    peek,
+    prefetch,
+    random_words,
+    slopes,
+    threefry,
 )
-from svrhmc.engines.numeric import PLAIN, energies, peek, prefetch, random_words, slopes, threefry
+from svrhmc.engines.sums import row_add, row_dot, row_prefetch, tile_predictors, tile_sum
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 DONE, FAR, LOOSE = 0, 1, 2
@@ -95,10 +94,7 @@ class Room(NamedTuple):
     room: Any
     wide: Any  # u in the rows' precision, padded with zeros; of the state and of the proposal
     wide_now: Any
-    noise_steps: Any
-    noise_slots: Any
-    fine_slots: Any
-    words: Any
+    noise: Any
     normals: Any
     xi: Any
     pick_steps: Any
@@ -127,10 +123,7 @@ class Team(NamedTuple):
     t: Any
     slope: Any
     value: Any
-    noise_steps: Any
-    noise_slots: Any
-    fine_slots: Any
-    words: Any
+    noise: Any
 
 
 # Energy and gradient in one pass.
@@ -142,7 +135,7 @@ def tile_end(model, low, high, pad):
 
 @overload(tile_end, jit_options=PLAIN)
 def _tile_end(model, low, high, pad):
-    if _is(model, DenseModel):
+    if is_a(model, DenseModel):
 
         def dense(model, low, high, pad):
             end = low + (high - low) // 4 * 4
@@ -264,32 +257,29 @@ def split(model, centre, frame, plan, team, k0, k1, z, gradient, f, draws, gradi
     """
     first, chains, dim = members[0], members[1] - members[0], z.shape[1]
     half = (dim + 1) // 2
-    span = len(team.noise_steps) // half
+    span = len(team.noise.steps) // half
     if chains > 0 and math.isnan(f[first]):
         for c in range(chains):
-            _copy(z[first + c], team.q[c])
+            copy(z[first + c], team.q[c])
         _evaluate(model, centre, frame, team, chains, chains > 0)  # not True: numba compiles anew for a constant
         for c in range(chains):
             f[first + c] = team.energy[c]
-            _copy(team.force[c], gradient[first + c])
+            copy(team.force[c], gradient[first + c])
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
         for c in range(chains):
-            fill_noise(
-                k0[first + c], k1[first + c], base, count * half,
-                team.noise_steps, team.noise_slots, team.fine_slots, team.words, team.normals[c],
-            )  # fmt: skip
+            fill_noise(k0[first + c], k1[first + c], base, count * half, team.noise, team.normals[c])
         for s in range(count):
             for c in range(chains):
                 chain, normals = first + c, team.normals[c]
-                _copy(normals[0, s * half : (s + 1) * half], team.v[c, :half])
-                _copy(normals[1, s * half : (s + 1) * half], team.v[c, half:])
+                copy(normals[0, s * half : (s + 1) * half], team.v[c, :half])
+                copy(normals[1, s * half : (s + 1) * half], team.v[c, half:])
                 jitter = 2.0 * _uniform_of(k0[chain], k1[chain], low + s, JITTER_SLOT) - 1.0
                 team.angle[c] = plan.step_size * (1.0 + plan.jitter * jitter)
                 team.before[c] = f[chain] + 0.5 * _square(team.v[c])
-                _copy(z[chain], team.q[c])
-                _copy(gradient[chain], team.force[c])
+                copy(z[chain], team.q[c])
+                copy(gradient[chain], team.force[c])
             _trajectories(model, centre, frame, plan, team, chains)
             for c in range(chains):
                 chain = first + c
@@ -297,11 +287,11 @@ def split(model, centre, frame, plan, team, k0, k1, z, gradient, f, draws, gradi
                 if math.log(_uniform_of(k0[chain], k1[chain], low + s, ACCEPT_SLOT)) < plan.weight * fall:
                     accepted[chain] += 1
                     f[chain] = team.energy[c]
-                    _copy(team.q[c], z[chain])
-                    _copy(team.force[c], gradient[chain])
+                    copy(team.q[c], z[chain])
+                    copy(team.force[c], gradient[chain])
                 place = slot + low - steps[0] + s
-                _copy(z[chain], draws[chain, place])
-                _copy(gradient[chain], gradients[chain, place])
+                copy(z[chain], draws[chain, place])
+                copy(gradient[chain], gradients[chain, place])
 
 
 # Subsampled Metropolis.
@@ -368,7 +358,7 @@ def pair_dots(model, i, a, b):
 
 @overload(pair_dots, jit_options={**QUICK, "forceinline": True})
 def _pair_dots(model, i, a, b):
-    if _is(model, DenseModel):
+    if is_a(model, DenseModel):
 
         def dense(model, i, a, b):
             flat, dim = model.flat, model.X.shape[1]
@@ -465,7 +455,7 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     k0, k1 = key
     dim = len(z)
     half = (dim + 1) // 2
-    span = len(room.noise_steps) // half
+    span = len(room.noise.steps) // half
     first, second = room.normals[0], room.normals[1]
     accepted = 0
     _displace_wide(frame, z, room, room.wide_now)
@@ -473,13 +463,11 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
-        fill_noise(
-            k0, k1, base, count * half, room.noise_steps, room.noise_slots, room.fine_slots, room.words, room.normals
-        )
+        fill_noise(k0, k1, base, count * half, room.noise, room.normals)
         for s in range(count):
             step, q, slot = low + s, room.q, low - steps[0] + s
-            _copy(first[s * half : (s + 1) * half], room.xi[:half])
-            _copy(second[s * half : (s + 1) * half], room.xi[half:])
+            copy(first[s * half : (s + 1) * half], room.xi[:half])
+            copy(second[s * half : (s + 1) * half], room.xi[half:])
             for j in range(dim):
                 q[j] = plan.keep * z[j] + plan.fresh * room.xi[j]
             new_known, new_cube = _log_known(anchor, q), _square(q) ** 1.5

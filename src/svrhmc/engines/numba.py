@@ -19,11 +19,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
-from svrhmc.engines import kernels
+from svrhmc.engines import kernels, layout
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, share, slots_of
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, noise_room, share, slots_of
 from svrhmc.errors import DivergenceError
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.randomness import Purpose, Stream
@@ -61,7 +61,7 @@ def supports(job: Job) -> bool:
     gradient = job.gradient
     if isinstance(job.target, Gaussian):
         return type(gradient) in (Full, Minibatch, SVRG, ControlVariate) and not (
-            isinstance(gradient, ControlVariate) and gradient.order == 2
+            (isinstance(gradient, ControlVariate) and gradient.order == 2) or _by_importance(gradient)
         )
     target = job.target.target if isinstance(job.target, WhitenedRows) else job.target
     return (
@@ -102,14 +102,15 @@ class _Run:
     def passes_are_large(self) -> bool:
         """Whether passes over all rows are made, and long enough to be shared."""
         if (
-            self.plan.kind == kernels.MINIBATCH
+            self.plan.kind == layout.MINIBATCH
             or self.plan.anchored
             or self.plan.saga
             or self.plan.snapshot_rows
-            or isinstance(self.model, kernels.GaussianModel)
+            or isinstance(self.model, layout.GaussianModel)
         ):
             return False
-        return entries(self.model) >= _SHARED_PASS
+        X = self.model.columns if isinstance(self.model, layout.SparseModel) else self.model.X
+        return bool(X.size >= _SHARED_PASS)
 
     def share_chains(self, threads: int) -> None:
         """Each thread takes chains and runs them from start to end."""
@@ -143,12 +144,12 @@ class _Run:
             began = time.perf_counter()
             reason, _, reached = self._advance(work, (chain, chain + 1), (step, piece), passed, outside=True)
             pace.learn(reached - step, time.perf_counter() - began)
-            passed = reason == kernels.PASS_DUE
+            passed = reason == layout.PASS_DUE
             self.job.report(reached - step)
             step = reached
-            if reason == kernels.PASS_DUE:
+            if reason == layout.PASS_DUE:
                 everyone()
-            elif reason == kernels.DIVERGED:
+            elif reason == layout.DIVERGED:
                 self._note_divergence(chain, reached)
 
     def _work(self, report: Callable[[int], None]) -> None:
@@ -165,12 +166,12 @@ class _Run:
                     pace.learn(amount, time.perf_counter() - began)
                     report(amount)
                     step = piece
-                    if reason == kernels.DIVERGED:
+                    if reason == layout.DIVERGED:
                         self._note_divergence(chain, reached)
                         first, step = chain, end
                     if self.stopped.is_set():
                         return
-                first = first + 1 if reason == kernels.DIVERGED else last
+                first = first + 1 if reason == layout.DIVERGED else last
 
     def _shares(self, pace: Pace) -> Iterator[tuple[int, int]]:
         """Ranges of chains, each about a piece of work long."""
@@ -269,7 +270,7 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     if isinstance(target, Gaussian):
         S = target.precision[None] if target.shared else target.precision
         none = np.zeros(target.dim)
-        return kernels.GaussianModel(
+        return layout.GaussianModel(
             S=fixed(S),
             forces=fixed(target.forces),
             mean_precision=fixed(target.mean_precision),
@@ -294,11 +295,11 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     prior = (fixed(target.prior_precision), fixed(target.prior_precision * target.prior_mean))
     rest = (fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale, None, None, None)
     if isinstance(target.rows, DenseRows):
-        model = kernels.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
+        model = layout.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
     else:
         X = target.rows.X  # type: ignore[attr-defined]
         data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
-        model = kernels.SparseModel(
+        model = layout.SparseModel(
             fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest
         )
     if not second:
@@ -314,7 +315,7 @@ def _framed(model: Any) -> Any:
     if model.frame is not None:
         return model
     nothing = fixed(np.zeros(0, model.y.dtype))
-    return model._replace(frame=make_frame(), inner=fixed(np.zeros(0)), taken=kernels.Taken(nothing, nothing, nothing))
+    return model._replace(frame=make_frame(), inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
 
 
 def _same(values: Any) -> bool:
@@ -322,9 +323,9 @@ def _same(values: Any) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def entries(model: Any) -> int:
-    """How many numbers the rows have, those of a sparse row that are stored; of a Gaussian, its precisions."""
-    return int(model.columns.size if isinstance(model, kernels.SparseModel) else model[0].size)
+def row_bytes(model: Any) -> int:
+    """How much is read in a pass over the rows; of a Gaussian, its precisions."""
+    return int(model.data.nbytes + model.columns.nbytes if isinstance(model, layout.SparseModel) else model[0].nbytes)
 
 
 def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
@@ -333,15 +334,15 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     t = predictors.astype(kind)
     base = np.zeros_like(t)
     kernels.all_slopes(model.loss, model.scale, t, model.y, base)
-    return kernels.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
+    return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
 
 
 def _plan(job: Job, model: Any) -> Any:
     target, gradient, schedule = job.target, job.gradient, job.schedule
     svrg = gradient if isinstance(gradient, SVRG) else None
-    return kernels.Plan(
+    return layout.Plan(
         n=target.n,
-        kind=kernels.MINIBATCH if _second(job) else _kind(gradient),
+        kind=layout.MINIBATCH if _second(job) else _kind(gradient),
         batch=1 if isinstance(gradient, Full) else gradient.batch_size,  # type: ignore[attr-defined]
         epoch=svrg.period(target.n) if svrg else _NEVER,
         begin=job.begin,
@@ -354,7 +355,7 @@ def _plan(job: Job, model: Any) -> Any:
         before_normals=normals_of(job.scheme.before_noise),
         first=schedule.first,
         thin=schedule.thin,
-        far_rows=entries(model) * model[0].itemsize > _NEAR_BYTES,
+        far_rows=row_bytes(model) > _NEAR_BYTES,
         anchored=isinstance(gradient, ControlVariate) and not _second(job),
         second=_second(job),
         saga=isinstance(gradient, SAGA),
@@ -363,8 +364,8 @@ def _plan(job: Job, model: Any) -> Any:
 
 
 def _kind(gradient: Gradient) -> int:
-    kinds = {Full: kernels.FULL, Minibatch: kernels.MINIBATCH}
-    return kinds.get(type(gradient), kernels.SVRG)
+    kinds = {Full: layout.FULL, Minibatch: layout.MINIBATCH}
+    return kinds.get(type(gradient), layout.SVRG)
 
 
 def _table(scheme: Scheme) -> Any:
@@ -375,20 +376,18 @@ def _table(scheme: Scheme) -> Any:
 def _workspace(model: Any, plan: Any, job: Job) -> Any:
     dim, batch = job.target.dim, plan.batch
     normals = max(1, job.scheme.normals) * dim  # at least as many as the loop reads
-    rows = not isinstance(model, kernels.GaussianModel)
+    rows = not isinstance(model, layout.GaussianModel)
     kind = model[0].dtype
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
     drawn = max(batch, plan.snapshot_rows)
     size = max(drawn, dim)
-    words = max(span * half, span * batch, plan.snapshot_rows)
-    fine = half if kind == np.float64 else 0
     pad = -(-dim // LANES[kind]) * LANES[kind]
-    pad = pad if isinstance(model, kernels.DenseModel) and pad <= PADDING * dim else dim
-    passes = plan.kind != kernels.MINIBATCH and not plan.snapshot_rows
-    blocks = -(-plan.n // kernels.BLOCK) if rows else 1
-    counters, tile = np.arange(span, dtype=np.uint32), kernels.TILE
-    held = kernels.Held(
+    pad = pad if isinstance(model, layout.DenseModel) and pad <= PADDING * dim else dim
+    passes = plan.kind != layout.MINIBATCH and not plan.snapshot_rows
+    blocks = -(-plan.n // layout.BLOCK) if rows else 1
+    counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
+    held = layout.Held(
         at=apart(dim, kind),
         snapshot=apart(dim, kind),
         anchor=apart(dim),
@@ -397,8 +396,10 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         hessian=apart((1, 1)),
         base=apart(dim),
         room=apart(dim),
+        normals=apart((3, span * half), kind),
+        z=apart(normals, kind),
     )
-    sums = kernels.Pass(
+    sums = layout.Pass(
         partial=apart((blocks if passes else 0, dim)),
         wide=apart(pad, kind),
         tile=apart(pad, kind),
@@ -406,7 +407,7 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         t=apart(tile, kind),
         slopes=apart(tile, kind),
     )
-    some = kernels.Batch(
+    some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
         u=apart(size, kind),
@@ -415,22 +416,15 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
         slopes=apart(size, kind),
         then=apart(size, kind),
     )
-    draw = kernels.Draws(
+    draw = layout.Draws(
         steps=np.repeat(counters, batch),
         slots=np.tile(slots_of(Purpose.BATCH, batch), span),
         seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         threshold=np.zeros(0, np.uint32),
         alias=np.zeros(0, np.int64),
     )
-    noise = kernels.Noise(
-        steps=np.repeat(counters, half),
-        slots=np.tile(slots_of(Purpose.NOISE, half), span),
-        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, fine), span),
-        words=apart((4, words), np.uint32),
-        normals=apart((3, span * half), kind),
-        z=apart(normals, kind),
-    )
-    return kernels.Workspace(held, sums, some, draw, noise)
+    noise = noise_room(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
+    return layout.Workspace(held, sums, some, draw, noise)
 
 
 def _own_room(sums: Any) -> Any:

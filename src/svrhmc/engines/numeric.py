@@ -24,6 +24,9 @@ from svrhmc.engines import coefficients as table
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
 PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+QUICK = {**PLAIN, "fastmath": FAST}
+INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
 LOGISTIC, SQUARED = 0, 1
 
 _LN2 = math.log(2.0)
@@ -282,7 +285,7 @@ def _far_ratio64(w):
     return total
 
 
-# A float64 normal is made in two loops, w and then R(w): one loop with both is a chain of operations too long for a
+# A normal is made in two loops, w and then R(w). In float64 one loop with both is a chain of operations too long for a
 # processor to work on two turns of it at once, and takes a quarter longer.
 _NORMAL = {**PLAIN, "fastmath": {"contract", "nsz"}}
 _PART = 256  # normals in float64 between two looks for tails
@@ -310,7 +313,7 @@ def _make_normals(coarse, fine, out, w):
             far = _places64(coarse[low:high], fine[low:high], out[low:high], w[low:high])
             _stretch64(out[low:high], w[low:high])
             if far:
-                _stretch_tails64(out[low:high], w[low:high])
+                _stretch_tails64(coarse[low:high], out[low:high], w[low:high])
 
     return double
 
@@ -340,10 +343,12 @@ def _stretch64(x, w):
 
 
 @njit(**_NORMAL)
-def _stretch_tails64(out, w):
+def _stretch_tails64(coarse, out, w):
+    """The normals in the tails: |1 − 2p| = √(1 − e⁻ʷ)."""
     for i in range(len(out)):
         if w[i] >= _SPLIT:
-            out[i] = math.copysign(math.sqrt(-math.expm1(-w[i])) * _far_ratio64(w[i]), out[i])
+            z = math.sqrt(-math.expm1(-w[i])) * _far_ratio64(w[i])
+            out[i] = z if coarse[i] >> np.uint32(31) else -z
 
 
 @njit(**_NORMAL)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.engines.base import Report
+from svrhmc.engines.layout import Noise
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 PIECE_SECONDS = 0.1
@@ -42,6 +43,17 @@ def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
 def slots_of(purpose: Purpose, count: int) -> Any:
     """Second words of the counters of so many blocks."""
     return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
+
+
+def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
+    """Counters and words for the normals of `span` steps of `half` random blocks each; room for `words` at least."""
+    counters = np.arange(span, dtype=np.uint32)
+    return Noise(
+        steps=np.repeat(counters, half),
+        slots=np.tile(slots_of(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half if fine else 0), span),
+        words=apart((4, max(words, span * half)), np.uint32),
+    )
 
 
 def fixed(array: Any) -> Any:
