@@ -45,18 +45,20 @@ def make_frame(whitening: Whitening | None = None, centre: Any = None) -> Frame:
 
 @njit(**QUICK)
 def displace(frame, z, room, out):
-    """out = u of the state z, in the precision of `out`; `room` is float64 and as long as z."""
-    if frame.kind == PLACE:
-        for j in range(len(z)):
-            out[j] = z[j]
-    elif frame.kind == SHIFT:
+    """out = u of the state z, in the precision of `out`; where u = z, it must hold z already.
+
+    `room` is float64 and as long as z.
+    """
+    if frame is None:
+        return
+    if frame.kind == SHIFT:
         for j in range(len(z)):
             out[j] = z[j] - frame.centre[j]
     elif frame.kind == DENSE:
         _product(frame.turned, z, room)
         for j in range(len(z)):
             out[j] = room[j]
-    else:
+    elif frame.kind == LOW_RANK:
         for j in range(len(z)):
             room[j] = z[j]
         _spread(frame, room)
@@ -67,6 +69,8 @@ def displace(frame, z, room, out):
 @njit(**QUICK)
 def pull(frame, gradient, room, out):
     """out = Wᵀ·gradient; the two may be one array."""
+    if frame is None:
+        return
     if frame.kind == DENSE:
         _product(frame.factor, gradient, room)
         for j in range(len(out)):

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.engines.frames import DENSE, LOW_RANK, PLACE, displace, pull
+from svrhmc.engines.frames import DENSE, LOW_RANK, displace, pull
 from svrhmc.engines.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG, GaussianModel, is_a, is_plain
 from svrhmc.engines.numeric import (
     ENTRY,
@@ -275,33 +275,6 @@ def _move(table, x, v, gradient, z, at):
 # What the longer loop does besides: changed variables, and SAGA.
 
 
-def displaced(model, z, held):
-    """`held.at` = the displacement u that the rows meet; without a frame z is there already."""
-
-
-@overload(displaced, jit_options=PLAIN, inline="always")
-def _displaced(model, z, held):
-    if is_plain(model):
-        return lambda model, z, held: None
-
-    def framed(model, z, held):
-        if model.frame.kind != PLACE:
-            displace(model.frame, z, held.room, held.at)
-
-    return framed
-
-
-def pulled(model, gradient, room):
-    """A gradient with respect to x becomes one with respect to the state, in its place."""
-
-
-@overload(pulled, jit_options=PLAIN, inline="always")
-def _pulled(model, gradient, room):
-    if is_plain(model):
-        return lambda model, gradient, room: None
-    return lambda model, gradient, room: pull(model.frame, gradient, room, gradient)
-
-
 def finish_gradient(model, plan, held):
     """What the batch's part needs before it joins the rest of the gradient."""
 
@@ -379,7 +352,7 @@ def _renew(model, plan, rows, labels, held):
                 row_add(model, i, change, held.base)
             for j in range(len(held.anchor)):
                 held.anchor[j] = held.base[j]
-            pulled(model, held.anchor, held.room)
+            pull(model.frame, held.anchor, held.room, held.anchor)
 
     return framed
 
@@ -403,7 +376,7 @@ def _refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
         rows_gradient(model, rows, batch.weights[:0], False, False, held, batch)
         for j in range(len(held.at)):
             held.anchor[j] = held.sum[j]
-    pulled(model, held.anchor, held.room)
+    pull(model.frame, held.anchor, held.room, held.anchor)
 
 
 @njit(**ENTRY)
@@ -422,7 +395,7 @@ def all_slopes(loss, scale, t, y, out):
 def join_blocks(model, partial, room, anchor):
     """What joins the shares."""
     join(partial, anchor)
-    pulled(model, anchor, room)
+    pull(model.frame, anchor, room, anchor)
 
 
 @njit(**ENTRY)
@@ -455,7 +428,7 @@ def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, dr
                 copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
-                displaced(model, xc, held)
+                displace(model.frame, xc, held.room, at)
                 if plan.kind == FULL or (
                     plan.kind == SVRG and not plan.anchored and (step % plan.epoch == 0 or step == plan.begin)
                 ):

@@ -67,6 +67,7 @@ class GaussianModel(NamedTuple):
     mean_force: Any
     prior: Any
     prior_force: Any
+    frame: None
 
 
 class Plan(NamedTuple):
@@ -165,4 +166,4 @@ def is_a(model: Any, kind: type) -> bool:
 
 def is_plain(model: Any) -> bool:
     """Whether the type that numba has for a model is of one without a frame."""
-    return "frame" not in model.fields or isinstance(model[model.fields.index("frame")], types.NoneType)
+    return isinstance(model[model.fields.index("frame")], types.NoneType)

@@ -277,6 +277,7 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
             mean_force=fixed(target.mean_force),
             prior=fixed(none),
             prior_force=fixed(none),
+            frame=None,
         )
     if isinstance(target, WhitenedRows):
         model = make_model(target.target)
