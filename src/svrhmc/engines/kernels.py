@@ -22,6 +22,7 @@ from svrhmc.engines.numeric import (
     PLAIN,
     QUICK,
     make_normals,
+    prefetch,
     random_words,
     slopes,
     threefry,
@@ -70,6 +71,28 @@ def _picked_slopes(model, rows, u, t, labels, out):
                 out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
 
     return beyond
+
+
+def card_prefetch(model, i):
+    """Ask for what else is known of row i: its label, and what is taken from it."""
+
+
+@overload(card_prefetch, jit_options={**PLAIN, "forceinline": True})
+def _card_prefetch(model, i):
+    if is_a(model, GaussianModel):
+        return lambda model, i: None
+    if is_plain(model):
+        return lambda model, i: prefetch(model.y, i)
+
+    def framed(model, i):
+        prefetch(model.y, i)
+        taken = model.taken
+        if len(taken.predictors) > 0:
+            prefetch(taken.predictors, i)
+            prefetch(taken.slopes, i)
+            prefetch(taken.curvatures, i)
+
+    return framed
 
 
 def weigh(model, rows, weights, s):
@@ -443,6 +466,9 @@ def advance(model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, dr
                     if plan.far_rows and s + 1 < count:
                         for b in range((s + 1) * size, (s + 2) * size):
                             row_prefetch(model, rows[b])
+                            card_prefetch(model, rows[b])
+                            if plan.remembers:
+                                prefetch(held.memory, rows[b])
                     rows_gradient(model, picked, batch.weights, plan.kind == SVRG, plan.remembers, held, batch)
                 finish_gradient(model, plan, held)
                 fine = _move(table[9:], xc, vc, gradient, later, at)

@@ -87,7 +87,7 @@ def _row_add(model, i, weight, total):
     return sparse
 
 
-@overload(row_prefetch, jit_options=PLAIN)
+@overload(row_prefetch, jit_options={**PLAIN, "forceinline": True})
 def _row_prefetch(model, i):
     if is_a(model, DenseModel):
 
