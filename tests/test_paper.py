@@ -292,6 +292,18 @@ def test_a_reported_run_that_diverges_is_left_out_and_said(folder, unchecked, tm
     assert "1 diverged" in done.report.read_text()
 
 
+@pytest.mark.parametrize(
+    ("error", "said"), [(svrhmc.UnstableStepError, "a setting that does not diverge"), (ValueError, "another fault")]
+)
+def test_only_a_step_that_diverges_is_left_out(folder, unchecked, monkeypatch, error, said):
+    def fail(*arguments, **options):
+        raise error("another fault")
+
+    monkeypatch.setattr(svrhmc.Sampler, "run", fail)
+    with pytest.raises(ValueError, match=said):
+        regression.classify(load_settings(quick=True, seeds=1)["figure2"], "pima", "sgld", folder, 1)
+
+
 def test_broken_files_are_named(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
     broken = tmp_path / "noise" / "airfoil_self_noise.dat.xz"

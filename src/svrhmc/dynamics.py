@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from svrhmc.errors import positive, requirement, settle
+from svrhmc.errors import UnstableStepError, positive, requirement, settle
 
 
 class Curved(Protocol):
@@ -127,6 +127,7 @@ class Dynamics(ABC):
             f"a positive number below {stable:.3g} for {self.describe()} on curvatures up to {met[1]:.4g}",
             self.step_size,
             "the chain would diverge",
+            UnstableStepError,
         )
 
     def _stable(self, target: Curved, curvatures: tuple[float, float]) -> bool:
@@ -201,6 +202,7 @@ class _EulerDrift(_WithVelocity):
                 f"a positive number below {2 / self.friction} for {self.describe()}",
                 self.step_size,
                 "the chain would diverge",
+                UnstableStepError,
             )
 
 

@@ -34,13 +34,19 @@ class DivergenceError(RuntimeError):
         return DivergenceError, self._arguments
 
 
+class UnstableStepError(ValueError):
+    """With this step a chain cannot stay near the mode."""
+
+
 class TraceFileError(ValueError):
     """A file is not a whole svrhmc trace."""
 
 
-def requirement(name: str, allowed: str, given: object, why: str = "") -> ValueError:
+def requirement(
+    name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
+) -> ValueError:
     """The one shape of a complaint about an argument."""
-    return ValueError(f"{name} must be {allowed}; got {given}{': ' + why if why else ''}.")
+    return kind(f"{name} must be {allowed}; got {given}{': ' + why if why else ''}.")
 
 
 def missing(package: str, extra: str, purpose: str) -> ModuleNotFoundError:

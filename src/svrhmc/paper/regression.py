@@ -20,7 +20,7 @@ import numpy as np
 from svrhmc import targets, theory
 from svrhmc.arrays import Array
 from svrhmc.dynamics import BAOAB
-from svrhmc.errors import DivergenceError, requirement
+from svrhmc.errors import DivergenceError, UnstableStepError, requirement
 from svrhmc.gradients import Full
 from svrhmc.paper.data import Table, load
 from svrhmc.paper.settings import Settings
@@ -222,7 +222,7 @@ def _path(
     thin = -(-(steps - burn_in) // settings["kept_states"])
     try:
         trace = sampler.run(target, steps, chains=[seed], seed=seed, burn_in=burn_in, thin=thin, threads=threads)
-    except (DivergenceError, ValueError):
+    except (DivergenceError, UnstableStepError):
         return None
     average = np.cumsum(trace.draws[0], axis=0) / np.arange(1, trace.draws.shape[1] + 1)[:, None]
     found: dict[str, Any] = {"passes": [], "loss": []}
