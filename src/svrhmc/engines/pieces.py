@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
@@ -36,7 +37,8 @@ class Pace:
 
 def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
     """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
-    size, spare = int(np.prod(shape)), _APART // np.dtype(kind).itemsize
+    size = math.prod(shape if isinstance(shape, tuple) else (shape,))
+    spare = _APART // np.dtype(kind).itemsize
     return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
 
 
