@@ -55,7 +55,7 @@ def displace(frame, z, room, out):
         for j in range(len(z)):
             out[j] = z[j] - frame.centre[j]
     elif frame.kind == DENSE:
-        _product(frame.turned, z, room)
+        product(frame.turned, z, room)
         for j in range(len(z)):
             out[j] = room[j]
     elif frame.kind == LOW_RANK:
@@ -68,11 +68,11 @@ def displace(frame, z, room, out):
 
 @njit(**QUICK)
 def pull(frame, gradient, room, out):
-    """out = Wᵀ·gradient; the two may be one array."""
+    """out = Wᵀ·gradient; the two may be one array, and must be where W = I."""
     if frame is None:
         return
     if frame.kind == DENSE:
-        _product(frame.factor, gradient, room)
+        product(frame.factor, gradient, room)
         for j in range(len(out)):
             out[j] = room[j]
     elif frame.kind == LOW_RANK:
@@ -84,7 +84,7 @@ def pull(frame, gradient, room, out):
 
 
 @njit(**QUICK)
-def _product(rows, weights, out):
+def product(rows, weights, out):
     """out = Σₖ weights[k]·rows[k], four rows at a time, so that `out` is read and written less often."""
     unshared()
     for j in range(len(out)):

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.engines.frames import DENSE, LOW_RANK, displace, pull
+from svrhmc.engines.frames import DENSE, LOW_RANK, displace, product, pull
 from svrhmc.engines.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG, GaussianModel, is_a, is_plain
 from svrhmc.engines.numeric import (
     ENTRY,
@@ -319,12 +319,9 @@ def _finish_gradient(model, plan, held):
 @njit(**QUICK)
 def _expand(base, hessian, away, out):
     """∇f(x̂) + H(x − x̂), without the prior."""
+    product(hessian, away, out)
     for j in range(len(out)):
-        out[j] = base[j]
-    for k in range(len(away)):
-        row, length = hessian[k], np.float64(away[k])
-        for j in range(len(out)):
-            out[j] += row[j] * length
+        out[j] += base[j]
 
 
 @njit(**QUICK)
@@ -336,23 +333,6 @@ def _pull_batch(frame, inner, full, at, room, batch):
             batch[j] = rows + inner[j] * at[j]
     if frame.kind == LOW_RANK or not full:
         pull(frame, batch, room, batch)
-
-
-def remember(model, plan, held):
-    """SAGA: keep the rows' part of the gradient as it is before it is pulled back."""
-
-
-@overload(remember, jit_options=PLAIN, inline="always")
-def _remember(model, plan, held):
-    if is_plain(model):
-        return lambda model, plan, held: None
-
-    def framed(model, plan, held):
-        if plan.saga:
-            for j in range(len(held.base)):
-                held.base[j] = held.anchor[j]
-
-    return framed
 
 
 def renew(model, plan, rows, labels, held):
@@ -389,7 +369,8 @@ def _refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
     if size == 0:
         sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
         join(sums.partial, held.anchor)
-        remember(model, plan, held)
+        if plan.saga:  # before it is pulled back
+            copy(held.anchor, held.base)
     else:
         w0, w1 = words[0], words[1]
         for k in range(size):

@@ -20,9 +20,9 @@ from svrhmc.alias import alias_table
 from svrhmc.arrays import Array, Indices
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
-from svrhmc.engines.layout import TILE, DenseModel, Noise
+from svrhmc.engines.layout import TILE, Noise
 from svrhmc.engines.numba import make_model, row_bytes
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, noise_room, share
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share
 from svrhmc.errors import real_array, requirement, whole
 from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
@@ -277,21 +277,13 @@ def _tables(target: GeneralisedLinear, whitening: DenseWhitening) -> tuple[Any, 
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 
 
-def _wide(model: Any, dim: int) -> tuple[int, Any]:
-    """To how many numbers a row is read, and of what kind."""
-    dense = isinstance(model, DenseModel)
-    kind = (model.X if dense else model.data).dtype
-    pad = -(-dim // LANES[kind]) * LANES[kind]
-    return (pad if dense and pad <= PADDING * dim else dim), kind
-
-
 def _noise(dim: int) -> Noise:
     half = (dim + 1) // 2
     return noise_room(half, max(1, CHUNK_BLOCKS // half))
 
 
 def _team(model: Any, dim: int, chains: int) -> Any:
-    pad, kind = _wide(model, dim)
+    pad, kind = row_width(model, dim), model[0].dtype
     noise = _noise(dim)
     return moves.Team(
         q=apart((chains, dim)),
@@ -314,7 +306,7 @@ def _team(model: Any, dim: int, chains: int) -> Any:
 
 
 def _room(model: Any, dim: int) -> Any:
-    pad, kind = _wide(model, dim)
+    pad, kind = row_width(model, dim), model[0].dtype
     noise = _noise(dim)
     return moves.Room(
         q=apart(dim),

@@ -23,7 +23,7 @@ from svrhmc.engines import kernels, layout
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
-from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, LANES, PADDING, Pace, apart, fixed, noise_room, share, slots_of
+from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share, slots_of
 from svrhmc.errors import DivergenceError
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.randomness import Purpose, Stream
@@ -383,8 +383,7 @@ def _workspace(model: Any, plan: Any, job: Job) -> Any:
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, job.schedule.steps))
     drawn = max(batch, plan.snapshot_rows)
     size = max(drawn, dim)
-    pad = -(-dim // LANES[kind]) * LANES[kind]
-    pad = pad if isinstance(model, layout.DenseModel) and pad <= PADDING * dim else dim
+    pad = row_width(model, dim)
     passes = plan.kind != layout.MINIBATCH and not plan.snapshot_rows
     blocks = -(-plan.n // layout.BLOCK) if rows else 1
     counters, tile = np.arange(span, dtype=np.uint32), layout.TILE

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.engines.base import Report
-from svrhmc.engines.layout import Noise
+from svrhmc.engines.layout import DenseModel, Noise
 from svrhmc.randomness import MAX_SLOTS, Purpose
 
 PIECE_SECONDS = 0.1
@@ -45,6 +45,13 @@ def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
 def slots_of(purpose: Purpose, count: int) -> Any:
     """Second words of the counters of so many blocks."""
     return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
+
+
+def row_width(model: Any, dim: int) -> int:
+    """To how many numbers a pass reads a row: where it costs little, a dense one to whole vectors."""
+    lanes = LANES[model[0].dtype]
+    width = -(-dim // lanes) * lanes
+    return width if isinstance(model, DenseModel) and width <= PADDING * dim else dim
 
 
 def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
