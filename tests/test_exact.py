@@ -14,12 +14,12 @@ from numba import njit
 
 import svrhmc
 from conftest import LIMIT
-from svrhmc.alias import alias_table
+from svrhmc.core.alias import alias_table
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import moves
 from svrhmc.engines.metropolis import SplitChains, SubsampledChains
 from svrhmc.engines.numeric import LOGISTIC, SQUARED, energies
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.randomness import Purpose, Stream
 from svrhmc.whitening import DenseWhitening, dense_whitening, whitening
 
 CHAINS, DRAWS, BURN_IN = 100, 10_000, 100

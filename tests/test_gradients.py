@@ -5,10 +5,10 @@ import pytest
 
 import svrhmc
 from conftest import every_target
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU
 from svrhmc.engines import ENGINES
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
-from svrhmc.randomness import Purpose, Stream
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",

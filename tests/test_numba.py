@@ -11,9 +11,9 @@ from scipy.special import ndtri
 
 import svrhmc
 from conftest import every_target
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, Kick, Map, Noise, Scheme, exact_noise
 from svrhmc.engines import numba as engine
-from svrhmc.randomness import Purpose, Stream
 from test_samplers import NAMED, TARGETS, compiled
 
 COMPILED = [name for name in TARGETS if name != "custom"]

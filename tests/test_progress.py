@@ -3,7 +3,7 @@ import io
 import pytest
 
 import svrhmc
-from svrhmc import progress
+from svrhmc.core import progress
 from svrhmc.targets import synthetic
 
 

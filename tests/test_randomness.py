@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from svrhmc.alias import alias_table
-from svrhmc.randomness import Purpose, Stream, _below, threefry2x32
+from svrhmc.core.alias import alias_table
+from svrhmc.core.randomness import Purpose, Stream, _below, threefry2x32
 
 
 def word(value):

@@ -286,7 +286,7 @@ def test_a_large_linear_target_runs_without_its_dense_covariance(monkeypatch):
 
 
 def test_the_first_bad_place_is_named_beyond_the_first_block(monkeypatch):
-    monkeypatch.setattr(svrhmc.errors, "_BLOCK_ELEMENTS", 6)
+    monkeypatch.setattr(svrhmc.core.errors, "_BLOCK_ELEMENTS", 6)
     X = np.ones((7, 3))
     X[5, 1] = np.inf
     with pytest.raises(ValueError, match="got inf at row 5, column 1"):

@@ -7,10 +7,10 @@ import scipy.sparse
 from conftest import LIMIT
 from hand import z_scores
 from svrhmc import Sampler, targets
+from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
 from svrhmc.engines import ENGINES
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.randomness import Stream
 from svrhmc.whitening import (
     DenseWhitening,
     LowRankWhitening,

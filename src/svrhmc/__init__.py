@@ -1,7 +1,7 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
-from svrhmc.errors import DivergenceError, TraceFileError, UnstableStepError
+from svrhmc.core.errors import DivergenceError, TraceFileError, UnstableStepError
 from svrhmc.posterior import Posterior, sample
 from svrhmc.samplers import (
     Sampler,

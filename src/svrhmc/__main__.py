@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from svrhmc.errors import missing
+from svrhmc.core.errors import missing
 
 
 def main() -> None:

@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.diagnostics import ess, standard_error
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Map, Noise, Scheme
 from svrhmc.engines import gradients_at
-from svrhmc.errors import requirement
-from svrhmc.randomness import Stream
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 

@@ -18,7 +18,7 @@ from rich.table import Table
 import svrhmc
 from svrhmc import theory
 from svrhmc.compare import Curve, compare
-from svrhmc.errors import one_of, requirement
+from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+from svrhmc.core.progress import Progress
 from svrhmc.distances import gaussian_w2, plug_in_floor, plug_in_w2
-from svrhmc.errors import requirement
-from svrhmc.progress import Progress
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory import laws

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
 
 
 def ess(draws: Array) -> Array:

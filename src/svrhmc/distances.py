@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array
-from svrhmc.errors import missing, real_array, requirement, whole
-from svrhmc.randomness import Purpose, Stream
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import missing, real_array, requirement, whole
+from svrhmc.core.randomness import Purpose, Stream
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
 def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayLike) -> PlugIn:
     """W₂ between N(mean, covariance) and the Gaussian with the moments of independent `draws` (N, dim).
 
-    >>> from svrhmc.randomness import Stream
+    >>> from svrhmc.core.randomness import Stream
     >>> exact = Stream(0, np.arange(4000)).normals(0, 2)
     >>> near = plug_in_w2(exact, [0.0, 0.0], np.eye(2))
     >>> near.value < 2 * near.floor

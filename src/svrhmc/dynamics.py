@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from svrhmc.errors import UnstableStepError, positive, requirement, settle
+from svrhmc.core.errors import UnstableStepError, positive, requirement, settle
 
 
 class Curved(Protocol):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svrhmc.arrays import Array
-from svrhmc.errors import requirement
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
 
 
 def read_table(path: Path) -> tuple[Array, Array]:

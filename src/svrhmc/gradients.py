@@ -18,9 +18,9 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices, contract
-from svrhmc.errors import requirement, settle, truth, whole
-from svrhmc.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.errors import requirement, settle, truth, whole
+from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 
 Count = TypeVar("Count", int, Indices)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.compare import Curve
-from svrhmc.errors import missing
+from svrhmc.core.errors import missing
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import TABLE, Comparison, boundaries, cost, crossings
 

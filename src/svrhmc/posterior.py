@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices, cores
 from svrhmc.certificate import (
     Bias,
     Certificate,
@@ -25,15 +24,16 @@ from svrhmc.certificate import (
     judge,
     stein_bias,
 )
+from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.core.errors import DivergenceError, one_of, positive, requirement, whole
+from svrhmc.core.progress import Progress, reporter
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.diagnostics import r_hat
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.engines import Job, Schedule, gradients_at, run
-from svrhmc.errors import DivergenceError, one_of, positive, requirement, whole
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.base import ExactSampler, require_rows
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
-from svrhmc.progress import Progress, reporter
-from svrhmc.randomness import Purpose, Stream
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.glm import GeneralisedLinear

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc import engines
-from svrhmc.arrays import Array, Indices, cores
+from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
+from svrhmc.core.progress import Progress, reporter
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped
 from svrhmc.engines import Job, Schedule
-from svrhmc.errors import one_of, positive, real_array, requirement, whole
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch
-from svrhmc.progress import Progress, reporter
 from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from svrhmc import dynamics, gradients
-from svrhmc.arrays import Array, Indices
-from svrhmc.errors import TraceFileError, missing, requirement
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import TraceFileError, missing, requirement
 
 if TYPE_CHECKING:
     from svrhmc.exact.base import ExactSampler

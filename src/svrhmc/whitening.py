@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices, contract
-from svrhmc.errors import one_of, requirement, whole
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.errors import one_of, requirement, whole
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.glm import DENSE_DIM, GeneralisedLinear, mixed
 

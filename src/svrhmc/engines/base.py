@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.dynamics import Scheme
 from svrhmc.gradients import Gradient
 from svrhmc.targets.base import FiniteSum

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from svrhmc.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Map, Scheme
 from svrhmc.engines import reference
 from svrhmc.engines.base import Job, Outcome, Schedule
-from svrhmc.errors import requirement
 from svrhmc.gradients import Gradient
 from svrhmc.targets.base import FiniteSum
 

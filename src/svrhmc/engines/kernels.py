@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.engines.frames import DENSE, LOW_RANK, displace, product, pull
 from svrhmc.engines.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG, GaussianModel, is_a, is_plain
 from svrhmc.engines.numeric import (
@@ -29,7 +30,6 @@ from svrhmc.engines.numeric import (
     unshared,
 )
 from svrhmc.engines.sums import join, row_add, row_dot, row_prefetch, sum_blocks
-from svrhmc.randomness import MAX_SLOTS, Purpose
 
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
 

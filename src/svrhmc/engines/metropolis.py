@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from svrhmc.alias import alias_table
-from svrhmc.arrays import Array, Indices
+from svrhmc.core.alias import alias_table
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array, requirement, whole
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import moves
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.layout import TILE, Noise
 from svrhmc.engines.numba import make_model, row_bytes
 from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share
-from svrhmc.errors import real_array, requirement, whole
-from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.whitening import DenseWhitening, Whitening
 

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.engines.frames import displace, pull
 from svrhmc.engines.kernels import copy, fill_noise
 from svrhmc.engines.layout import TILE, DenseModel, is_a
@@ -31,7 +32,6 @@ from svrhmc.engines.numeric import (
     threefry,
 )
 from svrhmc.engines.sums import row_add, row_dot, row_prefetch, tile_predictors, tile_sum
-from svrhmc.randomness import MAX_SLOTS, Purpose
 
 DONE, FAR, LOOSE = 0, 1, 2
 MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each

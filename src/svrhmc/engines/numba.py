@@ -18,15 +18,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from svrhmc.core.errors import DivergenceError
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
 from svrhmc.engines import kernels, layout
 from svrhmc.engines.base import Job, Outcome
 from svrhmc.engines.frames import make_frame
 from svrhmc.engines.numeric import LOGISTIC, SQUARED
 from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share, slots_of
-from svrhmc.errors import DivergenceError
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
-from svrhmc.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear

@@ -1,7 +1,7 @@
 """Scalar functions that LLVM can vectorise: Threefry, normal quantiles, log, exp and the slopes of the losses.
 
 Loops over these compile to vector code: no calls, no branches that depend on the data. The random words and the normals
-are those that `svrhmc.randomness` defines; the quantile is
+are those that `svrhmc.core.randomness` defines; the quantile is
 
     Φ⁻¹(p) = (2p − 1) R(w),      w = −log(4p(1 − p)),
 
@@ -105,7 +105,7 @@ def unshared(context):
 
 @njit(forceinline=True, **PLAIN)
 def threefry(k0, k1, c0, c1):
-    """Threefry-2x32-20 on uint32; see `svrhmc.randomness`."""
+    """Threefry-2x32-20 on uint32; see `svrhmc.core.randomness`."""
     k2 = k0 ^ k1 ^ np.uint32(0x1BD11BDA)
     x0, x1 = np.uint32(c0 + k0), np.uint32(c1 + k1)
     x0, x1 = _four(x0, x1, 13, 15, 26, 6)

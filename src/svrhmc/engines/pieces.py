@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.engines.base import Report
 from svrhmc.engines.layout import DenseModel, Noise
-from svrhmc.randomness import MAX_SLOTS, Purpose
 
 PIECE_SECONDS = 0.1
 HIGH = 1 << 32

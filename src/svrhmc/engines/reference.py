@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DivergenceError, requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Map, Noise
 from svrhmc.engines.base import Job, Outcome
-from svrhmc.errors import DivergenceError, requirement
-from svrhmc.randomness import Stream
 
 _BLOCK_ELEMENTS = (
     1 << 22

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Indices, cores
-from svrhmc.errors import requirement, whole
-from svrhmc.progress import Progress, reporter
+from svrhmc.core.arrays import Indices, cores
+from svrhmc.core.errors import requirement, whole
+from svrhmc.core.progress import Progress, reporter
 from svrhmc.samplers import _chain_numbers
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.targets.losses import LogisticLoss, SquaredLoss

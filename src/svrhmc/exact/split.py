@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from svrhmc.arrays import Indices
-from svrhmc.errors import nonnegative, positive, requirement, settle, whole
+from svrhmc.core.arrays import Indices
+from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.exact.base import ExactSampler, require_whitening
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.whitening import Whitening

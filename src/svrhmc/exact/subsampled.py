@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from svrhmc.arrays import Indices
-from svrhmc.errors import _number, positive, requirement, settle
+from svrhmc.core.arrays import Indices
+from svrhmc.core.errors import _number, positive, requirement, settle
 from svrhmc.exact.base import ExactSampler, require_whitening
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.whitening import Whitening

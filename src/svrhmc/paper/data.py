@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array
-from svrhmc.errors import missing
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import missing
 from svrhmc.files import libsvm, numbers
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc import targets, theory
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DivergenceError, UnstableStepError, requirement
 from svrhmc.dynamics import BAOAB
-from svrhmc.errors import DivergenceError, UnstableStepError, requirement
 from svrhmc.gradients import Full
 from svrhmc.paper.data import Table, load
 from svrhmc.paper.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from svrhmc.arrays import cores
+from svrhmc.core.arrays import cores
 from svrhmc.paper import regression, synthetic
 from svrhmc.paper.data import DataError
 from svrhmc.paper.report import write_report

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from svrhmc import distances, targets, theory
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
 from svrhmc.gradients import SVRG
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.exact import Chain, State
+from svrhmc.theory.laws import Chain, State
 from svrhmc.theory.quadratic import Quadratic
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices
-from svrhmc.errors import positive, real_array, requirement
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import positive, real_array, requirement
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ class FiniteSum(ABC):
     @cached_property
     def row_table(self) -> tuple[Any, Indices, Array]:
         """The alias table of `importance`: thresholds, aliases, probabilities; made once."""
-        from svrhmc.alias import alias_table
+        from svrhmc.core.alias import alias_table
 
         return alias_table(self.importance())
 

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices
-from svrhmc.errors import nonnegative, positive, requirement, whole
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum, Moments
 
 _BLOCK_ELEMENTS = 1 << 20

@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices, contract
-from svrhmc.errors import positive, real_array, requirement, whole
-from svrhmc.randomness import Purpose, Stream
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.errors import positive, real_array, requirement, whole
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum, Moments
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices, contract
-from svrhmc.errors import nonnegative, real_array, requirement
-from svrhmc.randomness import Purpose, Stream
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.errors import nonnegative, real_array, requirement
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.losses import LogisticLoss, Loss, SquaredLoss
 from svrhmc.targets.rows import Rows, make_rows

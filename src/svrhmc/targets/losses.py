@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.arrays import Array
-from svrhmc.errors import positive
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import positive
 
 
 class Loss(ABC):

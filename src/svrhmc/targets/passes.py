@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array, cores
+from svrhmc.core.arrays import Array, cores
 from svrhmc.targets import loops
 from svrhmc.targets.loops import BLOCK
 

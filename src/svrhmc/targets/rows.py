@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices, contract, tally
-from svrhmc.errors import real_array, requirement
+from svrhmc.core.arrays import Array, Indices, contract, tally
+from svrhmc.core.errors import real_array, requirement
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which compiled passes are used

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from svrhmc.errors import one_of, positive, whole
+from svrhmc.core.errors import one_of, positive, whole
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.problem import Problem, as_problem
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from svrhmc.errors import one_of, requirement
+from svrhmc.core.errors import one_of, requirement
 from svrhmc.samplers import LABELS
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.problem import Problem, accuracy_of, as_problem

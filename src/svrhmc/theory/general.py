@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from svrhmc.errors import positive
+from svrhmc.core.errors import positive
 
 
 def regularisation_distance(strength: float, fourth_moment: float) -> float:

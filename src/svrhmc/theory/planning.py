@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.arrays import Array
-from svrhmc.errors import one_of, requirement
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import one_of, requirement
 from svrhmc.gradients import SVRG, Full, Minibatch
 from svrhmc.samplers import LABELS, METHODS, Sampler
 from svrhmc.targets.base import FiniteSum
@@ -36,7 +36,7 @@ from svrhmc.theory.bounds import (
     tilde_errors,
 )
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.exact import Chain, State, UnsettledError
+from svrhmc.theory.laws import Chain, State, UnsettledError
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components
 

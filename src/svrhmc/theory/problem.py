@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
+from svrhmc.core.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear

@@ -20,8 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
-from svrhmc.arrays import Array, Indices
-from svrhmc.errors import requirement
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear

@@ -30,7 +30,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.errors import settle, whole
+from svrhmc.core.errors import settle, whole
 
 Words = npt.NDArray[np.uint32]
 

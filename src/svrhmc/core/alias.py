@@ -1,7 +1,7 @@
 """Draws with unequal probabilities in constant time: Walker's alias table.
 
 Cell i of n is taken with probability 1/n; it gives i with probability thresholdᵢ/2³², else aliasᵢ. From one block
-(w₀, w₁) of the random stream, with the products of `svrhmc.randomness`,
+(w₀, w₁) of the random stream, with the products of `svrhmc.core.randomness`,
 
     sum = w₀n + ⌊w₁n/2³²⌋,   i = ⌊sum/2³²⌋,   i if sum mod 2³² < thresholdᵢ, else aliasᵢ.
 
@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.arrays import Array, Indices
-from svrhmc.errors import real_array, requirement
-from svrhmc.randomness import MAX_BOUND
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.randomness import MAX_BOUND
 
 _UNIT = 1 << 32
 

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from svrhmc.arrays import Array
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement, whole
 from svrhmc.distances import gaussian_w2
 from svrhmc.dynamics import IDENTITY, SILENT, Curved, Map, Noise
-from svrhmc.errors import requirement, whole
 from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.theory.problem import Start, starting_point

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from svrhmc.errors import requirement
+from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
 _PERIOD = 0.2

@@ -1,0 +1,1 @@
+"""What every part of the library stands on: arrays, errors, the random stream, progress."""
