@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import svrhmc
 from svrhmc.cli import app
 from svrhmc.paper import data, regression, run, synthetic
-from svrhmc.paper.report import _inline
+from svrhmc.paper.blocks import inline
 from svrhmc.paper.settings import fingerprint, load_settings
 
 
@@ -317,7 +317,7 @@ def test_broken_files_are_named(folder, tmp_path, monkeypatch):
 
 
 def test_paragraphs_of_the_page():
-    assert _inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
+    assert inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
 
 
 def test_a_killed_run_goes_on(tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import html
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,44 +12,13 @@ from typing import Any
 import numpy as np
 
 import svrhmc
+from svrhmc.paper.blocks import Block, Grid, Heading, Picture, Text, as_html, as_markdown, write_csv
 from svrhmc.paper.data import DATASETS
 from svrhmc.paper.figures import Results, draw_paths, draw_synthetic, finished
 from svrhmc.paper.settings import Settings, panel_name
 from svrhmc.samplers import LABELS
 
 _OURS = "svr-hmc"
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading of the second level."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table; its first row is the head."""
-
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure beside the report."""
-
-    path: Path
-    text: str
-
-
-Block = Heading | Text | Grid | Picture
 Claims = list[tuple[str, str, str]]  # claim, verdict, numbers
 
 
@@ -72,8 +38,8 @@ def write_report(
     if claims:
         blocks += [Heading("The paper's claims"), Grid((("claim", "verdict", "numbers"), *claims))]
     blocks += sections + _closing()
-    (out / "report.md").write_text(_markdown(blocks), encoding="utf-8")
-    (out / "report.html").write_text(_html(blocks), encoding="utf-8")
+    (out / "report.md").write_text(as_markdown(blocks), encoding="utf-8")
+    (out / "report.html").write_text(as_html(blocks), encoding="utf-8")
     (out / "runtime.txt").write_text(_runtime(results), encoding="utf-8")
     return out / "report.md"
 
@@ -119,7 +85,7 @@ def _figure1(results: Results, settings: Settings, out: Path, claims: Claims) ->
         for dim in one["dims"]:
             for n in one["sizes"]:
                 rows += _panel_rows(results, one, spread, dim, n)
-    _write_csv(
+    write_csv(
         out / "figure1.csv",
         ("spread", "d", "n", "sampler", "step_size", "step", "passes", "paper_passes", "w2", "expected", "deviation"),
         (
@@ -310,7 +276,7 @@ def _paths(
     notes = "; ".join(f"{name}: {DATASETS[name].note}" for name in names)
     blocks.append(Text(f"Data: {notes}."))
     columns = ("passes", "loss", "error") if key == "figure2" else ("passes", "loss")
-    _write_csv(
+    write_csv(
         out / f"{key}.csv",
         ("data", "sampler", "seed", *columns),
         (
@@ -406,7 +372,7 @@ def _table3(results: Results, settings: Settings, out: Path, claims: Claims) -> 
             table.append((name, method, mean, deviation, paper, spread))
             if abs(mean - paper) > limits["deviations"] * spread:
                 away[name].append(f"{LABELS[method]} {ours} against {theirs}")
-    _write_csv(out / "table3.csv", ("data", "sampler", "error", "deviation", "paper", "paper_deviation"), table)
+    write_csv(out / "table3.csv", ("data", "sampler", "error", "deviation", "paper", "paper_deviation"), table)
     head = (
         "data",
         "sampler",
@@ -518,7 +484,7 @@ def _table1(results: Results, settings: Settings, out: Path, claims: Claims) -> 
         )
         for name, r in found.items()
     ]  # fmt: skip
-    _write_csv(out / "table1.csv", ("data", "n", "d", "kappa", "accuracy", *methods, "cheapest"), rows)
+    write_csv(out / "table1.csv", ("data", "n", "d", "kappa", "accuracy", *methods, "cheapest"), rows)
     cheap = [name for name, r in found.items() if r["cheapest"] == _OURS]
     claims.append(
         (
@@ -585,67 +551,3 @@ def _joint(verdicts: Iterable[str]) -> str:
 
 def _yes(holds: bool) -> str:
     return "holds" if holds else "does not"
-
-
-def _write_csv(path: Path, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
-
-
-def _markdown(blocks: list[Block]) -> str:
-    lines = ["# The paper, reproduced", ""]
-    for block in blocks:
-        if isinstance(block, Heading):
-            lines += [f"## {block.text}", ""]
-        elif isinstance(block, Text):
-            lines += [block.text, ""]
-        elif isinstance(block, Picture):
-            lines += [f"![{block.text}]({block.path.name})", ""]
-        else:
-            head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in block.rows)
-            lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-            lines += ["| " + " | ".join(row) + " |" for row in rows]
-            lines.append("")
-    return "\n".join(lines)
-
-
-_CSS = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;font-size:14px;display:block;overflow-x:auto}"
-    "td,th{border-bottom:1px solid #ddd;padding:.25rem .6rem;text-align:left;"
-    "vertical-align:top}img{max-width:100%}"
-)
-
-
-def _html(blocks: list[Block]) -> str:
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>The paper, reproduced</title><style>{_CSS}</style>",
-        "<h1>The paper, reproduced</h1>",
-    ]
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append(f"<h2>{html.escape(block.text)}</h2>")
-        elif isinstance(block, Text):
-            parts.append(f"<p>{_inline(block.text)}</p>")
-        elif isinstance(block, Picture):
-            data = base64.b64encode(block.path.read_bytes()).decode()
-            parts.append(f'<img alt="{html.escape(block.text)}" src="data:image/svg+xml;base64,{data}">')
-        else:
-            head, *rows = ([html.escape(cell) for cell in row] for row in block.rows)
-            parts.append("<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>")
-            parts += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
-            parts.append("</table>")
-    return "\n".join(parts) + "</html>\n"
-
-
-def _inline(text: str) -> str:
-    """The little Markdown that paragraphs use: bold, emphasis and code."""
-    escaped = html.escape(text)
-    for mark, tag in (("**", "strong"), ("*", "em"), ("`", "code")):
-        pieces = escaped.split(mark)
-        escaped = "".join(
-            piece + ("" if k == len(pieces) - 1 else f"<{'/' if k % 2 else ''}{tag}>") for k, piece in enumerate(pieces)
-        )
-    return escaped
