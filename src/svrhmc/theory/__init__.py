@@ -4,7 +4,8 @@ from svrhmc.theory.bounds import Bound, Condition, Constants, bound, constants, 
 from svrhmc.theory.complexity import Comparison, Complexity, Regime, boundaries, compare, complexity, crossings, regimes
 from svrhmc.theory.general import regularisation_distance
 from svrhmc.theory.laws import Law, UnsettledError, law, laws, stationary
-from svrhmc.theory.planning import Plan, plan
+from svrhmc.theory.planning import plan
+from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem
 
 __all__ = [

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
-from svrhmc.gradients import SVRG, Full, Minibatch
+from svrhmc.gradients import SVRG, Full
 from svrhmc.samplers import LABELS, METHODS, Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
@@ -27,7 +26,6 @@ from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.theory.bounds import (
     BOUNDED,
     FRICTION,
-    Bound,
     bound,
     constants,
     g_0,
@@ -37,6 +35,7 @@ from svrhmc.theory.bounds import (
 )
 from svrhmc.theory.complexity import TABLE, complexity
 from svrhmc.theory.laws import Chain, State, UnsettledError
+from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components
 
@@ -47,71 +46,6 @@ _MARGIN = 0.97  # of the accuracy, aimed at where that is too much
 _MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
 _UNDERDAMPED = ("hmc", "sg-hmc", "svr-hmc")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run that reaches the accuracy. `sampler` is ready; `w2` is the distance promised, by `rule`.
-
-    Where the paper gives an order alone, only `gradient_evaluations` has a value, and `order` is true.
-    """
-
-    method: str
-    rule: str
-    accuracy: float
-    problem: Problem
-    gradient_evaluations: float
-    assumes: str
-    sampler: Sampler | None = None
-    steps: int | None = None
-    w2: float | None = None
-    bound: Bound | None = None
-
-    @property
-    def order(self) -> bool:
-        """True where only an order of magnitude is known."""
-        return self.sampler is None
-
-    @property
-    def step_size(self) -> float | None:
-        """η."""
-        return None if self.sampler is None else self.sampler.dynamics.step_size
-
-    @property
-    def batch_size(self) -> int | None:
-        """B; n for full gradients."""
-        if self.sampler is None:
-            return None
-        gradient = self.sampler.gradient
-        return gradient.batch_size if isinstance(gradient, Minibatch | SVRG) else self.problem.n
-
-    @property
-    def epoch_length(self) -> int | None:
-        """m, for samplers with snapshots."""
-        gradient = None if self.sampler is None else self.sampler.gradient
-        return gradient.period(self.problem.n) if isinstance(gradient, SVRG) else None
-
-    @property
-    def passes(self) -> float:
-        """Gradient evaluations over n."""
-        return self.gradient_evaluations / self.problem.n
-
-    def __str__(self) -> str:
-        head = f"{LABELS[self.method]} to W₂ ≤ {self.accuracy:g} by rule {self.rule!r}"
-        rows: list[tuple[str, str]] = []
-        if self.sampler is not None:
-            rows = [("step_size", f"{self.step_size:.4g}"), ("batch_size", f"{self.batch_size:,}")]
-            if self.epoch_length is not None:
-                rows.append(("epoch_length", f"{self.epoch_length:,}"))
-            rows.append(("steps", f"{self.steps:,}"))
-        rows += [
-            ("gradient evaluations", f"{self.gradient_evaluations:.4g}" + (" (an order only)" if self.order else "")),
-            ("data passes", f"{self.passes:.4g}"),
-        ]
-        if self.w2 is not None:
-            rows.append(("W₂ promised", f"{self.w2:.4g}"))
-        body = "\n".join(f"  {name:<21} {value}" for name, value in rows)
-        return f"{head}\n{body}\n  {self.assumes}"
 
 
 def plan(
