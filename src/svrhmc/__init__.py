@@ -1,7 +1,8 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
-from svrhmc.core.errors import DivergenceError, TraceFileError, UnstableStepError
+from svrhmc.core.errors import CheckpointError, DivergenceError, TraceFileError, UnstableStepError
+from svrhmc.core.version import VERSION
 from svrhmc.posterior import Posterior, sample
 from svrhmc.samplers import (
     Sampler,
@@ -20,9 +21,10 @@ from svrhmc.samplers import (
 )
 from svrhmc.trace import Summary, Trace
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
+    "CheckpointError",
     "DivergenceError",
     "Posterior",
     "Sampler",

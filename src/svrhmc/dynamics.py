@@ -1,9 +1,5 @@
 """How the state moves: each dynamics becomes a `Scheme`, sixteen numbers that every engine interprets.
 
-Per coordinate, with z = (x, v), fresh standard normals ξ, ξ′ and one gradient estimate g a step,
-
-    z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′ .
-
 The continuous process behind the underdamped schemes (paper eq. 3) is
 
     dX = V dt,      dV = −γ V dt − u ∇f(X) dt + √(2γu) dB,
@@ -17,11 +13,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from svrhmc.core.errors import UnstableStepError, positive, requirement, settle
+from svrhmc.core.parts import part
+from svrhmc.flows import exact_noise, flow, harmonic_flow, harmonic_noise, remainder
+from svrhmc.scheme import IDENTITY, SILENT, Kick, Map, NoiseFactor, Scheme, StepNoise, pushed
 
 
 class Curved(Protocol):
@@ -35,65 +34,11 @@ class Curved(Protocol):
         """Smallest and largest curvature: bounds on them everywhere, or those that a chain meets for certain."""
 
 
-class Map(NamedTuple):
-    """A linear map of (x, v): x ← xx·x + xv·v, v ← vx·x + vv·v."""
-
-    xx: float
-    xv: float
-    vx: float
-    vv: float
-
-
-class Noise(NamedTuple):
-    """A triangular factor, v first: εᵛ = vv·ξ₁, εˣ = xv·ξ₁ + xx·ξ₂."""
-
-    vv: float
-    xv: float
-    xx: float
-
-
-class Kick(NamedTuple):
-    """What a unit of gradient takes away: x ← x − x·g, v ← v − v·g."""
-
-    x: float
-    v: float
-
-
-IDENTITY = Map(1.0, 0.0, 0.0, 1.0)
-SILENT = Noise(0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """One step as numbers: `before` and its noise, a gradient, then `kick`, `after` and its noise."""
-
-    before: Map
-    before_noise: Noise
-    kick: Kick
-    after: Map
-    after_noise: Noise
-
-    @property
-    def normals(self) -> int:
-        """How many standard normal vectors one step needs."""
-        return normals_of(self.before_noise) + normals_of(self.after_noise)
-
-    def growth(self, curvature: float) -> float:
-        """Largest |eigenvalue| of the mean of one step where ∇f(x) = curvature·x: above 1 the chain diverges."""
-        P, Q = (np.array([[m.xx, m.xv], [m.vx, m.vv]]) for m in (self.before, self.after))
-        kick = np.array([[self.kick.x * curvature, 0.0], [self.kick.v * curvature, 0.0]])
-        return float(np.abs(np.linalg.eigvals((Q - kick) @ P)).max())
-
-
-def normals_of(noise: Noise) -> int:
-    """1 for each of ξ₁, ξ₂ that the factor uses."""
-    return int(noise.vv != 0.0 or noise.xv != 0.0) + int(noise.xx != 0.0)
-
-
 class Dynamics(ABC):
     """A rule of motion with a `step_size`; frozen, so that equal settings are equal objects."""
 
     step_size: float
+    couples_halves: ClassVar[bool] = False  # whether `joined` is known
 
     @abstractmethod
     def scheme(self, target: Curved) -> Scheme:
@@ -103,6 +48,10 @@ class Dynamics(ABC):
     def describe(self) -> str:
         """The name with the settings that decide stability, for error messages."""
 
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """The noise of a step η from those of the two steps η/2 within it, so that both follow one Brownian path."""
+        raise requirement("dynamics", "one whose step and half step can share their noise", repr(self))
+
     def check_stable(self, target: Curved) -> None:
         """Refuse a step with which a chain cannot stay near the mode of this target.
 
@@ -110,7 +59,7 @@ class Dynamics(ABC):
         tried on the curvature at the mode.
         """
         bounds = target.curvature_range(bound=True)
-        if bounds is None or self._stable(target, bounds):
+        if bounds is not None and self._stable(target, bounds):
             return
         met = target.curvature_range(bound=False)
         if met is None or self._stable(target, met):
@@ -135,6 +84,7 @@ class Dynamics(ABC):
         return max(map(scheme.growth, curvatures)) <= 1 + 1e-12  # room for rounding, as 1 − ηs → 1
 
 
+@part
 @dataclass(frozen=True)
 class Overdamped(Dynamics):
     """Euler–Maruyama for overdamped Langevin dynamics (paper eq. 2 with β = 1).
@@ -157,10 +107,11 @@ class Overdamped(Dynamics):
     def scheme(self, target: Curved) -> Scheme:
         """x ← x − η g + √(2η) ξ, with a velocity that stays 0."""
         eta = self.step_size
-        return Scheme(IDENTITY, SILENT, Kick(eta, 0.0), Map(1.0, 0.0, 0.0, 0.0), Noise(0.0, 0.0, math.sqrt(2 * eta)))
+        noise = NoiseFactor(0.0, 0.0, math.sqrt(2 * eta))
+        return Scheme(IDENTITY, SILENT, Kick(eta, 0.0), Map(1.0, 0.0, 0.0, 0.0), noise)
 
     def describe(self) -> str:
-        """Overdamped has no setting but its step."""
+        """Its name: it has no other setting."""
         return "Overdamped"
 
 
@@ -206,6 +157,7 @@ class _EulerDrift(_WithVelocity):
             )
 
 
+@part
 @dataclass(frozen=True)
 class EulerMaruyama(_EulerDrift):
     """Euler–Maruyama for underdamped Langevin dynamics (paper eq. 4).
@@ -223,10 +175,11 @@ class EulerMaruyama(_EulerDrift):
     def scheme(self, target: Curved) -> Scheme:
         """The paper's eq. 4."""
         eta, gamma, u = self._settings(target)
-        noise = Noise(math.sqrt(2 * gamma * u * eta), 0.0, 0.0)
+        noise = NoiseFactor(math.sqrt(2 * gamma * u * eta), 0.0, 0.0)
         return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), Map(1.0, eta, 0.0, 1 - gamma * eta), noise)
 
 
+@part
 @dataclass(frozen=True)
 class Underdamped(_EulerDrift):
     """The paper's update: Euler drift with the exact, correlated noise of the process (Algorithm 1, eqs. 6 and 8).
@@ -249,6 +202,7 @@ class Underdamped(_EulerDrift):
         return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), drift, exact_noise(eta, gamma, u))
 
 
+@part
 @dataclass(frozen=True)
 class Exponential(_WithVelocity):
     """The process with its gradient frozen over a step, solved exactly (Cheng et al. 2018); a = γη, E = 1 − e^{−a}.
@@ -267,12 +221,25 @@ class Exponential(_WithVelocity):
         eta, gamma, u = self._settings(target)
         a = gamma * eta
         t = math.tanh(a / 2)
-        kick = Kick(u / gamma**2 * (_remainder(a) + 2 * t * t / (1 + t)), u / gamma * 2 * t / (1 + t))
-        return Scheme(IDENTITY, SILENT, kick, _flow(eta, gamma), exact_noise(eta, gamma, u))
+        kick = Kick(u / gamma**2 * (remainder(a) + 2 * t * t / (1 + t)), u / gamma * 2 * t / (1 + t))
+        return Scheme(IDENTITY, SILENT, kick, flow(eta, gamma), exact_noise(eta, gamma, u))
 
 
 @dataclass(frozen=True)
-class UBU(_WithVelocity):
+class _Mirrored(_WithVelocity):
+    """Schemes that go half a step without gradient, kick, and go the other half; flows without gradient compose."""
+
+    couples_halves = True
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """Over η/2 the long step's is Φ(η/4)ε + ε′ of a whole short step."""
+        first, second = (pushed(short.before, one.before, one.after) for one in noise)
+        return StepNoise(first, second)
+
+
+@part
+@dataclass(frozen=True)
+class UBU(_Mirrored):
     """Half a step of the process without gradient, a kick, the other half (Sanz-Serna & Zygalakis 2021).
 
         (x, v) ← U(η/2)(x, v) + ε ;      v ← v − ηu g(x) ;      (x, v) ← U(η/2)(x, v) + ε′
@@ -287,10 +254,11 @@ class UBU(_WithVelocity):
     def scheme(self, target: Curved) -> Scheme:
         """The kick goes through the second half with the velocity."""
         eta, gamma, u = self._settings(target)
-        half, noise = _flow(eta / 2, gamma), exact_noise(eta / 2, gamma, u)
+        half, noise = flow(eta / 2, gamma), exact_noise(eta / 2, gamma, u)
         return Scheme(half, noise, Kick(half.xv * eta * u, half.vv * eta * u), half, noise)
 
 
+@part
 @dataclass(frozen=True)
 class BAOAB(_WithVelocity):
     """Leimkuhler & Matthews' splitting, whose positions have no bias on a quadratic at any stable step (usη² < 4).
@@ -304,17 +272,25 @@ class BAOAB(_WithVelocity):
     1.0
     """
 
+    couples_halves = True
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """The velocity's noise composes over the whole step, e^{−γη/2}ε + ε′, and moves x as its own map says."""
+        force = short.before.vv * noise[0].before[1] + noise[1].before[1]
+        return StepNoise((long.before_noise.xv / long.before_noise.vv * force, force), noise[0].after)
+
     def scheme(self, target: Curved) -> Scheme:
         """A, O and A before the gradient, B after it."""
         eta, gamma, u = self._settings(target)
         decay = math.exp(-gamma * eta)
         force = math.sqrt(-u * math.expm1(-2 * gamma * eta))
         before = Map(1.0, eta / 2 * (1 + decay), 0.0, decay)
-        return Scheme(before, Noise(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT)
+        return Scheme(before, NoiseFactor(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT)
 
 
+@part
 @dataclass(frozen=True)
-class Anchored(_WithVelocity):
+class Anchored(_Mirrored):
     """The process with f = (s/2)|x|² + R solved exactly but for R, whose gradient is a kick in the middle of the step.
 
         (x, v) ← Φ(η/2)(x, v) + ε ;      v ← v − κ (g(x) − s x) ;      (x, v) ← Φ(η/2)(x, v) + ε′
@@ -343,85 +319,16 @@ class Anchored(_WithVelocity):
         """The part −s x of the kick is linear in the state, and goes into the map after the gradient."""
         eta, gamma, u = self._settings(target)
         s = self.curvature
-        half = _harmonic_flow(eta / 2, gamma, u * s)
-        noise = _harmonic_noise(eta / 2, gamma, u, s)
+        half = harmonic_flow(eta / 2, gamma, u * s)
+        noise = harmonic_noise(eta / 2, gamma, u, s)
         middle = np.array([[half.xx, half.xv], [half.vx, half.vv]])
         kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
         after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)
         return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise)
 
 
-def _harmonic_flow(time: float, friction: float, pull: float) -> Map:
-    """Φ(t) = e^{−γt/2}[[C + γS/2, S], [−pull·S, C − γS/2]], with C = cos ωt, S = sin(ωt)/ω, ω² = pull − γ²/4."""
-    a, square = friction / 2, pull - friction**2 / 4
-    root = math.sqrt(abs(square))
-    y = root * time
-    if y < 1e-4:
-        C, S = 1 - square * time**2 / 2, time * (1 - square * time**2 / 6)
-    elif square > 0:
-        C, S = math.cos(y), math.sin(y) / root
-    else:
-        C, S = math.cosh(y), math.sinh(y) / root
-    decay = math.exp(-a * time)
-    return Map(decay * (C + a * S), decay * S, -decay * pull * S, decay * (C - a * S))
-
-
-def _harmonic_noise(time: float, friction: float, inverse_mass: float, curvature: float) -> Noise:
-    """Factor of ∫₀ᵗ 2γu Φ(r)e₂e₂ᵀΦ(r)ᵀ dr: by Gauss's rule, all terms positive, where t is short, else Σ − ΦΣΦᵀ."""
-    u, pull = inverse_mass, inverse_mass * curvature
-    if time * (friction + math.sqrt(pull)) < 2:
-        nodes, weights = np.polynomial.legendre.leggauss(24)
-        flows = [_harmonic_flow(time * (node + 1) / 2, friction, pull) for node in nodes]
-        xv, vv = (np.array([getattr(flow, name) for flow in flows]) for name in ("xv", "vv"))
-        scale = friction * u * time
-        var_x, cov, var_v = (float(scale * (weights @ q)) for q in (xv * xv, xv * vv, vv * vv))
-    else:
-        flow = _harmonic_flow(time, friction, pull)
-        var_x = (1 - flow.xx**2) / curvature - flow.xv**2 * u
-        var_v = u * (1 - flow.vv**2) - flow.vx**2 / curvature
-        cov = -flow.xx * flow.vx / curvature - flow.xv * flow.vv * u
-    vv_factor = math.sqrt(var_v)
-    return Noise(vv_factor, cov / vv_factor, math.sqrt(var_x - cov**2 / var_v))
-
-
-def _flow(time: float, friction: float) -> Map:
-    """U(h): x ← x + (1 − e^{−γh})/γ · v, v ← e^{−γh} v."""
-    lost = -math.expm1(-friction * time)
-    return Map(1.0, lost / friction, 0.0, 1 - lost)
-
-
-def exact_noise(time: float, friction: float, inverse_mass: float) -> Noise:
-    """Factor of the noise that underdamped dynamics gathers over `time` (paper eq. 8), with no cancellation.
-
-    With a = γη, t = tanh(a/2) and r(a) = a − 2t,
-
-        Var εᵛ = u (1 − e^{−2a})                             = u·4t/(1+t)²
-        Cov    = (u/γ)(1 − e^{−a})²                          = (u/γ)·4t²/(1+t)²
-        Var εˣ = (u/γ²)(2a + 4e^{−a} − e^{−2a} − 3)          = (u/γ²)(2r + 4t³/(1+t)²)
-
-    and the Schur complement Var εˣ − Cov²/Var εᵛ is exactly 2ur/γ², so that
-
-        εᵛ = √u·2√t/(1+t) ξ₁,      εˣ = (√u/γ)( 2t^{3/2}/(1+t) ξ₁ + √(2r) ξ₂ ).
-
-    The printed form loses 6ε/a³ of its digits; this one none, for any a > 0.
-
-    >>> noise = exact_noise(1e-4, friction=1.0, inverse_mass=1.0)
-    >>> float(noise.xv**2 + noise.xx**2)
-    6.666166689999166e-13
-    """
-    a = friction * time
-    t = math.tanh(a / 2)
-    root_u = math.sqrt(inverse_mass)
-    vv = root_u * 2 * math.sqrt(t) / (1 + t)
-    return Noise(vv, vv * t / friction, root_u / friction * math.sqrt(2 * _remainder(a)))
-
-
-def _remainder(a: float) -> float:
-    """r(a) = a − 2 tanh(a/2), from tanh y = y/(1 + c), c = y²/(3 + y²/(5 + y²/(7 + …))): all terms positive."""
-    if a > 2:
-        return a - 2 * math.tanh(a / 2)
-    y = a / 2
-    tail = 0.0
-    for odd in range(23, 1, -2):
-        tail = y * y / (odd + tail)
-    return a * tail / (1 + tail)
+def require_dynamics(dynamics: object) -> Dynamics:
+    """Refuse what is no dynamics."""
+    if not isinstance(dynamics, Dynamics):
+        raise requirement("dynamics", "one of svrhmc.dynamics, such as Underdamped(0.01)", repr(dynamics))
+    return dynamics

@@ -9,23 +9,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc import engines
-from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.checkpoint import Checkpoint, InMemory, Journal
+from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
-from svrhmc.core.progress import Progress, reporter
-from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped
-from svrhmc.engines import Job, Schedule
-from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch
-from svrhmc.targets.base import FiniteSum
+from svrhmc.core.parts import part, to_settings
+from svrhmc.core.progress import COMPILING, Progress, finishing, reporter, stage
+from svrhmc.core.version import VERSION
+from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
+from svrhmc.engines import Keep, Setup, State
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
+from svrhmc.runs import chain_list, drive, is_whole
+from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
 
 
+@part
 @dataclass(frozen=True)
 class Sampler:
     """Dynamics × gradient.
@@ -37,12 +44,16 @@ class Sampler:
 
     dynamics: Dynamics
     gradient: Gradient
+    invariant: ClassVar[bool] = False  # π is not its law, but near it
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dynamics, Dynamics):
-            raise requirement("dynamics", "one of svrhmc.dynamics, such as Underdamped(0.01)", repr(self.dynamics))
-        if not isinstance(self.gradient, Gradient):
-            raise requirement("gradient", "one of svrhmc.gradients, such as SVRG()", repr(self.gradient))
+        require_dynamics(self.dynamics)
+        require_gradient(self.gradient)
+
+    @property
+    def method(self) -> str:
+        """What `sample` calls it: the name of the dynamics."""
+        return type(self.dynamics).__name__.lower()
 
     def run(
         self,
@@ -59,6 +70,7 @@ class Sampler:
         engine: str = "auto",
         threads: int | None = None,
         progress: Progress = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
         """Sample from π ∝ exp(−f).
 
@@ -72,60 +84,90 @@ class Sampler:
         engine: "auto" (compiled where it can be), "numba" or "reference".
         threads: of the compiled engine; None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
+        checkpoint: a folder in which the run keeps its state and its draws as it goes. After an interruption the same
+            call goes on from there, with the same draws as if nothing had happened; when all is done it returns them
+            at once. The draws of the trace are then read from the folder as they are needed, and may be larger than
+            memory.
 
         >>> from svrhmc.targets import synthetic
         >>> trace = svr_hmc(step_size=0.1).run(synthetic(n=50, dim=2), steps=100, chains=3, thin=10)
         >>> trace.draws.shape
         (3, 10, 2)
         """
-        if not isinstance(target, FiniteSum):
-            raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
-        self.gradient.check(target.n)
-        one_of("engine", engine, ("auto", *engines.ENGINES))
+        require_target(target)
+        recipe = self.gradient.recipe(target)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
-        numbers = _chain_numbers(chains)
+        numbers = chain_numbers(chains)
         if (steps is None) == (passes is None):
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
         length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1)
-        schedule = _schedule(length, burn_in, thin, keep)
+        kept = _kept(length, burn_in, thin, keep)
         self.dynamics.check_stable(target)
-        scheme = self.dynamics.scheme(target)
         states = _start(start, target, len(numbers))
-        report, finish = reporter(progress, schedule.steps * len(numbers))
-        job = Job(
-            target=target,
-            scheme=scheme,
-            gradient=self.gradient,
-            step_size=self.dynamics.step_size,
-            seed=seed,
-            chains=numbers,
-            start=states,
-            schedule=schedule,
-            threads=cores() if threads is None else whole("threads", threads, 1),
-            report=report,
-        )
-        try:
-            name, outcome = engines.run(engine, job)
-        finally:
-            finish()
+        setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
+        made = engines.chains(engine, setup, State(states, np.zeros_like(states)))
+        journal: Journal = InMemory()
+        if checkpoint is not None:
+            said = {"length": length, "burn_in": burn_in, "thin": thin, "keep": keep, "start": digest(states)}
+            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, made.engine) | said)
+        report, finish = reporter(progress, length * len(numbers))
+        told = {
+            "sampler": self.settings() if journal.kept else None, "seed": seed, "chains": numbers.tolist(),
+            "engine": made.engine, "n": target.n,
+        }  # fmt: skip
+        with journal, finishing(finish):
+            if not is_whole(journal.get("state"), length):
+                with stage(COMPILING, progress):
+                    made.compile()
+            driven = drive(made, length, kept, journal, report, out=target.out, told=told)
         return Trace(
-            draws=target.out(outcome.draws),
-            passes=outcome.evaluations / target.n,
-            gradient_evaluations=self.gradient.evaluations(target, schedule.steps),
-            velocity=outcome.velocity,
-            seconds=outcome.seconds,
+            draws=driven.draws,
+            passes=driven.spent / target.n,
+            gradient_evaluations=int(recipe.evaluations(length)),
+            velocity=made.state.v,
+            seconds=driven.seconds,
             sampler=self,
             seed=seed,
             chains=numbers,
-            engine=name,
+            engine=made.engine,
         )
+
+    def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
+        """The sampler on a target, as the plain data that engines read."""
+        scheme, recipe = self.dynamics.scheme(target), self.gradient.recipe(target)
+        return Setup(target, scheme, recipe, self.dynamics.step_size, seed, chains, threads)
+
+    def chains(
+        self, target: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None
+    ) -> engines.Chains:
+        """Chains that can be continued, in the variables of the target; from the origin unless a start is given."""
+        self.dynamics.check_stable(target)
+        states = np.zeros((len(chains), target.dim)) if start is None else start
+        return engines.chains("auto", self.setup(target, seed, chains, threads), State(states, np.zeros_like(states)))
+
+    def settings(self) -> dict[str, Any]:
+        """Its parts as plain data, for a file."""
+        return {"dynamics": to_settings(self.dynamics), "gradient": to_settings(self.gradient)}
+
+    def _identity(self, target: FiniteSum, seed: int, chains: Indices, engine: str) -> dict[str, Any]:
+        """What decides the numbers of a run, but for its length."""
+        return {
+            "call": "Sampler.run",
+            "version": VERSION,
+            "sampler": repr(self),
+            **target.identity(),
+            "seed": seed,
+            "chains": chain_list(chains),
+            "engine": engine,
+        }
 
     def steps_for(self, target: FiniteSum, passes: float) -> int:
         """The most steps that so many passes over the data pay for, snapshots included; at least one."""
         budget = positive("passes", passes) * target.n * (1 + 1e-12)  # 0.29·100 is 28.999… in floating point
-        affordable = self.gradient.steps_within(target, budget)
+        recipe = self.gradient.recipe(target)
+        affordable = recipe.steps_within(budget)
         if affordable == 0:
-            least = self.gradient.evaluations(target, 1) / target.n
+            least = recipe.evaluations(1) / target.n
             raise requirement("passes", f"at least {least:g}", passes, "that is what the first step costs")
         return affordable
 
@@ -248,7 +290,8 @@ METHODS: dict[str, Callable[..., Sampler]] = {
 LABELS = {name: name.upper() for name in METHODS}  # as the paper writes them
 
 
-def _chain_numbers(chains: int | Sequence[int]) -> Indices:
+def chain_numbers(chains: int | Sequence[int]) -> Indices:
+    """The numbers of the chains, from how many there are or from a list."""
     if isinstance(chains, int | np.integer):
         return np.arange(whole("chains", chains, 1, 1 << 31))
     given = list(chains) if hasattr(chains, "__iter__") else []
@@ -258,11 +301,11 @@ def _chain_numbers(chains: int | Sequence[int]) -> Indices:
     return np.array(numbers, np.int64)
 
 
-def _schedule(steps: int, burn_in: int, thin: int, keep: str) -> Schedule:
+def _kept(steps: int, burn_in: int, thin: int, keep: str) -> Keep:
     one_of("keep", keep, ("all", "last"))
     burn_in = whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
     thin = whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
-    return Schedule(steps, burn_in, thin, keep == "last")
+    return Keep(steps, steps) if keep == "last" else Keep(burn_in + thin, thin)
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -6,21 +6,21 @@ import dataclasses
 import json
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from svrhmc import dynamics, gradients
+from svrhmc.checkpoint import is_checkpoint, mapped
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import TraceFileError, missing, requirement
-
-if TYPE_CHECKING:
-    from svrhmc.exact.base import ExactSampler
-    from svrhmc.samplers import Sampler
+from svrhmc.core.errors import StorageError, TraceFileError, missing, requirement
+from svrhmc.core.parts import from_settings
+from svrhmc.core.storage import read_record
 
 _FORMAT, _VERSION = "svrhmc-trace", 2
+_BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 
@@ -68,7 +68,7 @@ class Trace:
     gradient_evaluations: int
     velocity: Array
     seconds: float
-    sampler: Sampler | ExactSampler | None
+    sampler: Any
     seed: int
     chains: Indices
     engine: str
@@ -76,32 +76,43 @@ class Trace:
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
+        passes = self.passes[-1] if draws else 0.0
         return (
-            f"Trace({chains} chains × {draws} draws × {dim} coordinates, {self.passes[-1]:.4g} passes, "
+            f"Trace({chains} chains × {draws} draws × {dim} coordinates, {passes:.4g} passes, "
             f"{self.seconds:.3g} s, seed {self.seed}, {self.engine} engine, {self.sampler})"
         )
 
     def mean(self) -> Array:
         """Mean over all draws of all chains."""
-        mean: Array = self._flat().mean(axis=0)
-        return mean
+        if self._in_memory:
+            mean: Array = self._flat().mean(axis=0)
+            return mean
+        total = np.zeros(self.draws.shape[2])
+        for block in self._blocks():
+            total += block.sum(axis=0)
+        return total / self._count
 
     def covariance(self) -> Array:
         """Covariance over all draws of all chains."""
-        if len(self._flat()) < 2:
+        if self._count < 2:
             raise requirement("a trace", "of at least 2 draws for a covariance", 1)
-        return np.atleast_2d(np.cov(self._flat(), rowvar=False))
+        if self._in_memory:
+            return np.atleast_2d(np.cov(self._flat(), rowvar=False))
+        mean, total = self.mean(), np.zeros((self.draws.shape[2],) * 2)
+        for block in self._blocks():
+            total += (block - mean).T @ (block - mean)
+        return total / (self._count - 1)
 
     def summary(self) -> Summary:
         """Mean, sd, MCSE, ESS and R-hat of each coordinate, by ArviZ."""
         az = _arviz()
         if self.draws.shape[1] < 4:
             raise requirement("a trace", "of at least 4 draws a chain for a summary", self.draws.shape[1])
-        by_coordinate = [np.ascontiguousarray(self.draws[:, :, j]) for j in range(self.draws.shape[2])]
+        by_coordinate = _Coordinates(self.draws)
         several = len(self.draws) > 1
         return Summary(
             mean=self.mean(),
-            sd=self._flat().std(axis=0, ddof=1),
+            sd=np.array([x.std(ddof=1) for x in by_coordinate]),
             mcse=np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
             ess_bulk=np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
             ess_tail=np.array([np.asarray(az.ess(x, method="tail", prob=(0.05, 0.95))).item() for x in by_coordinate]),
@@ -123,7 +134,7 @@ class Trace:
             "seconds": self.seconds,
             "seed": self.seed,
             "engine": self.engine,
-            "sampler": _parts(self.sampler),
+            "sampler": {} if self.sampler is None else self.sampler.settings(),
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         if self.acceptance is not None:
@@ -134,7 +145,15 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Read what `save` wrote; anything else is refused."""
+        """Read what `save` wrote, or the draws so far of a run with a checkpoint, even while it goes on.
+
+        Anything else is refused.
+        """
+        if is_checkpoint(Path(path)):
+            try:
+                return _load_checkpoint(Path(path))
+            except StorageError as error:
+                raise TraceFileError(str(error)) from error
         try:
             with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
                 settings = json.loads(str(file["settings"][()]))
@@ -149,7 +168,7 @@ class Trace:
             _check_arrays(**arrays)
             return Trace(
                 **arrays,
-                sampler=_sampler_of(settings["sampler"]),
+                sampler=sampler_of(settings["sampler"]),
                 acceptance=acceptance,
                 **{name: settings[name] for name in ("gradient_evaluations", "seconds", "seed", "engine")},
             )
@@ -163,6 +182,56 @@ class Trace:
     def _flat(self) -> Array:
         return self.draws.reshape(-1, self.draws.shape[2])
 
+    @property
+    def _count(self) -> int:
+        chains, draws, _ = self.draws.shape
+        return int(chains * draws)
+
+    @property
+    def _in_memory(self) -> bool:
+        """Whether the draws are an array of their own, and not read from a file as they are needed."""
+        return self.draws.flags.c_contiguous
+
+    def _blocks(self) -> Iterator[Array]:
+        """Draws, some at a time."""
+        size = max(1, _BLOCK_NUMBERS // max(1, self.draws[:, 0].size))
+        for begin in range(0, self.draws.shape[1], size):
+            yield np.ascontiguousarray(self.draws[:, begin : begin + size]).reshape(-1, self.draws.shape[2])
+
+
+class _Coordinates:
+    """The draws of each coordinate, (chain, draw), one after another."""
+
+    def __init__(self, draws: Array) -> None:
+        self._draws = draws
+
+    def __iter__(self) -> Iterator[Array]:
+        for j in range(self._draws.shape[2]):
+            yield np.ascontiguousarray(self._draws[:, :, j])
+
+
+def _load_checkpoint(folder: Path) -> Trace:
+    """The draws that a run has kept so far; they are read from the folder as they are needed."""
+    names = [path.name for path in folder.iterdir() if path.name == "state" or path.name.startswith("chains-")]
+    records = {name: record for name in names if (record := read_record(folder / name)) is not None}
+    if not records:
+        raise TraceFileError(f"{folder} is a checkpoint that holds no draws yet.")
+    name = max(records, key=lambda each: (folder / each).stat().st_mtime_ns)
+    said, suffix = records[name].said, "" if name == "state" else f"-{name}"
+    rows = {each: (tuple(shape), sum(block[0] for block in blocks)) for each, (shape, blocks) in said["rows"].items()}
+    (shape, count), spent = rows[f"draws{suffix}"], rows[f"spent{suffix}"][1]
+    return Trace(
+        draws=mapped(folder / f"draws{suffix}.rows", shape, count),
+        passes=mapped(folder / f"spent{suffix}.rows", (1,), spent)[0] / said["n"],
+        gradient_evaluations=round(said["spent"]),
+        velocity=records[name].arrays["v"],
+        seconds=float(said.get("seconds", 0.0)),
+        sampler=sampler_of(said["sampler"]),
+        seed=said["seed"],
+        chains=np.array(said["chains"], np.int64),
+        engine=said["engine"],
+    )
+
 
 def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices) -> None:
     """What every trace is like; anything else is no trace."""
@@ -175,41 +244,12 @@ def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices)
         raise ValueError("draws that are not finite")
 
 
-def _parts(sampler: Any) -> dict[str, Any]:
-    """A sampler's parts by name: dynamics and gradient, an exact sampler, or none."""
-    from svrhmc import exact
-    from svrhmc.samplers import Sampler
-
-    if sampler is None:
-        return {}
-    if isinstance(sampler, Sampler):
-        parts = {"dynamics": (sampler.dynamics, dynamics), "gradient": (sampler.gradient, gradients)}
-    else:
-        parts = {"exact": (sampler, exact)}
-    for part, module in parts.values():
-        if getattr(module, type(part).__name__, None) is not type(part):
-            raise requirement("sampler", "made of svrhmc's own parts to be saved", repr(part))
-    return {name: _to_settings(part) for name, (part, _) in parts.items()}
-
-
-def _sampler_of(parts: dict[str, Any]) -> Any:
-    from svrhmc import exact
-    from svrhmc.samplers import Sampler
-
+def sampler_of(parts: dict[str, Any]) -> Any:
+    """The sampler of a file: dynamics and gradient, an exact sampler, or none."""
     if not parts:
         return None
-    if "exact" in parts:
-        return _from_settings(exact, parts["exact"])
-    return Sampler(_from_settings(dynamics, parts["dynamics"]), _from_settings(gradients, parts["gradient"]))
-
-
-def _to_settings(part: Any) -> dict[str, Any]:
-    return {"type": type(part).__name__, **dataclasses.asdict(part)}
-
-
-def _from_settings(module: Any, settings: dict[str, Any]) -> Any:
-    kind = getattr(module, settings["type"])
-    return kind(**{name: value for name, value in settings.items() if name != "type"})
+    exact = parts.get("exact")
+    return from_settings({"type": "Sampler", **parts} if exact is None else exact)
 
 
 def _arviz() -> Any:

@@ -42,6 +42,14 @@ class TraceFileError(ValueError):
     """A file is not a whole svrhmc trace."""
 
 
+class StorageError(ValueError):
+    """A file of svrhmc cannot be read or is not whole."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used for this call, or cannot be written; what it holds is left as it is."""
+
+
 def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TextIO
 
 from svrhmc.core.errors import requirement
@@ -52,6 +54,52 @@ class ProgressLine:
         self._stream.write("\r" + text.ljust(self._width))
         self._stream.flush()
         self._width = max(self._width, len(text))
+
+
+@contextmanager
+def finishing(finish: Callable[[], None]) -> Iterator[None]:
+    """End a line of progress, whatever happens."""
+    try:
+        yield
+    finally:
+        finish()
+
+
+COMPILING = "compiling, once on this machine"
+
+
+@contextmanager
+def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
+    """Work whose length nobody knows: from 0.5 s on, a terminal shows its name and the seconds it has taken.
+
+    `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
+    """
+    out = sys.stderr if stream is None else stream
+    shown = progress is True or (progress is None and out.isatty())
+    if not shown:
+        yield
+        return
+    done, width, began = Event(), 0, time.monotonic()
+
+    def tell() -> None:
+        nonlocal width
+        wait = 0.5
+        while not done.wait(wait):
+            text = f"{name}: {time.monotonic() - began:.0f} s"
+            out.write("\r" + text.ljust(width))
+            out.flush()
+            width, wait = max(width, len(text)), 1.0
+
+    teller = Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+        if width:
+            out.write("\r" + " " * width + "\r")
+            out.flush()
 
 
 Progress = bool | Callable[[int, int], None] | None

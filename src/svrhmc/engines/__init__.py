@@ -1,6 +1,19 @@
 """Engines: who runs a sampler. One loop each, no mathematics of their own, the same chain from the same seed."""
 
-from svrhmc.engines.base import Job, Outcome, Schedule
-from svrhmc.engines.choice import ENGINES, gradients_at, run
+from svrhmc.engines.base import EVERY, Chains, Engine, Extension, Keep, Setup, State
+from svrhmc.engines.registry import chains, choose, estimates, names, register
 
-__all__ = ["ENGINES", "Job", "Outcome", "Schedule", "gradients_at", "run"]
+__all__ = [
+    "EVERY",
+    "Chains",
+    "Engine",
+    "Extension",
+    "Keep",
+    "Setup",
+    "State",
+    "chains",
+    "choose",
+    "estimates",
+    "names",
+    "register",
+]

@@ -1,93 +1,126 @@
-"""What an engine is asked to do and what it gives back."""
+"""What an engine is: chains of one sampler on one target, their state, and the one way they move.
+
+Everything a chain carries is its `State`. It goes into a run and comes out of it, so that a run can be cut anywhere, by
+pieces, by a budget or by a kill, and go on with no bit changed: `Chains.extend` is the only way to make steps.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.dynamics import Scheme
-from svrhmc.gradients import Gradient
+from svrhmc.gradients import Memory, Recipe
+from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum
 
-Report = Callable[[int], None]
+Report = Callable[[int], None]  # is told of chain steps made, all chains together
+
+
+def quiet(amount: int) -> None:
+    """Report to nobody."""
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
-    """Which states are kept: after steps `burn_in` + thin, + 2·thin, …, or the last one only."""
+class State:
+    """Where some chains are after `step` steps: x and v are (chains, dim), and `memory` holds arrays by name.
 
-    steps: int
-    burn_in: int
-    thin: int
-    last_only: bool
-
-    @property
-    def first(self) -> int:
-        """Steps made when the first state is kept."""
-        return self.steps if self.last_only else self.burn_in + self.thin
-
-    @property
-    def draws(self) -> int:
-        """How many states are kept."""
-        return 1 if self.last_only else (self.steps - self.burn_in) // self.thin
-
-    def kept(self) -> Indices:
-        """Steps made at each state kept."""
-        return self.first + self.thin * np.arange(self.draws)
-
-    def slot(self, made: int) -> int | None:
-        """Where the state after `made` steps is kept, if it is."""
-        if made < self.first:
-            return None
-        number, rest = divmod(made - self.first, self.thin)
-        return number if rest == 0 else None
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A run with every choice made and checked; one that goes on has a `begin` and the velocities it had reached, and a
-    snapshot at its begin.
+    spent: component gradients that a chain has evaluated so far, on average over the chains.
     """
 
-    target: FiniteSum
-    scheme: Scheme
-    gradient: Gradient
-    step_size: float
-    seed: int
-    chains: Indices
-    start: Array
-    schedule: Schedule
-    threads: int
-    report: Report
-    begin: int = 0
-    velocity: Array | None = None
+    x: Array
+    v: Array
+    memory: Memory = field(default_factory=dict)
+    step: int = 0
+    spent: float = 0.0
 
-    def velocities(self) -> Array:
-        """Those to begin with."""
-        return np.zeros_like(self.start) if self.velocity is None else self.velocity.copy()
+
+@dataclass(frozen=True)
+class Keep:
+    """Which states are kept: those after `first` steps, first + thin, first + 2·thin, …, counted from the start."""
+
+    first: int = 1
+    thin: int = 1
+
+    def within(self, begin: int, end: int) -> Indices:
+        """Steps made at each state kept, of those after more than `begin` and at most `end` steps."""
+        skipped = max(0, -(-(begin + 1 - self.first) // self.thin))
+        return np.arange(self.first + skipped * self.thin, end + 1, self.thin)
+
+
+EVERY = Keep()
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """Kept states (chain, draw, dim), velocities at the end (chain, dim), evaluations of a chain by draw (draw,).
+class Extension:
+    """Some more steps of each chain.
 
-    `seconds` is the time of sampling, compilation apart.
+    draws: (chains, kept, dim), in the variables of the target. spent: (kept,), component gradients that a chain had
+    evaluated from its start to each of them, on average. evaluations: those of all chains together in these steps.
+    gradients: ∇f at the draws, where it came for free. accepted: proposals accepted by each chain, where there are any.
     """
 
     draws: Array
-    velocity: Array
-    evaluations: Indices
-    seconds: float = 0.0
+    spent: Array
+    evaluations: int
+    gradients: Array | None = None
+    accepted: Indices | None = None
 
-    @staticmethod
-    def empty(job: Job) -> Outcome:
-        """Room for what a job will keep."""
-        chains, dim = job.start.shape
-        return Outcome(
-            np.empty((chains, job.schedule.draws, dim)),
-            np.zeros((chains, dim)),
-            np.zeros(job.schedule.draws, np.int64),
-        )
+
+class Chains(ABC):
+    """Some chains that go on where they stopped.
+
+    What a chain does depends neither on threads, nor on the chains beside it, nor on the calls it was made in. An
+    error or an interrupt leaves all of them where the last whole call left them.
+    """
+
+    engine: str
+    state: State
+
+    @abstractmethod
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+        """`count` more steps of each chain."""
+
+    def compile(self) -> None:
+        """Compile, or load, what `extend` needs, so that it is not timed with it."""
+        return
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """A sampler of the grid on a target, as plain data, with every choice made and checked."""
+
+    target: FiniteSum
+    scheme: Scheme
+    recipe: Recipe
+    step_size: float
+    seed: int
+    chains: Indices
+    threads: int = 1
+
+    @property
+    def form(self) -> Any:
+        """What the target is made of."""
+        return self.target.form()
+
+
+class Engine(ABC):
+    """Runs samplers of the grid."""
+
+    name: str
+
+    @abstractmethod
+    def supports(self, form: Any, recipe: Recipe) -> str | None:
+        """None where the engine runs such a recipe on such a form, else the reason why not."""
+
+    @abstractmethod
+    def chains(self, setup: Setup, state: State) -> Chains:
+        """Chains in this state."""
+
+    @abstractmethod
+    def estimates(self, setup: Setup, states: Array, step: int) -> Array:
+        """The recipe's estimate of ∇f at each state, as that chain would make it at that step."""

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import time
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from svrhmc.core.arrays import Indices, cores
+from svrhmc.checkpoint import Checkpoint, InMemory, Journal
+from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.errors import requirement, whole
-from svrhmc.core.progress import Progress, reporter
-from svrhmc.samplers import _chain_numbers
-from svrhmc.targets.glm import GeneralisedLinear
-from svrhmc.targets.losses import LogisticLoss, SquaredLoss
+from svrhmc.core.parts import to_settings
+from svrhmc.core.progress import COMPILING, Progress, finishing, reporter, stage
+from svrhmc.core.version import VERSION
+from svrhmc.engines import Chains, Keep
+from svrhmc.runs import chain_list, drive, is_whole
+from svrhmc.samplers import chain_numbers
+from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening
+from svrhmc.whitening import Whitening, whitened
 
 
 class ExactSampler(ABC):
-    """A sampler with a Metropolis step."""
+    """A sampler with a Metropolis step, in whitened variables."""
+
+    invariant: ClassVar[bool] = True  # π itself is its law
+    method: ClassVar[str]  # what `sample` calls it
+    whitening: ClassVar[str | None] = None  # the kind that it needs, if it needs one
 
     def run(
         self,
-        target: GeneralisedLinear,
+        target: FiniteSum,
         draws: int,
         *,
         chains: int | Sequence[int] = 4,
@@ -33,6 +41,7 @@ class ExactSampler(ABC):
         whitening: str | Whitening | None = None,
         threads: int | None = None,
         progress: Progress = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
         """Draw from π ∝ exp(−f): `draws` of each chain after `burn_in`, from starts in N(0, I) of the whitening.
 
@@ -40,54 +49,71 @@ class ExactSampler(ABC):
         whitening: None (the default of `svrhmc.whitening`), "dense", "diagonal", "low rank", or one already made.
         threads: None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
+        checkpoint: a folder in which the run keeps what it has made, as for `Sampler.run`.
         """
-        require_rows(target)
+        self.require(target)
         draws, burn_in = whole("draws", draws, 1), whole("burn_in", burn_in, 0)
-        numbers = _chain_numbers(chains)
+        numbers = chain_numbers(chains)
         threads = cores() if threads is None else whole("threads", threads, 1)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
-        made = self._chains(target, whitening, seed, numbers, threads)
-        made.compile()
-        report, finish = reporter(progress, (draws + burn_in) * len(numbers))
-        began = time.perf_counter()
-        try:
-            before = int(made.extend(burn_in, report).evaluations) if burn_in else 0
-            extension = made.extend(draws, report)
-        finally:
-            finish()
-        seconds = time.perf_counter() - began
-        evaluations = before / len(numbers) + np.cumsum(extension.counts.mean(axis=0))
+        space = whitened(target, self.whitening if whitening is None else whitening)
+        made, end = self.chains(space, seed, numbers, threads), burn_in + draws
+        journal: Journal = InMemory()
+        if checkpoint is not None:
+            journal = Checkpoint(
+                checkpoint, self._identity(space, seed, numbers) | {"draws": draws, "burn_in": burn_in}
+            )
+        told = {
+            "sampler": self.settings(), "seed": seed, "chains": numbers.tolist(), "engine": made.engine, "n": target.n,
+        }  # fmt: skip
+        report, finish = reporter(progress, end * len(numbers))
+        with journal, finishing(finish):
+            if not is_whole(journal.get("state"), end):
+                with stage(COMPILING, progress):
+                    made.compile()
+            driven = drive(made, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told)
+        assert driven.accepted is not None
         return Trace(
-            draws=made.whitening.out(extension.z),
-            passes=evaluations / target.n,
-            gradient_evaluations=round(float(evaluations[-1])),
+            draws=driven.draws,
+            passes=driven.spent / target.n,
+            gradient_evaluations=round(made.state.spent),
             velocity=np.zeros((len(numbers), target.dim)),
-            seconds=seconds,
+            seconds=driven.seconds,
             sampler=self,
             seed=seed,
             chains=numbers,
-            engine="numba",
-            acceptance=extension.accepted / draws,
+            engine=made.engine,
+            acceptance=driven.accepted / draws,
         )
 
     @abstractmethod
-    def _chains(
-        self, target: GeneralisedLinear, whitening: str | Whitening | None, seed: int, chains: Indices, threads: int
-    ) -> Any:
-        """Chains that can be continued, from `svrhmc.engines.metropolis`."""
+    def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
+        """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
 
+    def settings(self) -> dict[str, Any]:
+        """Its parts as plain data, for a file."""
+        return {"exact": to_settings(self)}
 
-def require_rows(target: object) -> None:
-    """Refuse what is not compiled."""
-    known = isinstance(target, GeneralisedLinear) and isinstance(target.loss, LogisticLoss | SquaredLoss)
-    if not known:
-        raise requirement("target", "a generalised linear model, logistic(X, y) or linear(X, y)", repr(target))
+    def require(self, target: FiniteSum) -> None:
+        """Refuse a target that this sampler does not run on."""
+        form = require_target(target).form()
+        allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
+        if form is None or form.kind != "rows":
+            raise requirement("target", allowed, repr(target))
+        if (reason := self.refuses(form.loss)) is not None:
+            raise requirement("target", allowed, repr(target), reason)
 
+    def refuses(self, loss: Any) -> str | None:
+        """Why it does not run with such a loss, or None."""
+        return None if loss.kernel is not None else f"{loss} has no compiled form"
 
-def require_whitening(whitening: object, target: GeneralisedLinear) -> Whitening:
-    """Refuse what is no whitening of this target."""
-    if not isinstance(whitening, Whitening):
-        raise requirement("whitening", "None, one of 'dense', 'diagonal', 'low rank', or a Whitening", repr(whitening))
-    if whitening.centre.shape != (target.dim,):
-        raise requirement("whitening", f"one of {target.dim} coordinates", len(whitening.centre))
-    return whitening
+    def _identity(self, space: FiniteSum, seed: int, chains: Indices) -> dict[str, Any]:
+        """What decides the numbers of a run, but for its length."""
+        return {
+            "call": f"{type(self).__name__}.run",
+            "version": VERSION,
+            "sampler": repr(self),
+            **space.identity(),
+            "seed": seed,
+            "chains": chain_list(chains),
+        }

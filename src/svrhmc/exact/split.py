@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from svrhmc.core.arrays import Indices
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
-from svrhmc.exact.base import ExactSampler, require_whitening
-from svrhmc.targets.glm import GeneralisedLinear
-from svrhmc.whitening import Whitening
-from svrhmc.whitening import whitening as make_whitening
-
-if TYPE_CHECKING:
-    from svrhmc.engines.metropolis import SplitChains
+from svrhmc.core.parts import part
+from svrhmc.engines import Chains
+from svrhmc.exact.base import ExactSampler
+from svrhmc.targets.base import FiniteSum
 
 
+@part
 @dataclass(frozen=True)
 class SplitHMC(ExactSampler):
     """HMC in z, x = x̂ + W z, that rotates where f = ½|z|² + R(z) is Gaussian (Shahbaba, Lan, Johnson & Neal 2014).
@@ -51,6 +48,7 @@ class SplitHMC(ExactSampler):
     ((4, 500, 2), True)
     """
 
+    method = "split-hmc"
     step_size: float = 0.8
     leapfrogs: int = 2
     jitter: float = 0.2
@@ -64,11 +62,13 @@ class SplitHMC(ExactSampler):
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)
         settle(self, step_size=step_size, leapfrogs=whole("leapfrogs", self.leapfrogs, 1), jitter=jitter)
 
-    def _chains(
-        self, target: GeneralisedLinear, whitening: str | Whitening | None, seed: int, chains: Indices, threads: int
-    ) -> SplitChains:
-        from svrhmc.engines.metropolis import SplitChains
+    def smaller(self) -> SplitHMC:
+        """Three quarters of the step, and as many of them as make the same turn."""
+        step = self.step_size * 0.75
+        return SplitHMC(step, max(1, round(1.6 / step)), self.jitter)
 
-        if whitening is None or isinstance(whitening, str):
-            whitening = make_whitening(target, whitening)
-        return SplitChains(target, require_whitening(whitening, target), self, seed, chains, threads)
+    def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
+        """Compiled chains, for every kind of whitening."""
+        from svrhmc.engines.compiled.metropolis import SplitChains
+
+        return SplitChains(space.form(), self, seed, chains, threads, start)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Indices
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import _number, positive, requirement, settle
-from svrhmc.exact.base import ExactSampler, require_whitening
-from svrhmc.targets.glm import GeneralisedLinear
-from svrhmc.whitening import Whitening
-from svrhmc.whitening import whitening as make_whitening
-
-if TYPE_CHECKING:
-    from svrhmc.engines.metropolis import SubsampledChains
+from svrhmc.core.parts import part
+from svrhmc.engines import Chains
+from svrhmc.exact.base import ExactSampler
 
 
+@part
 @dataclass(frozen=True)
 class SubsampledMH(ExactSampler):
     """Poisson-thinned Metropolis with second-order control variates (after Prado, Nemeth & Sherlock 2024).
@@ -62,6 +59,8 @@ class SubsampledMH(ExactSampler):
     ([1.0, 1.0, 1.0, 1.0], 0)
     """
 
+    method = "subsampled-mh"
+    whitening = "dense"
     correlation: float = 0.0
     spread: float = 0.5
 
@@ -72,14 +71,22 @@ class SubsampledMH(ExactSampler):
             raise requirement("correlation", allowed, self.correlation)
         settle(self, correlation=correlation, spread=positive("spread", self.spread))
 
-    def _chains(
-        self, target: GeneralisedLinear, whitening: str | Whitening | None, seed: int, chains: Indices, threads: int
-    ) -> SubsampledChains:
-        from svrhmc.engines.metropolis import SubsampledChains
+    def refuses(self, loss: Any) -> str | None:
+        """A loss whose third derivative has no bound."""
+        if loss.third_bound is None:
+            return f"the third derivative of {loss} has no bound"
+        return super().refuses(loss)
 
-        if whitening is None or isinstance(whitening, str):
-            whitening = make_whitening(target, whitening or "dense")
-        whitening = require_whitening(whitening, target)
-        known = np.array_equal(whitening.centre, target.mode())
-        hessian = target.modal_hessian if known else None
-        return SubsampledChains(target, whitening, self, seed, chains, threads, hessian=hessian)
+    def rows_of_step(self, space: Any) -> float:
+        """Λ of a typical step, |z| = |z′| = √dim: the rows that it evaluates."""
+        cubes = float((space.row_norms**3).sum())
+        return float(2 * (1 + self.spread) * space.target.loss.third_bound / 6 * space.dim**1.5 * cubes)
+
+    def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
+        """Compiled chains, for a dense whitening."""
+        from svrhmc.engines.compiled.subsampled import SubsampledChains
+
+        target, how = space.target, space.whitening
+        known = np.array_equal(how.centre, target.mode())
+        hessian = target.modal_hessian if known else target.hessian(how.centre)
+        return SubsampledChains(space.form(), hessian, space.row_norms, self, seed, chains, threads, start)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
 
 from svrhmc import distances, targets, theory
 from svrhmc.core.arrays import Array
-from svrhmc.gradients import SVRG
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.laws import Chain, State
+from svrhmc.theory.chain import Chain, State
+from svrhmc.theory.moments import law_of
 from svrhmc.theory.quadratic import Quadratic
+from svrhmc.theory.settled import settled_state
 
 
 def panel(settings: Settings, spread: float, dim: int, n: int, method: str, threads: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _sampler(settings: Settings, method: str, eta: float) -> Sampler:
 
 
 def _final(chain: Chain, steps: int) -> float:
-    return chain.law(chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps, 0.0).w2
+    return law_of(chain, chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps).w2
 
 
 def _curve(chain: Chain, near: list[int], far: list[int]) -> dict[int, theory.Law]:
@@ -89,15 +89,15 @@ def _curve(chain: Chain, near: list[int], far: list[int]) -> dict[int, theory.La
     for step in range(1, near[-1] + 1):
         state = chain.step(state, step - 1)
         if step in near:
-            found[step] = chain.law(state, step, math.nan)
-    return found | {step: chain.law(chain.after(start, step), step, math.nan) for step in far}
+            found[step] = law_of(chain, state, step)
+    return found | {step: law_of(chain, chain.after(start, step), step) for step in far}
 
 
 def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
     """Data passes: what is evaluated, and what the paper counts (one gradient for an inner step instead of two)."""
-    gradient = sampler.gradient
-    evaluated = gradient.evaluations(target, steps)
-    paper = evaluated - steps * gradient.batch_size if isinstance(gradient, SVRG) else evaluated
+    recipe = sampler.gradient.recipe(target)
+    evaluated = recipe.evaluations(steps)
+    paper = evaluated - steps * recipe.batch if recipe.reference == "snapshot" else evaluated
     return {"passes": evaluated / target.n, "paper_passes": paper / target.n}
 
 
@@ -110,13 +110,13 @@ def _fewest(
         sampler = _sampler(settings, method, eta)
         chain = Chain(sampler, model, target)
         try:
-            if chain.law(chain.stationary(), None, 0.0).w2 >= level:
+            if law_of(chain, settled_state(chain), None).w2 >= level:
                 continue
         except theory.UnsettledError:
             continue
 
         def near(state: State, chain: Chain = chain) -> bool:
-            return chain.law(state, None, 0.0).w2 <= level
+            return law_of(chain, state, None).w2 <= level
 
         steps = chain.steps_to(chain.at(np.zeros(target.dim)), near)
         found.append({"step_size": eta, **_passes(sampler, target, steps)})

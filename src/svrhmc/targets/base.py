@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,24 @@ class FiniteSum(ABC):
         """Refuse a target that is known to have no density: none is, unless its class knows better."""
         return
 
+    def form(self) -> Any:
+        """What the target is made of (`svrhmc.targets.forms`), or None where only its methods say it."""
+        return None
+
+    def identity(self) -> dict[str, Any]:
+        """By name, what a run that goes on must find unchanged: numbers, texts, and digests of data."""
+        return {"target": type(self).__name__, "n": self.n, "dim": self.dim}
+
+    @property
+    def convex_components(self) -> bool:
+        """Whether every fᵢ is known to be convex."""
+        return False
+
+    @property
+    def row_entries(self) -> float:
+        """Numbers read for one component, on average."""
+        return float(self.row_size)
+
     def expansion(self, x: Array) -> Expansion:
         """Second derivatives of the components at x, for models with a linear predictor."""
         raise requirement("target", "a model with a linear predictor for a gradient of order 2", repr(self))
@@ -135,9 +153,13 @@ class FiniteSum(ABC):
         """The state that stands for x: x itself, but for targets in other coordinates than the user's."""
         return x
 
-    def out(self, state: Array) -> Array:
-        """The x that a state stands for."""
+    def out(self, state: Array, first: int = 0) -> Array:
+        """The x that a state stands for; of draws (chain, draw, dim), `first` is the number of the first one."""
         return state
+
+    def recall_mode(self, mode: Array) -> None:
+        """Take a mode that was found before, so that it need not be found again."""
+        return
 
     def laplace(self) -> Moments:
         """A Gaussian approximation of π: the law itself where it is Gaussian."""
@@ -212,3 +234,15 @@ class FiniteSum(ABC):
         if len(rows) and (rows.min() < 0 or rows.max() >= self.n):
             raise requirement("indices", f"from 0 to {self.n - 1}", f"{rows.min()} to {rows.max()}")
         return rows.astype(np.int64)
+
+
+def is_target(value: object) -> TypeGuard[FiniteSum]:
+    """Whether it is one of these."""
+    return isinstance(value, FiniteSum)
+
+
+def require_target(target: object) -> FiniteSum:
+    """Refuse what is no target."""
+    if not isinstance(target, FiniteSum):
+        raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
+    return target

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.forms import ComponentsForm
 
 _BLOCK_ELEMENTS = 1 << 20
 
@@ -71,6 +73,21 @@ class Custom(FiniteSum):
     def __repr__(self) -> str:
         return f"Custom(n={self.n}, dim={self.dim})"
 
+    def form(self) -> ComponentsForm:
+        """The user's function."""
+        return ComponentsForm(self._gradients)
+
+    def identity(self) -> dict[str, Any]:
+        """What the user's function gives for a hundred components at two points, and the constants."""
+        some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
+        points = (np.zeros(self.dim), np.cos(np.arange(self.dim)))
+        return {
+            **super().identity(),
+            "gradients": digest(*(self._component(point, some) for point in points)),
+            "smoothness": self._smoothness,
+            "convexity": self._convexity,
+        }
+
     @property
     def smoothness(self) -> float:
         """As given."""
@@ -102,6 +119,10 @@ class Custom(FiniteSum):
         the slope then rises from below 0, and each step goes to where it is nearly 0.
         """
         return self._mode.copy()
+
+    def recall_mode(self, mode: Array) -> None:
+        """Unless it is known already."""
+        self.__dict__.setdefault("_mode", np.array(mode))
 
     @cached_property
     def _mode(self) -> Array:

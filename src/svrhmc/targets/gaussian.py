@@ -12,14 +12,16 @@ is the full gradient.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import positive, real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.forms import QuadraticForm
 
 
 def gaussian(centers: npt.ArrayLike, precision: npt.ArrayLike) -> Gaussian:
@@ -88,6 +90,19 @@ class Gaussian(FiniteSum):
 
     def __repr__(self) -> str:
         return f"Gaussian(n={self.n}, dim={self.dim}, shared={self.shared})"
+
+    def form(self) -> QuadraticForm:
+        """The quadratics."""
+        return QuadraticForm(self.precision, self.shared, self.forces, self.mean_precision, self.mean_force)
+
+    def identity(self) -> dict[str, Any]:
+        """Centres and precisions."""
+        return {**super().identity(), "centers": digest(self.centers), "precision": digest(self.precision)}
+
+    @property
+    def convex_components(self) -> bool:
+        """Whether no Sᵢ has an eigenvalue below 0."""
+        return bool(np.linalg.eigvalsh(self.precision).min() >= 0)
 
     @property
     def smoothness(self) -> float:

@@ -1,31 +1,49 @@
-"""Scalar losses ℓ(t, y) of a linear predictor t = aᵀx: value, slope and curvature in t, each written once.
+"""Scalar losses ℓ(t, y) of a linear predictor t = aᵀx: minus the log-likelihood of one row.
 
-The functions take arrays and numbers alike. `curvature_bound` is sup_t ∂²ℓ/∂t².
+A loss is complete: it says which labels it takes, its value, slope and curvature in t, the mean of y, and what is known
+of its derivatives everywhere (None where nothing is). The functions take arrays and numbers alike. This is the
+definition; a loss that is also compiled names its form there in `kernel`.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import positive
+from svrhmc.core.errors import positive, real_array, requirement
 
 
 class Loss(ABC):
     """Minus the log-likelihood of one row as a function of its linear predictor."""
 
-    @property
-    @abstractmethod
-    def curvature_bound(self) -> float:
-        """The largest curvature anywhere."""
+    quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
+    convex: ClassVar[bool] = True
+    kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
-    @abstractmethod
-    def quadratic(self) -> bool:
-        """True where the curvature is constant, so that the posterior is Gaussian."""
+    def scale(self) -> float:
+        """What the compiled form is multiplied by."""
+        return 1.0
+
+    @property
+    def curvature_bound(self) -> float | None:
+        """sup ∂²ℓ/∂t² over all t and y."""
+        return None
+
+    @property
+    def third_bound(self) -> float | None:
+        """sup |∂³ℓ/∂t³| over all t and y."""
+        return None
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """n labels as the loss takes them; refuses others."""
+        return np.asarray(real_array("y", y, (n,)), np.float64)
 
     @abstractmethod
     def value(self, t: Array, y: Array) -> Array:
@@ -39,10 +57,20 @@ class Loss(ABC):
     def curvature(self, t: Array, y: Array) -> Array:
         """∂²ℓ/∂t²."""
 
+    @abstractmethod
+    def mean(self, t: Array) -> Array:
+        """E y at t: the inverse link."""
+
+    def third_size(self, curvature: Array) -> Array:
+        """The size of |∂³ℓ/∂t³| near a point with this curvature; a weight for drawing rows, not a bound."""
+        return curvature
+
 
 @dataclass(frozen=True)
 class LogisticLoss(Loss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
+
+    kernel = "logistic"
 
     @property
     def curvature_bound(self) -> float:
@@ -50,9 +78,18 @@ class LogisticLoss(Loss):
         return 0.25
 
     @property
-    def quadratic(self) -> bool:
-        """No."""
-        return False
+    def third_bound(self) -> float:
+        """p(1 − p)|1 − 2p| ≤ 1/(6√3)."""
+        return 1 / (6 * math.sqrt(3))
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """{0, 1} or {−1, 1}, as signs."""
+        labels = super().labels(y, n)
+        found = np.unique(labels)
+        if not (np.isin(found, (0, 1)).all() or np.isin(found, (-1, 1)).all()):
+            shown = ", ".join(f"{value:g}" for value in found[:4]) + (", …" if len(found) > 4 else "")
+            raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}")
+        return np.where(labels > 0, 1.0, -1.0)
 
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + e^{−yt})."""
@@ -68,15 +105,31 @@ class LogisticLoss(Loss):
         with np.errstate(over="ignore"):
             return 1.0 / ((1.0 + np.exp(t)) * (1.0 + np.exp(-t)))
 
+    def mean(self, t: Array) -> Array:
+        """P(y = 1) = 1/(1 + e^{−t})."""
+        with np.errstate(over="ignore"):
+            return 1.0 / (1.0 + np.exp(-t))
+
+    def third_size(self, curvature: Array) -> Array:
+        """|ℓ‴| = ℓ″|1 − 2p| is at most ℓ″, but a row may move to where ℓ″ is larger: 0.02 at least."""
+        return np.maximum(curvature, 0.02)
+
 
 @dataclass(frozen=True)
 class SquaredLoss(Loss):
     """ℓ(t, y) = (t − y)²/(2σ²)."""
 
+    quadratic = True
+    kernel = "squared"
     noise_variance: float = 1.0
 
     def __post_init__(self) -> None:
         positive("noise_variance", self.noise_variance)
+
+    @property
+    def scale(self) -> float:
+        """1/σ²."""
+        return 1.0 / self.noise_variance
 
     @property
     def curvature_bound(self) -> float:
@@ -84,9 +137,9 @@ class SquaredLoss(Loss):
         return 1.0 / self.noise_variance
 
     @property
-    def quadratic(self) -> bool:
-        """Yes."""
-        return True
+    def third_bound(self) -> float:
+        """There is no third derivative."""
+        return 0.0
 
     def value(self, t: Array, y: Array) -> Array:
         """(t − y)²/(2σ²)."""
@@ -99,3 +152,7 @@ class SquaredLoss(Loss):
     def curvature(self, t: Array, y: Array) -> Array:
         """1/σ²."""
         return np.full(np.shape(t), 1.0 / self.noise_variance)
+
+    def mean(self, t: Array) -> Array:
+        """t."""
+        return t

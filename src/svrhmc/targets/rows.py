@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, tally
+from svrhmc.core.arrays import Array, Indices, contract, digest, tally
 from svrhmc.core.errors import real_array, requirement
+from svrhmc.targets.losses import Loss
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which compiled passes are used
@@ -25,6 +26,7 @@ _LARGE = 1 << 19  # entries of X from which compiled passes are used
 class Rows(ABC):
     """An n × dim matrix A with rows aᵢ."""
 
+    storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
     n: int
     dim: int
     dtype: np.dtype[Any]
@@ -45,9 +47,18 @@ class Rows(ABC):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         """Σ_b w_b a_{i_b} over the chosen rows: (chains, batch) → (chains, dim)."""
 
-    def logistic_slopes_combined(self, x: Array, y: Array) -> Array | None:
-        """Σᵢ ℓ′aᵢ of the logistic loss in one pass, where there is a way; else None."""
+    def slopes_combined(self, loss: Loss, x: Array, y: Array) -> Array | None:
+        """Σᵢ ℓ′aᵢ in one pass over the rows, where there is a way; else None."""
         return None
+
+    @property
+    @abstractmethod
+    def entries(self) -> float:
+        """Stored entries of a row, on average."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A name for the contents."""
 
     @abstractmethod
     def gram(self, weights: Array) -> Array:
@@ -61,7 +72,7 @@ class Rows(ABC):
     def squared_norms(self) -> Array:
         """|aᵢ|² of every row."""
 
-    def warm(self) -> None:
+    def warm(self, loss: Loss) -> None:
         """Load what passes over the rows need, so that it is not timed with them."""
         return
 
@@ -78,6 +89,8 @@ class DenseRows(Rows):
     """Rows of a C-ordered array of float32 or float64, kept as they are; many of them are gone through by compiled
     code.
     """
+
+    storage = "dense"
 
     def __init__(self, X: npt.NDArray[Any]) -> None:
         self.X = np.ascontiguousarray(X)
@@ -107,11 +120,12 @@ class DenseRows(Rows):
         """By gathering the rows."""
         return contract("cb,cbd->cd", weights, self._gather(indices))
 
-    def logistic_slopes_combined(self, x: Array, y: Array) -> Array | None:
-        """Σᵢ ℓ′aᵢ of the logistic loss at many states in one pass each, where rows are many; else None."""
-        if (passes := self._passes()) is None:
+    def slopes_combined(self, loss: Loss, x: Array, y: Array) -> Array | None:
+        """At many states in one pass each, where rows are many and the loss is compiled; else None."""
+        if loss.kernel is None or (passes := self._passes()) is None:
             return None
-        return np.array([passes.logistic_slopes_combined(self.X, y, state) for state in np.ascontiguousarray(x)])
+        kernel, scale, states = loss.kernel, float(loss.scale), np.ascontiguousarray(x)
+        return np.array([passes.gradient(kernel, scale, self.X, y, state) for state in states])
 
     def gram(self, weights: Array) -> Array:
         """One pass over the rows."""
@@ -133,6 +147,15 @@ class DenseRows(Rows):
         """One pass over the rows."""
         return np.concatenate([contract("nd,nd->n", block, block) for _, block in self._blocks()])
 
+    @property
+    def entries(self) -> float:
+        """All of them."""
+        return float(self.dim)
+
+    def digest(self) -> str:
+        """Of the array."""
+        return digest(self.X)
+
     def choose(self, indices: Indices) -> DenseRows:
         """A copy."""
         return DenseRows(self.X[indices])
@@ -142,13 +165,14 @@ class DenseRows(Rows):
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
 
-    def warm(self) -> None:
+    def warm(self, loss: Loss) -> None:
         """Compile, or load, the passes for rows like these."""
         if (passes := self._passes()) is not None:
             x, one = np.zeros(self.dim), np.ones(1)
             passes.predict(self.X[:1], x)
             passes.combine(self.X[:1], one)
-            passes.logistic_slopes_combined(self.X[:1], one, x)
+            if loss.kernel is not None:
+                passes.gradient(loss.kernel, float(loss.scale), self.X[:1], one, x)
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""
@@ -169,6 +193,8 @@ class DenseRows(Rows):
 
 class SparseRows(Rows):
     """Rows of a scipy CSR matrix or array, with float32 or float64 entries."""
+
+    storage = "sparse"
 
     def __init__(self, X: Any) -> None:
         self.X = X
@@ -210,6 +236,15 @@ class SparseRows(Rows):
         """Sums over each row's entries."""
         rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
         return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+
+    @property
+    def entries(self) -> float:
+        """Those that are not left out as 0."""
+        return float(self.X.nnz) / self.n
+
+    def digest(self) -> str:
+        """Of entries, columns and the beginnings of rows."""
+        return digest(self.X.data, self.X.indices.astype(np.int64), self.X.indptr.astype(np.int64))
 
     def choose(self, indices: Indices) -> SparseRows:
         """A copy."""

@@ -3,10 +3,11 @@
 from svrhmc.theory.bounds import Bound, Condition, Constants, bound, constants, repaired_bound
 from svrhmc.theory.complexity import Comparison, Complexity, Regime, boundaries, compare, complexity, crossings, regimes
 from svrhmc.theory.general import regularisation_distance
-from svrhmc.theory.laws import Law, UnsettledError, law, laws, stationary
+from svrhmc.theory.moments import Law, law, laws, stationary
 from svrhmc.theory.planning import plan
 from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem
+from svrhmc.theory.settled import UnsettledError
 
 __all__ = [
     "Bound",

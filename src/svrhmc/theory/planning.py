@@ -20,9 +20,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.gradients import SVRG, Full
 from svrhmc.samplers import LABELS, METHODS, Sampler
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.gaussian import Gaussian
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.base import FiniteSum, is_target
 from svrhmc.theory.bounds import (
     BOUNDED,
     FRICTION,
@@ -33,11 +31,13 @@ from svrhmc.theory.bounds import (
     repaired_bound,
     tilde_errors,
 )
+from svrhmc.theory.chain import Chain, State
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.laws import Chain, State, UnsettledError
+from svrhmc.theory.moments import law_of
 from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
-from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components
+from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components, has_components
+from svrhmc.theory.settled import UnsettledError, settled_state
 
 RULES = ("exact", "corollary", "repaired")
 MAX_STEPS = (1 << 63) - 1
@@ -72,7 +72,7 @@ def plan(
     eps = accuracy_of(accuracy)
     one_of("method", method, tuple(METHODS))
     one_of("rule", rule, RULES)
-    target = problem if isinstance(problem, FiniteSum) else None
+    target = problem if is_target(problem) else None
     if target is None and start is not None:
         raise requirement("start", "given with a target alone", repr(start), "a Problem has its radius")
     facts = as_problem(problem) if target is None else Problem.of(target, start)
@@ -213,7 +213,7 @@ def _epochs(n: int) -> list[int]:
 
 
 def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, start: Start) -> Plan:
-    next(iter(_samplers(problem, method)))(1e-3).gradient.check(problem.n)
+    next(iter(_samplers(problem, method)))(1e-3).gradient.recipe(problem)
     if problem.dim > _MAX_DIM:
         raise requirement("dim", f"at most {_MAX_DIM} for rule='exact'", problem.dim)
     model, origin, text = _spectrum(problem, target, start, method)
@@ -247,7 +247,7 @@ def _checked(
                 aim = _MARGIN * eps
                 continue
             return sampler, steps, w2, False
-        w2 = chain.law(chain.after(chain.at(origin), steps), steps, 0.0).w2
+        w2 = law_of(chain, chain.after(chain.at(origin), steps), steps).w2
         if w2 <= eps:
             return sampler, steps, w2, True
         aim *= 0.98 * eps / w2
@@ -279,7 +279,7 @@ def _spectrum(problem: Problem, target: FiniteSum | None, start: Start, method: 
     the proportion 1/s_b that a posterior has, that is (Σ_b N_ab s_a/s_b) R_aa.
     """
     noisy = "moments of its exact law; the law itself is not Gaussian where gradients are noisy"
-    if isinstance(target, Gaussian | GeneralisedLinear):
+    if target is not None and has_components(target):
         centre = target.mode()
         spectrum, basis, components = eigen_components(target, centre)
         N = components.squares()
@@ -316,7 +316,7 @@ def _cheapest(problem: Problem, model: Quadratic, origin: Array, eps: float, met
         def settles(eta: float) -> bool:
             try:
                 chain = chain_of(eta)
-                return _distance(chain, chain.stationary()) < eps
+                return _distance(chain, settled_state(chain)) < eps
             except UnsettledError:
                 return False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svrhmc.gradients import SVRG, Minibatch
 from svrhmc.samplers import LABELS, Sampler
 from svrhmc.theory.bounds import Bound
 from svrhmc.theory.problem import Problem
@@ -43,14 +42,13 @@ class Plan:
         """B; n for full gradients."""
         if self.sampler is None:
             return None
-        gradient = self.sampler.gradient
-        return gradient.batch_size if isinstance(gradient, Minibatch | SVRG) else self.problem.n
+        return self.sampler.gradient.recipe(self.problem).rows_of_estimate
 
     @property
     def epoch_length(self) -> int | None:
         """m, for samplers with snapshots."""
-        gradient = None if self.sampler is None else self.sampler.gradient
-        return gradient.period(self.problem.n) if isinstance(gradient, SVRG) else None
+        recipe = None if self.sampler is None else self.sampler.gradient.recipe(self.problem)
+        return recipe.period if recipe is not None and recipe.reference == "snapshot" else None
 
     @property
     def passes(self) -> float:

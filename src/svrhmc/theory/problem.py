@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.gaussian import Gaussian
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.base import FiniteSum, is_target, require_target
 
 Start = str | npt.ArrayLike | None  # of chains: None (the origin), "mode" or a point
 _RANGE = (1e-60, 1e60)  # of every constant, so that no formula overflows
@@ -83,9 +81,7 @@ class Problem:
         >>> round(problem.condition_number, 6)
         2.25
         """
-        if not isinstance(target, FiniteSum):
-            raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(target))
-        mode = target.mode()
+        mode = require_target(target).mode()
         return Problem(
             n=target.n,
             dim=target.dim,
@@ -94,7 +90,7 @@ class Problem:
             radius=float(np.linalg.norm(starting_point(target, start) - mode)),
             gradient_variance=_gradient_variance(target, mode),
             component_smoothness=max(target.component_smoothness, target.smoothness),
-            convex_components=_convex(target),
+            convex_components=target.convex_components,
             scalar_parts=target.scalar_parts,
         )
 
@@ -144,12 +140,6 @@ def _gradient_variance(target: FiniteSum, mode: npt.NDArray[np.float64]) -> floa
     return total / target.n
 
 
-def _convex(target: FiniteSum) -> bool:
-    if isinstance(target, Gaussian):
-        return bool(np.linalg.eigvalsh(target.precision).min() >= 0)
-    return isinstance(target, GeneralisedLinear)
-
-
 def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -158,9 +148,9 @@ def as_problem(problem: Problem | FiniteSum) -> Problem:
     """The constants, of a target too (for chains from the origin)."""
     if isinstance(problem, Problem):
         return problem
-    if isinstance(problem, FiniteSum):
-        return Problem.of(problem)
-    raise requirement("problem", "a target or a theory.Problem", repr(problem))
+    if not is_target(problem):
+        raise requirement("problem", "a target or a theory.Problem", repr(problem))
+    return Problem.of(problem)
 
 
 def accuracy_of(accuracy: float) -> float:

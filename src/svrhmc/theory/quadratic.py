@@ -15,6 +15,7 @@ coordinates, three averages over the components:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,9 +23,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
-from svrhmc.targets.base import FiniteSum, Moments
-from svrhmc.targets.gaussian import Gaussian
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.base import FiniteSum, Moments, require_target
+from svrhmc.targets.forms import QuadraticForm, RowsForm
 
 _TENSOR_DIM = (
     64  # up to this dimension 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
@@ -227,6 +227,7 @@ class Quadratic:
     a: Indices
     b: Indices
     noise: GradientNoise
+    scalar_parts: bool = False
 
     @property
     def dim(self) -> int:
@@ -241,27 +242,49 @@ class Quadratic:
     @staticmethod
     def of(target: FiniteSum, noisy: bool = True) -> Quadratic:
         """A quadratic target, whole: every pair of coordinates; without the noise of gradients where there is none."""
-        if not isinstance(target, FiniteSum):
-            raise requirement("target", "one of svrhmc.targets", repr(target))
-        if target.closed_form is None or not isinstance(target, Gaussian | GeneralisedLinear):
+        law = require_target(target).closed_form
+        if law is None or not has_components(target):
             raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
-        centre = target.closed_form.mean
+        centre = law.mean
         spectrum, basis, components = eigen_components(target, centre)
         a, b = np.triu_indices(target.dim)
         noise = components.noise(a, b) if noisy else Elementwise(*np.zeros((4, len(a))))
-        return Quadratic(target.n, centre, basis, spectrum, a, b, noise)
+        return Quadratic(target.n, centre, basis, spectrum, a, b, noise, target.scalar_parts)
 
 
-def eigen_components(target: Gaussian | GeneralisedLinear, centre: Array) -> tuple[Array, Array, Components]:
+def has_components(target: FiniteSum) -> bool:
+    """Whether the second derivatives of every component are known, in the target's own variables."""
+    form = target.form()
+    return form is not None and form.kind in _COMPONENTS and getattr(form, "whitening", None) is None
+
+
+def eigen_components(target: FiniteSum, centre: Array) -> tuple[Array, Array, Components]:
     """Spectrum and eigenvectors of the Hessian at `centre`, and the components there (of a quadratic approximation)."""
-    hessian = target.mean_precision if isinstance(target, Gaussian) else target.hessian(centre)
-    spectrum, basis = np.linalg.eigh(hessian)
-    if isinstance(target, GeneralisedLinear):  # Sᵢ = rᵢrᵢᵀ + Λ
-        turned, point = target.rows.predict(basis.T).T, centre[None, :]
-        rows = turned * np.sqrt(target.n * target.row_curvatures(centre))[:, None]
-        forces = turned * target.parts(point, None)[0][:, None] + (target.prior_gradient(point) @ basis)
-        return spectrum, basis, Components(forces, rows=rows)
+    form = target.form()
+    return _COMPONENTS[form.kind](target, form, centre)
+
+
+def _of_rows(target: FiniteSum, form: RowsForm, centre: Array) -> tuple[Array, Array, Components]:
+    """Sᵢ = rᵢrᵢᵀ + Λ."""
+    point = centre[None, :]
+    curvature = form.loss.curvature(form.rows.predict(point)[0], form.y)
+    spectrum, basis = np.linalg.eigh(form.rows.gram(curvature) + np.diag(form.prior_precision))
+    turned = form.rows.predict(basis.T).T
+    rows = turned * np.sqrt(target.n * curvature)[:, None]
+    forces = turned * target.parts(point, None)[0][:, None] + (target.prior_gradient(point) @ basis)
+    return spectrum, basis, Components(forces, rows=rows)
+
+
+def _of_quadratics(target: FiniteSum, form: QuadraticForm, centre: Array) -> tuple[Array, Array, Components]:
+    """The Sᵢ themselves."""
+    spectrum, basis = np.linalg.eigh(form.mean_precision)
     forces = target.component_gradients(centre, np.arange(target.n)) @ basis
-    if target.shared:
+    if form.shared:
         return spectrum, basis, Components(forces)
-    return spectrum, basis, Components(forces, matrices=basis.T @ (target.precision - hessian) @ basis)
+    return spectrum, basis, Components(forces, matrices=basis.T @ (form.precision - form.mean_precision) @ basis)
+
+
+_COMPONENTS: dict[str, Callable[..., tuple[Array, Array, Components]]] = {
+    "rows": _of_rows,
+    "quadratic": _of_quadratics,
+}

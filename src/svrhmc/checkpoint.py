@@ -1,0 +1,323 @@
+"""Work that survives: what a run has made so far is kept in a folder, and the same call goes on from there.
+
+    settings      what the run is: every setting that decides its numbers, and digests of its data
+    NAME          records of what is finished, or of where something stands
+    NAME.rows     numbers that grow, as raw float64, such as the draws; what is written is never changed
+
+A record is written in one step, and says how much of each growing file belongs to it, with checksums. So a kill at any
+moment leaves the last record and all that it speaks of; what was written after it is cut off when work goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import CheckpointError, StorageError
+from svrhmc.core.storage import Record, read_record, sync_folder, write_record
+
+SECONDS = 2.0  # between two records of a run that goes on
+_FORMAT, _VERSION = "svrhmc-checkpoint", 1
+
+
+class Growing(ABC):
+    """Numbers for each of some chains that grow by blocks (chains, rows, …)."""
+
+    @abstractmethod
+    def append(self, block: Array) -> None:
+        """Some more rows of every chain."""
+
+    @abstractmethod
+    def array(self) -> Array:
+        """All of them: (chains, rows, …)."""
+
+
+class Journal(ABC):
+    """Where a run keeps what it has made: in memory alone, or in a folder."""
+
+    kept: bool  # whether it outlives the process
+
+    @abstractmethod
+    def get(self, name: str) -> Record | None:
+        """What was put under this name, if anything."""
+
+    @abstractmethod
+    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+        """Keep this, and all rows that were appended so far to what grows with this record."""
+
+    @abstractmethod
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
+        """Rows that grow with a record; `shape` is (chains, …), without their number."""
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more is written."""
+        return
+
+    def once(self, name: str, make: Callable[[], Record]) -> Record:
+        """What was made under this name before, else made now and kept."""
+        found = self.get(name)
+        if found is None:
+            found = make()
+            self.put(name, found.said, found.arrays)
+        return found
+
+
+class InMemory(Journal):
+    """Nothing is kept beyond the call."""
+
+    kept = False
+
+    def get(self, name: str) -> Record | None:
+        """Nothing."""
+        return None
+
+    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+        """Nowhere."""
+
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
+        """A list of blocks."""
+        return _Blocks(shape)
+
+
+class _Blocks(Growing):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape, self._blocks = shape, list[Array]()
+
+    def append(self, block: Array) -> None:
+        if block.shape[1]:
+            self._blocks.append(block)
+
+    def array(self) -> Array:
+        if not self._blocks:
+            return np.empty((self._shape[0], 0, *self._shape[1:]))
+        if len(self._blocks) > 1:
+            self._blocks = [np.concatenate(self._blocks, axis=1)]
+        return self._blocks[0]
+
+
+class Checkpoint(Journal):
+    """A folder, opened for one call with its settings; used by one process at a time."""
+
+    kept = True
+
+    def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self._files: dict[str, dict[str, _File]] = {}  # by record
+        with self._writing():
+            self._open()
+        self._check(settings)
+
+    def _open(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; a checkpoint is a folder, made where there is none.")
+        if self.path.is_dir() and not (self.path / "settings").exists():
+            others = sorted(e.name for e in self.path.iterdir() if e.name != "lock" and e.suffix != ".part")
+            if others:
+                raise CheckpointError(f"{self.path} is no checkpoint: it holds {others[0]}. Name another folder.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.path / "lock")
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        """The settings of the call are those of the checkpoint, or it is new."""
+        said = {"format": _FORMAT, "version": _VERSION, "settings": settings}
+        found = self._read("settings")
+        if found is None:
+            with self._writing():
+                write_record(self.path / "settings", said)
+            return
+        if found.said.get("format") != _FORMAT or found.said.get("version") != _VERSION:
+            raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can go on with.")
+        before, now = found.said["settings"], _plain(settings)
+        for name in dict.fromkeys([*before, *now]):
+            if before.get(name) != now.get(name):
+                raise CheckpointError(
+                    f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
+                    f"{_short(now.get(name))}. Use the settings and data it was made with, or name another folder."
+                )
+
+    def get(self, name: str) -> Record | None:
+        """The record, with the growing files cut to what it speaks of."""
+        record = self._read(name)
+        with self._writing():
+            for each, (shape, blocks) in (record.said["rows"] if record else {}).items():
+                file = _File(self.path / f"{each}.rows", tuple(shape), [tuple(block) for block in blocks])
+                self._files.setdefault(name, {})[each] = file
+        return record
+
+    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+        """Rows first, then the record that speaks of them."""
+        with self._writing():
+            rows = {each: [list(file.shape), file.flush()] for each, file in self._files.get(name, {}).items()}
+            write_record(self.path / name, {**said, "rows": rows}, arrays)
+
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
+        """A file of rows, which goes on where the record left it."""
+        files = self._files.setdefault(record, {})
+        if name not in files:
+            with self._writing():
+                files[name] = _File(self.path / f"{name}.rows", shape, [])
+        return files[name]
+
+    def close(self) -> None:
+        """Another call may use the folder."""
+        for files in self._files.values():
+            for file in files.values():
+                file.close()
+        self._lock.close()
+
+    def _read(self, name: str) -> Record | None:
+        try:
+            return read_record(self.path / name)
+        except StorageError as error:
+            raise CheckpointError(
+                f"{error} The work kept in {self.path} cannot be used; name another folder, or remove this one."
+            ) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What the system says about a file becomes a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint {self.path} cannot be written ({error.strerror}); what it held before is kept, and "
+                "the same call goes on from there once it can be."
+            ) from error
+
+
+class _File(Growing):
+    """Raw float64 rows (rows, chains, …), with the length and the checksum of each block that a record spoke of."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], blocks: list[tuple[int, int]]) -> None:
+        self.path, self.shape, self._blocks = path, shape, blocks
+        self._width = int(np.prod(shape)) * 8
+        self._begun = self._rows = sum(rows for rows, _ in blocks)
+        self._crc = 0
+        if blocks:
+            self._verify()
+        with path.open("ab") as file:
+            file.truncate(self._rows * self._width)
+        self._handle = path.open("ab")
+
+    def _verify(self) -> None:
+        damaged = f"{self.path} is cut short or was changed; the work kept in {self.path.parent} cannot be used."
+        try:
+            with self.path.open("rb") as file:
+                for rows, crc in self._blocks:
+                    found, left = 0, rows * self._width
+                    while left and (piece := file.read(min(left, 1 << 24))):
+                        found, left = zlib.crc32(piece, found), left - len(piece)
+                    if left or found != crc:
+                        raise CheckpointError(damaged)
+        except FileNotFoundError:
+            raise CheckpointError(damaged) from None
+
+    def append(self, block: Array) -> None:
+        """To the file; it counts from the next record on."""
+        rows = np.ascontiguousarray(np.moveaxis(block, 1, 0), np.float64)
+        try:
+            self._handle.write(rows.reshape(-1).data)
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be written ({error.strerror}); earlier work is kept.") from error
+        self._crc = zlib.crc32(rows.reshape(-1).data, self._crc)
+        self._rows += len(rows)
+
+    def flush(self) -> list[tuple[int, int]]:
+        """Bring all rows to the disk; gives the blocks that there are."""
+        if self._rows > self._begun:
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+            self._blocks = [*self._blocks, (self._rows - self._begun, self._crc)]
+            self._begun, self._crc = self._rows, 0
+        return self._blocks
+
+    def close(self) -> None:
+        """Rows that no record speaks of may be left; they are cut off later."""
+        with suppress(OSError):
+            self._handle.close()
+
+    def array(self) -> Array:
+        """Mapped from the file, not read."""
+        self._handle.flush()
+        return mapped(self.path, self.shape, self._rows)
+
+
+def mapped(path: Path, shape: tuple[int, ...], rows: int) -> Array:
+    """Rows of a growing file as (chains, rows, …), mapped and not read."""
+    if not rows:
+        return np.empty((shape[0], 0, *shape[1:]))
+    return np.moveaxis(np.memmap(path, np.float64, "r", shape=(rows, *shape)), 0, 1)
+
+
+class Clock:
+    """Says how many steps to make before the next record, and when it is due."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = SECONDS if seconds is None else seconds
+        self._count, self._since = 1, time.monotonic()
+
+    def piece(self, left: int) -> int:
+        """Steps of the next piece."""
+        return min(left, self._count)
+
+    def learn(self, steps: int, seconds: float) -> None:
+        """So many steps took so long: a piece takes about as long as the time between two records."""
+        wanted = steps * self._seconds / max(seconds, 1e-9)
+        self._count = int(min(max(wanted, 1), 8 * self._count, 1 << 40))
+
+    def due(self) -> bool:
+        """Whether a record is due; if so, the time begins anew."""
+        if time.monotonic() - self._since < self._seconds / 2:
+            return False
+        self._since = time.monotonic()
+        return True
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether there is a checkpoint in this folder."""
+    return path.is_dir() and (path / "settings").exists()
+
+
+def _lock(path: Path) -> Any:
+    """One process at a time; given back by the system when the process ends, however it ends."""
+    handle = path.open("a")
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: nothing is guarded there
+        return handle
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CheckpointError(
+            f"{path.parent} is used by another process; wait for it, or name another folder."
+        ) from None
+    sync_folder(path.parent)
+    return handle
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """As they come back from a file."""
+    import json
+
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else text[:197] + "…"

@@ -1,0 +1,43 @@
+"""Settings that can be written to a file: frozen dataclasses known by name, whose fields are numbers, texts or parts.
+
+What reads a file builds only what was declared with `part`, so that a file names no other code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from svrhmc.core.errors import requirement
+
+Kind = TypeVar("Kind", bound=type)
+_KINDS: dict[str, type] = {}
+
+
+def part(kind: Kind) -> Kind:
+    """Declare that objects of a frozen dataclass can be written and read by the name of their class."""
+    if _KINDS.setdefault(kind.__name__, kind).__qualname__ != kind.__qualname__:
+        raise requirement("a part", "of a name of its own", kind.__name__)
+    _KINDS[kind.__name__] = kind
+    return kind
+
+
+def to_settings(value: Any) -> dict[str, Any]:
+    """A part as plain data."""
+    if _KINDS.get(type(value).__name__) is not type(value):
+        raise requirement("sampler", "made of parts declared with svrhmc.core.parts.part to be saved", repr(value))
+    names = [field.name for field in fields(value)]  # type: ignore[arg-type]
+    return {"type": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
+
+
+def from_settings(settings: dict[str, Any]) -> Any:
+    """The part that plain data describe."""
+    name = settings["type"]
+    if name not in _KINDS:
+        raise requirement("a part", "one that is known here", repr(name), "import the module that defines it")
+    given = {key: value for key, value in settings.items() if key != "type"}
+    return _KINDS[name](**{key: from_settings(v) if isinstance(v, dict) else v for key, v in given.items()})
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else to_settings(value)

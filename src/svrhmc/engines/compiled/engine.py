@@ -1,0 +1,58 @@
+"""What is compiled, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from svrhmc.core.arrays import Array
+from svrhmc.engines.base import Chains, Engine, Setup, State
+from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
+from svrhmc.engines.compiled.models import FRAMES, MAKERS, STORED
+from svrhmc.gradients import Recipe
+from svrhmc.kernels.losses import KERNELS
+from svrhmc.targets.forms import QuadraticForm, RowsForm
+
+
+class Compiled(Engine):
+    """Rows and quadratics, compiled by Numba."""
+
+    name = "numba"
+
+    def supports(self, form: Any, recipe: Recipe) -> str | None:
+        """Forms that have arrays, with losses, storages and maps that are compiled."""
+        if form is None or form.kind not in MAKERS:
+            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
+            return f"it compiles {' and '.join(MAKERS)} forms, and this target is known by {what}"
+        return _REASONS[form.kind](form, recipe)
+
+    def chains(self, setup: Setup, state: State) -> Chains:
+        """Compiled chains."""
+        return CompiledChains(setup, state)
+
+    def estimates(self, setup: Setup, states: Array, step: int) -> Array:
+        """By a loop that makes no step."""
+        return estimates_at(setup, states, step)
+
+
+def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
+    if form.loss.kernel not in KERNELS:
+        return f"the loss {form.loss} has no compiled form"
+    if form.rows.storage not in STORED:
+        return f"{form.rows.storage} rows have no compiled form"
+    if form.whitening is not None and form.whitening.kind not in FRAMES:
+        return f"a {form.whitening.kind} whitening has no compiled form"
+    if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
+        return "second order is compiled in the target's own variables and in those of a dense whitening"
+    return None
+
+
+def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
+    if recipe.reference == "table":
+        return "a table of the components of a quadratic has no compiled form"
+    if recipe.order == 2 or recipe.weighted:
+        return "second order, and rows drawn by weight, are for models with a linear predictor"
+    return None
+
+
+_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {"rows": _of_rows, "quadratic": _of_quadratics}

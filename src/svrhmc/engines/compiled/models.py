@@ -1,0 +1,136 @@
+"""Forms in the arrays that compiled code reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.engines.compiled.threads import fixed
+from svrhmc.kernels import frames, layout, passes
+from svrhmc.kernels.losses import KERNELS
+from svrhmc.targets.forms import QuadraticForm, RowsForm
+from svrhmc.targets.rows import Rows
+
+_made: WeakKeyDictionary[Rows, list[Any]] = WeakKeyDictionary()  # what a model was made of, and the model
+
+
+def make_model(form: Any) -> Any:
+    """A form in arrays."""
+    return MAKERS[form.kind](form)
+
+
+def _of_rows(form: RowsForm) -> Any:
+    """Rows in the user's variables, or in whitened ones with what was taken out of them."""
+    model, how, removed = plain_model(form), form.whitening, form.removed
+    if how is None or removed is None:
+        return model
+    dim = form.rows.dim
+    return model._replace(
+        prior=fixed(np.ones(dim) if removed.second_order else np.zeros(dim)),
+        prior_force=fixed(removed.force),
+        frame=make_frame(how),
+        inner=fixed(form.prior_precision),
+        taken=_taken(model, removed.predictors, removed.curvatures),
+    )
+
+
+def _of_quadratics(form: QuadraticForm) -> Any:
+    none = fixed(np.zeros(len(form.mean_force)))
+    return layout.GaussianModel(
+        S=fixed(form.precision[None] if form.shared else form.precision),
+        forces=fixed(form.forces),
+        mean_precision=fixed(form.mean_precision),
+        mean_force=fixed(form.mean_force),
+        prior=none,
+        prior_force=none,
+        frame=None,
+    )
+
+
+MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+
+
+def plain_model(form: RowsForm) -> Any:
+    """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
+    known = _made.setdefault(form.rows, [])
+    for (y, precision, mean, loss), model in known:
+        same = y is form.y and precision is form.prior_precision and mean is form.prior_mean
+        if same and loss == form.loss:
+            return model
+    assert form.loss.kernel is not None
+    kind = form.rows.dtype.type
+    prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
+    compiled = KERNELS[form.loss.kernel](kind(form.loss.scale))
+    model = STORED[form.rows.storage](form.rows, (fixed(form.y.astype(kind)), *prior, compiled, None, None, None))
+    known.append(((form.y, form.prior_precision, form.prior_mean, form.loss), model))
+    return model
+
+
+def _dense(rows: Any, rest: tuple[Any, ...]) -> Any:
+    return layout.DenseModel(fixed(rows.X), fixed(rows.X.reshape(-1)), *rest)
+
+
+def _sparse(rows: Any, rest: tuple[Any, ...]) -> Any:
+    X = rows.X
+    data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
+    return layout.SparseModel(fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest)
+
+
+STORED: dict[str, Callable[[Any, tuple[Any, ...]], Any]] = {"dense": _dense, "sparse": _sparse}
+
+
+def second_order_model(form: RowsForm, mode: Array) -> Any:
+    """Rows in the user's variables less their first two orders at the mode."""
+    model = longer(plain_model(form))
+    predictors = form.rows.predict(mode[None, :])[0]
+    taken = _taken(model, predictors, form.loss.curvature(predictors, form.y))
+    return model._replace(frame=frames.shift(mode), taken=taken)
+
+
+def longer(model: Any) -> Any:
+    """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
+    if model.taken is not None:
+        return model
+    nothing = fixed(np.zeros(0, model.y.dtype))
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
+
+
+FRAMES: dict[str, Callable[[Any], Any]] = {
+    "dense": lambda how: frames.dense(how.factor),
+    "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
+}
+
+
+def make_frame(whitening: Any) -> Any:
+    """A whitening in arrays."""
+    return FRAMES[whitening.kind](whitening)
+
+
+def row_bytes(model: Any) -> int:
+    """How much is read in a pass over the rows; of quadratics, their precisions."""
+    return int(model.data.nbytes + model.columns.nbytes if isinstance(model, layout.SparseModel) else model[0].nbytes)
+
+
+def stored_entries(model: Any) -> int:
+    """Entries of X that are stored; none of quadratics, whose pass is one product."""
+    if isinstance(model, layout.GaussianModel):
+        return 0
+    return int(model.columns.size if isinstance(model, layout.SparseModel) else model.X.size)
+
+
+def _same(values: Any) -> bool:
+    """Whether there are values, and all of them are one number."""
+    return len(values) > 0 and bool((values == values[0]).all())
+
+
+def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
+    """The rows' slopes at t̂ as the loops find them, so that what is left there is 0 to the last digit."""
+    kind = model.y.dtype
+    t = predictors.astype(kind)
+    base = np.zeros_like(t)
+    passes.all_slopes(model.loss, t, model.y, base)
+    return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))

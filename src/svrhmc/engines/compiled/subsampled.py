@@ -1,0 +1,125 @@
+"""Chains of `svrhmc.exact.SubsampledMH`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.alias import alias_table
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
+from svrhmc.engines.base import State
+from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
+from svrhmc.engines.compiled.threads import apart, fixed, row_width
+from svrhmc.kernels import subsampled
+from svrhmc.targets.forms import RowsForm
+
+_CHUNK_PICKS = 512
+_CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
+_ROUNDING = 1e-10  # of WᵀHW − I, below which it is taken for 0
+_WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
+MOST_ROWS = 1e6  # that a typical step may evaluate
+
+
+class SubsampledChains(MetropolisChains):
+    """For a dense whitening.
+
+    hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. typical: Λ where |z| = |z′| = √dim.
+    """
+
+    def __init__(
+        self,
+        form: RowsForm,
+        hessian: Array,
+        lengths: Array,
+        sampler: Any,
+        seed: int,
+        chains: Indices,
+        threads: int,
+        start: Array | None = None,
+    ) -> None:
+        if not form.whitening.identity_hessian:
+            raise requirement("whitening", "dense for SubsampledMH", f"a {form.whitening.kind} one", _WHY_DENSE)
+        super().__init__(form, seed, chains, threads, start)
+        F, c, third = form.whitening.factor, sampler.spread, form.loss.third_bound
+        assert form.removed is not None
+        assert third is not None
+        leftover = F.T @ hessian @ F - np.eye(self.dim)
+        if np.abs(leftover).max() < _ROUNDING:
+            leftover = leftover[:0]
+        cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
+        if third > 0:
+            cells, cards, cubes = _tables(form, lengths)
+        rate = (1 + c) * third / 6 * cubes
+        self.typical = 2 * rate * self.dim**1.5
+        if not self.typical <= MOST_ROWS:
+            raise requirement(
+                "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
+                f"{self.typical:.3g} for n = {form.rows.n}", "use SplitHMC",
+            )  # fmt: skip
+        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), fixed(-form.removed.force), fixed(leftover))
+        keep = sampler.correlation
+        fresh = math.sqrt((1 - keep) * (1 + keep))
+        self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third)
+
+    def _call(self, state: State, count: int) -> Call:
+        return _SubsampledCall(self, state, count)
+
+    def _room(self) -> Any:
+        return _room(self.model, self.dim)
+
+
+class _SubsampledCall(Call):
+    def __init__(self, chains: SubsampledChains, state: State, count: int) -> None:
+        super().__init__(state, count)
+        self.chains, self.counts = chains, np.zeros(self.draws.shape[:2], np.int64)
+
+    def advance(self, room: Any, members: tuple[int, int], steps: tuple[int, int], slot: int) -> None:
+        chains, place = self.chains, members[0]
+        k0, k1 = chains.stream.keys(steps[0] >> 32)
+        reason, number = subsampled.subsampled(
+            chains.model, chains.anchor, chains.frame, chains.plan, room, (k0[place], k1[place]), self.z[place],
+            self.draws[place, slot:], self.counts[place, slot:], steps,
+        )  # fmt: skip
+        if reason == subsampled.FAR:
+            raise requirement(
+                f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
+                f"more at step {steps[0] + number}", "it is too far from the mode",
+            )  # fmt: skip
+        if reason == subsampled.LOOSE:
+            raise RuntimeError(
+                f"chain {chains.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
+                "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
+            )
+        self.accepted[place] += number
+
+
+def _tables(form: RowsForm, lengths: Array) -> tuple[Any, Any, float]:
+    """Alias cells, cards and a sum s with s·pᵢ ≥ |ãᵢ|³ for every row."""
+    cubes = lengths**3 * _CUSHION[form.rows.dtype] ** 3
+    threshold, alias, p = alias_table(cubes)
+    cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
+    t = form.rows.predict(form.whitening.centre[None, :])[0]
+    some = cubes > 0
+    return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
+
+
+def _room(model: Any, dim: int) -> Any:
+    pad, kind = row_width(model, dim), model[0].dtype
+    noise = chunk_noise(dim)
+    return subsampled.Room(
+        q=apart(dim),
+        u=apart(dim),
+        room=apart(dim),
+        wide=apart(pad, kind),
+        wide_now=apart(pad, kind),
+        noise=noise,
+        normals=apart((3, len(noise.steps))),
+        xi=apart(dim),
+        pick_steps=apart(_CHUNK_PICKS, np.uint32),
+        pick_words=apart((4, _CHUNK_PICKS), np.uint32),
+        pick_slots=apart(_CHUNK_PICKS, np.uint32),
+        rows=apart(_CHUNK_PICKS, np.int64),
+    )

@@ -1,0 +1,63 @@
+"""Engines by name, and which of them runs a sampler."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import one_of, requirement
+from svrhmc.engines.base import Chains, Engine, Setup, State
+
+# Where each is: compiled code is not loaded before it is used. "auto" takes the first that can.
+_PLACES = {"numba": ("svrhmc.engines.compiled", "Compiled"), "reference": ("svrhmc.engines.reference", "Reference")}
+_LOADED: dict[str, Engine] = {}
+
+
+def names() -> tuple[str, ...]:
+    """Every engine there is."""
+    return tuple({**_PLACES, **_LOADED})
+
+
+def register(engine: Engine) -> None:
+    """Add an engine of one's own, to be asked for by its name.
+
+    It is asked after the built-in ones where the engine is left open.
+    """
+    if not isinstance(engine, Engine):
+        raise requirement("engine", "an svrhmc.engines.Engine", repr(engine))
+    _LOADED[engine.name] = engine
+
+
+def load(name: str) -> Engine:
+    """The engine of this name."""
+    if name not in _LOADED:
+        module, kind = _PLACES[name]
+        _LOADED[name] = getattr(import_module(module), kind)()
+    return _LOADED[name]
+
+
+def choose(name: str, setup: Setup) -> Engine:
+    """The engine of this name, or ("auto") the first that runs this sampler on this target."""
+    one_of("engine", name, ("auto", *names()))
+    form, reasons = setup.form, {}
+    for each in names() if name == "auto" else (name,):
+        reason = load(each).supports(form, setup.recipe)
+        if reason is None:
+            return load(each)
+        reasons[each] = reason
+    if name == "auto":
+        told = "; ".join(f"{each}: {reason}" for each, reason in reasons.items())
+        raise requirement("gradient", "one that some engine runs on this target", repr(setup.recipe), told)
+    others = [each for each in names() if each != name and load(each).supports(form, setup.recipe) is None]
+    allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and gradient"
+    raise requirement("engine", allowed, repr(name), reasons[name])
+
+
+def chains(name: str, setup: Setup, state: State) -> Chains:
+    """Chains of the engine named."""
+    return choose(name, setup).chains(setup, state)
+
+
+def estimates(setup: Setup, states: Array, step: int) -> Array:
+    """The recipe's estimate of ∇f at each state, as that chain of the setup would make it at that step."""
+    return choose("auto", setup).estimates(setup, states, step)

@@ -1,0 +1,194 @@
+"""What the compiled loops read and write: named tuples of arrays, which numba takes apart.
+
+A model is a target in arrays; a plan is a sampler and its schedule as numbers; a workspace is room for one thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import types
+
+BLOCK = 4096  # rows summed together before they join the total
+TILE = 64  # rows whose predictors are found before their slopes
+FULL, MINIBATCH, SVRG = 0, 1, 2
+DONE, DIVERGED, PASS_DUE = 0, 1, 2
+
+
+class Taken(NamedTuple):
+    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty arrays where nothing is."""
+
+    predictors: Any
+    slopes: Any
+    curvatures: Any
+
+
+class DenseModel(NamedTuple):
+    """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
+
+    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z: u = z
+    and W = I where it is None. Where `taken` is None nothing is taken, rows are drawn evenly and SAGA is unknown: a
+    shorter loop.
+    """
+
+    X: Any
+    flat: Any
+    y: Any
+    prior: Any
+    prior_force: Any
+    loss: Any  # of losses.py
+    frame: Any
+    inner: Any
+    taken: Any
+
+
+class SparseModel(NamedTuple):
+    """The same with CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
+
+    data: Any
+    columns: Any
+    begin: Any
+    y: Any
+    prior: Any
+    prior_force: Any
+    loss: Any  # of losses.py
+    frame: Any
+    inner: Any
+    taken: Any
+
+
+class GaussianModel(NamedTuple):
+    """Quadratic components: S (1 or n matrices), forces Sᵢaᵢ, and their means."""
+
+    S: Any
+    forces: Any
+    mean_precision: Any
+    mean_force: Any
+    prior: Any
+    prior_force: Any
+    frame: None
+
+
+class Plan(NamedTuple):
+    """Sampler and schedule as numbers."""
+
+    n: int
+    kind: int
+    batch: int
+    epoch: int
+    replacement: bool
+    remembers: bool
+    snapshot_rows: int
+    before: bool
+    before_normals: int
+    first: int
+    thin: int
+    far_rows: bool
+    anchored: bool  # the snapshot is the mode, given before the run
+    second: bool  # the Hessian there times the displacement belongs to the gradient
+    saga: bool  # the memory of a row is renewed with each use of it
+    importance: bool  # rows are drawn by an alias table
+
+
+class Held(NamedTuple):
+    """What a chain works with at every step."""
+
+    at: Any  # x in the rows' precision
+    snapshot: Any  # x̃ in the rows' precision
+    anchor: Any  # data part of ḡ
+    sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
+    memory: Any  # the slopes of all rows at x̃
+    hessian: Any  # the data part of the Hessian at the mode, for second order
+    base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
+    room: Any
+    normals: Any  # (3, blocks): first and second normals of each block of a chunk of steps, and room
+    z: Any  # the normals of one step
+
+
+class Memory(NamedTuple):
+    """What some chains remember between two calls, each a row; no rows where nothing is remembered.
+
+    snapshot: what the rows met there, u of x̃. anchor: the data part of ḡ, for SAGA before it is pulled back. table: the
+    rows' slopes at x̃ in their precision; without columns they are made again by a pass.
+    """
+
+    snapshot: Any
+    anchor: Any
+    table: Any
+
+
+class Flags(NamedTuple):
+    """How a call of the loop begins and ends."""
+
+    fresh: bool  # a snapshot is taken at the first step
+    load: bool  # else the memory of each chain is taken from what was kept
+    store: bool  # in the end it is kept
+    passed: bool  # the pass that was due has been made by the caller
+    outside: bool  # passes are made by the caller
+
+
+class Pass(NamedTuple):
+    """For a pass over all rows: sums of blocks of rows; the others belong to one thread."""
+
+    partial: Any
+    wide: Any  # x, padded with zeros
+    tile: Any  # the sum of a tile, and of a block
+    total: Any
+    t: Any  # predictors and slopes of a tile
+    slopes: Any
+
+
+class Batch(NamedTuple):
+    """For a gradient from some rows."""
+
+    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
+    weights: Any  # 1/(nP) of each row, or none
+    u: Any  # displacements, predictors, labels and slopes of some rows
+    t: Any
+    labels: Any
+    slopes: Any
+    then: Any
+
+
+class Draws(NamedTuple):
+    """For drawing rows."""
+
+    steps: Any  # counters of a chunk of random blocks
+    slots: Any
+    seen: Any  # hash table for draws without replacement
+    threshold: Any  # an alias table
+    alias: Any
+
+
+class Noise(NamedTuple):
+    """For drawing normals: counters of a chunk of random blocks, and their words."""
+
+    steps: Any
+    slots: Any
+    fine_slots: Any
+    words: Any  # (4, blocks): two words of each block, and two fine ones
+
+
+class Workspace(NamedTuple):
+    """Room for one thread: nothing is allocated while a chain runs."""
+
+    held: Held
+    sums: Pass
+    batch: Batch
+    draw: Draws
+    noise: Noise
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """Whether the type that numba has for a value is this named tuple."""
+    return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
+
+
+def is_plain(model: Any) -> bool:
+    """Whether the type that numba has for a model is of one for the shorter loop."""
+    return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
+
+
+def is_none(value: Any) -> bool:
+    """Whether the type that numba has for a value is that of None."""
+    return value is None or isinstance(value, types.NoneType)

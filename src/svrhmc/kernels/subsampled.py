@@ -1,0 +1,229 @@
+"""The compiled loop of subsampled Metropolis.
+
+The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the
+centre.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, prefetch
+from svrhmc.kernels.frames import displace
+from svrhmc.kernels.losses import remainder
+from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.rows import pair_dots, row_prefetch
+from svrhmc.kernels.words import random_words, uniform, uniform_of
+
+DONE, FAR, LOOSE = 0, 1, 2
+MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each
+ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
+COUNT_SLOT = int(Purpose.COUNT) * MAX_SLOTS
+PICK_SLOT = int(Purpose.PICK) * MAX_SLOTS
+
+
+class SubsampledPlan(NamedTuple):
+    """Settings of subsampled Metropolis.
+
+    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`; `third` is max |ℓ‴|.
+    """
+
+    keep: float
+    fresh: float
+    spread: float
+    gain: float
+    rate: float
+    third: float
+
+
+class Anchor(NamedTuple):
+    """What subsampled Metropolis knows of the centre.
+
+    cells: thresholdᵢ·2³² + aliasᵢ. cards: t̂ᵢ and the probability of each row, side by side. slope: Wᵀ∇f(x̂). leftover:
+    WᵀHW − I, or no rows where it is 0.
+    """
+
+    cells: Any
+    cards: Any
+    slope: Any
+    leftover: Any
+
+
+class Room(NamedTuple):
+    """Room for one chain of subsampled Metropolis."""
+
+    q: Any  # the proposal
+    u: Any
+    room: Any
+    wide: Any  # u in the rows' precision, padded with zeros; of the state and of the proposal
+    wide_now: Any
+    noise: Any
+    normals: Any
+    xi: Any
+    pick_steps: Any
+    pick_words: Any  # (4, picks): two words for the row, two for the thinning
+    pick_slots: Any
+    rows: Any
+
+
+@njit(forceinline=True, **QUICK)
+def _square(x):
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * x[j]
+    return total
+
+
+@njit(**PLAIN)
+def poisson(rate, U):
+    """A Poisson number from a uniform, by inversion: from 0 up, or from the mode outwards in O(√rate).
+
+    Any order of summing the probabilities is an inversion. That of the mode m is by Loader's formula,
+    e^{−δ(m) − D}/√(2πm), with δ Stirling's error and D = m log(m/rate) + rate − m: no term is large.
+    """
+    if rate < 16.0:
+        p, k = math.exp(-rate), 0
+        while 1e-20 < p <= U:
+            U -= p
+            k += 1
+            p *= rate / k
+        return k
+    m = math.floor(rate)
+    s = 1.0 / (m * m)
+    stirling = (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s * (1 / 1188 - s * 691 / 360360))))) / m
+    away = (m - rate) / rate
+    deviance = rate * ((1.0 + away) * math.log1p(away) - away)
+    up = down = math.exp(-stirling - deviance) / math.sqrt(2 * math.pi * m)
+    high = low = np.int64(m)
+    U -= up
+    while U >= 0.0 and up + down > 1e-20:
+        high += 1
+        up *= rate / high
+        U -= up
+        if U < 0.0:
+            return high
+        down = down * low / rate
+        low -= 1
+        U -= down
+        if U < 0.0:
+            return low
+    return high if U >= 0.0 else np.int64(m)
+
+
+@njit(forceinline=True, **PLAIN)
+def _pick(cells, w0, w1, rows, count):
+    """Row numbers by the alias table, asked for before they are needed."""
+    n, shift, mask = np.uint64(len(cells)), np.uint64(32), np.uint64(0xFFFFFFFF)
+    for k in range(count):
+        prefetch(cells, np.int64((np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)) >> shift))
+    for k in range(count):
+        total = np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)
+        cell = cells[np.int64(total >> shift)]
+        rows[k] = np.int64(total >> shift if (total & mask) < (cell >> shift) else cell & mask)
+
+
+@njit(**INLINE)
+def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
+    """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
+
+    A row is dropped without its ρ where even |ρ(u)| ≤ M|u|³/6 would drop it: nearly all are.
+    """
+    base = np.uint32(step & 0xFFFFFFFF)
+    words, rows, cards = room.pick_words, room.rows, anchor.cards
+    chunk, c = len(rows), plan.spread
+    score, loose = 0, False
+    for low in range(0, count, chunk):
+        size = min(chunk, count - low)
+        for half in range(2):
+            for k in range(size):
+                room.pick_slots[k] = np.uint32(PICK_SLOT + 2 * (low + k) + half)
+            random_words(k0, k1, base, size, room.pick_steps, room.pick_slots, words, 2 * half)
+        _pick(anchor.cells, words[0], words[1], rows, size)
+        for k in range(size):
+            row_prefetch(model, rows[k])
+            prefetch(cards, 2 * rows[k])
+        for k in range(size):
+            i = rows[k]
+            u, u_new = pair_dots(model, i, room.wide_now, room.wide)
+            now, new = np.float64(u), np.float64(u_new)
+            bound = total_rate * cards[2 * i + 1]
+            threshold = bound * uniform(words[2, k], words[3, k])
+            if threshold >= (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
+                continue
+            r = remainder(model.loss, cards[2 * i], now) - remainder(model.loss, cards[2 * i], new)
+            rate = (c if r > 0.0 else 1.0 + c) * abs(r)
+            loose = loose or not rate <= bound
+            if threshold < rate:
+                score += 1 if r > 0.0 else -1
+    return score, loose
+
+
+@njit(**QUICK)
+def _log_known(anchor, z):
+    """−(g·z + ½zᵀEz): what of log π/N(0, I) is known without the rows."""
+    total = 0.0
+    for j in range(len(z)):
+        total += anchor.slope[j] * z[j]
+    for i in range(len(anchor.leftover)):
+        row, along = anchor.leftover[i], 0.0
+        for j in range(len(z)):
+            along += row[j] * z[j]
+        total += 0.5 * z[i] * along
+    return -total
+
+
+@njit(**PLAIN)
+def _displace_wide(frame, z, room, wide):
+    displace(frame, z, room.room, room.u)
+    for j in range(len(z)):
+        wide[j] = room.u[j]
+
+
+@njit(**ENTRY)
+def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
+    """Draws from steps[0] to steps[1] of one chain; counts[k] rows were evaluated for draw k.
+
+    Gives (DONE, accepted), or (FAR, k) where a step would draw too many rows, or (LOOSE, k) where a bound failed.
+    """
+    k0, k1 = key
+    dim = len(z)
+    half = (dim + 1) // 2
+    span = len(room.noise.steps) // half
+    accepted = 0
+    _displace_wide(frame, z, room, room.wide_now)
+    known, cube = _log_known(anchor, z), _square(z) ** 1.5
+    for low in range(steps[0], steps[1], span):
+        count = min(span, steps[1] - low)
+        base = np.uint32(low & 0xFFFFFFFF)
+        fill_noise(k0, k1, base, count * half, room.noise, room.normals)
+        for s in range(count):
+            step, q, slot = low + s, room.q, low - steps[0] + s
+            take_normals(room.normals, s, half, room.xi)
+            for j in range(dim):
+                q[j] = plan.keep * z[j] + plan.fresh * room.xi[j]
+            new_known, new_cube = _log_known(anchor, q), _square(q) ** 1.5
+            rate = plan.rate * (cube + new_cube)
+            if not rate < 0.5 * MOST_PICKS:
+                return FAR, slot
+            picks = poisson(rate, uniform_of(k0, k1, step, COUNT_SLOT))
+            _displace_wide(frame, q, room, room.wide)
+            score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
+            if loose:
+                return LOOSE, slot
+            counts[slot] = picks
+            log_ratio = new_known - known + score * plan.gain
+            if math.log(uniform_of(k0, k1, step, ACCEPT_SLOT)) < log_ratio:
+                accepted += 1
+                known, cube = new_known, new_cube
+                for j in range(dim):
+                    z[j] = q[j]
+                for j in range(dim):
+                    room.wide_now[j] = room.wide[j]
+            for j in range(dim):
+                draws[slot, j] = z[j]
+    return DONE, accepted

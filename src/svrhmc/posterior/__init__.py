@@ -1,0 +1,10 @@
+"""A posterior with no options set: mode, whitening, choice of a sampler, a run until there are enough draws, a
+certificate.
+"""
+
+from svrhmc.posterior.automatic import sample
+from svrhmc.posterior.certificate import Bias, Certificate, Corrected
+from svrhmc.posterior.choice import METHODS
+from svrhmc.posterior.result import Location, Posterior
+
+__all__ = ["METHODS", "Bias", "Certificate", "Corrected", "Location", "Posterior", "sample"]

@@ -1,0 +1,132 @@
+"""`sample`: a posterior with no options set."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from svrhmc.checkpoint import Checkpoint, InMemory, Journal
+from svrhmc.core.arrays import cores
+from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.core.progress import Progress
+from svrhmc.core.randomness import Stream
+from svrhmc.core.version import VERSION
+from svrhmc.posterior.certificate import Bias, Certificate, Corrected
+from svrhmc.posterior.choice import METHODS
+from svrhmc.posterior.result import Location, Posterior
+from svrhmc.posterior.search import Request, Search
+from svrhmc.targets.base import FiniteSum, Moments, require_target
+from svrhmc.trace import Trace
+from svrhmc.whitening import is_whitened
+
+
+def sample(
+    target: FiniteSum,
+    draws: int = 1000,
+    chains: int = 4,
+    tolerance: float = 0.02,
+    seed: int = 0,
+    *,
+    method: Any = None,
+    budget_seconds: float | None = None,
+    budget_passes: float | None = None,
+    threads: int | None = None,
+    progress: Progress = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Posterior:
+    """The posterior, with `draws` effective draws of each coordinate (and of its square) and a measure of their bias.
+
+    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
+        (biased, with a step that is halved until the certificate does not refute it); or a sampler of the grid or of
+        `svrhmc.exact`, run as it is in whitened variables.
+    tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
+    budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of
+        draws, and nothing else, depends on the machine.)
+    checkpoint: a folder in which the search keeps what it has found and drawn. After an interruption the same call
+        goes on from there, with the same result as if nothing had happened; when all is done it returns it at once.
+
+    >>> from svrhmc import sample, targets
+    >>> target = targets.linear([[1.0], [2.0]], [1.0, 3.0])
+    >>> posterior = sample(target)
+    >>> posterior.method, posterior.certificate.verdict, posterior.mean.round(6)
+    ('closed-form', 'exact', array([1.166667]))
+    """
+    if is_whitened(require_target(target)):
+        raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
+    if isinstance(method, str):
+        one_of("method", method, METHODS)
+    elif method is not None and not hasattr(method, "invariant"):
+        raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
+    request = Request(
+        target=target,
+        draws=whole("draws", draws, 10),
+        chains=np.arange(whole("chains", chains, 1, 1 << 31)),
+        tolerance=positive("tolerance", tolerance),
+        seed=whole("seed", seed, 0, (1 << 63) - 1),
+        method=method,
+        seconds=math.inf if budget_seconds is None else positive("budget_seconds", budget_seconds),
+        passes=math.inf if budget_passes is None else positive("budget_passes", budget_passes),
+        threads=cores() if threads is None else whole("threads", threads, 1),
+        progress=progress,
+    )
+    if method == "closed-form" and target.closed_form is None:
+        raise requirement("method", "another one for this target", "'closed-form'", "its posterior is not Gaussian")
+    journal: Journal = InMemory()
+    if checkpoint is not None:
+        journal = Checkpoint(checkpoint, _identity(request, budget_seconds, budget_passes))
+    began = time.perf_counter()
+    if target.closed_form is not None and method in (None, "closed-form"):
+        return _closed_form(request, target.closed_form, began)
+    with journal:
+        return Search(request, journal).run()
+
+
+def _identity(request: Request, seconds: float | None, passes: float | None) -> dict[str, Any]:
+    """What decides the numbers of a search."""
+    return {
+        "call": "sample",
+        "version": VERSION,
+        **request.target.identity(),
+        "draws": request.draws,
+        "chains": len(request.chains),
+        "tolerance": request.tolerance,
+        "seed": request.seed,
+        "method": repr(request.method),
+        "budget_seconds": seconds,
+        "budget_passes": passes,
+    }
+
+
+def _closed_form(request: Request, law: Moments, began: float) -> Posterior:
+    """Independent draws from a Gaussian known exactly."""
+    chains, dim = len(request.chains), len(law.mean)
+    count = max(4, -(-request.draws // chains))
+    root = np.linalg.cholesky(law.covariance)
+    normals = Stream(request.seed, request.chains).normals(0, count * dim).reshape(chains, count, dim)
+    x = law.mean + normals @ root.T
+    sd = np.sqrt(np.diag(law.covariance))
+    zero = np.zeros(dim)
+    seconds = time.perf_counter() - began
+    velocity = np.zeros((chains, dim))
+    return Posterior(
+        mean=law.mean,
+        sd=sd,
+        raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
+        corrected=Corrected(law.mean, sd, zero, zero),
+        laplace=Location(law.mean, sd),
+        trace=Trace(x, np.zeros(count), 0, velocity, seconds, None, request.seed, request.chains, "numpy"),
+        method="closed-form",
+        sampler=None,
+        why="the posterior is Gaussian, so its moments are exact and its draws independent.",
+        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, None, True),
+        ess=np.full(dim, float(chains * count)),
+        r_hat=np.ones(dim),
+        passes=2.0,
+        seconds=seconds,
+        compile_seconds=0.0,
+        complete=True,
+    )

@@ -1,0 +1,156 @@
+"""The chains of one attempt: tuned, burnt in, and extended until there are enough effective draws."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.checkpoint import Clock, Journal
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DivergenceError
+from svrhmc.core.progress import Progress, reporter
+from svrhmc.engines import EVERY, Chains, Extension, Keep
+from svrhmc.posterior.certificate import effective_draws
+from svrhmc.posterior.ledger import Ledger
+from svrhmc.runs import arrays_of, said_of, state_of
+
+_NONE = Keep(1 << 62)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Draws in whitened variables and in the user's, what a chain had spent at each, the effective ones of each
+    coordinate, ∇f where it came for free, and whether there are enough.
+    """
+
+    z: Array
+    x: Array
+    spent: Array
+    effective: Array
+    gradients: Array | None
+    complete: bool
+
+
+class Drawing:
+    """Chains under a name in the journal, which knows where they are and what they have drawn."""
+
+    def __init__(self, chains: Chains, space: Any, name: str, journal: Journal, ledger: Ledger, told: Any) -> None:
+        self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
+        self._name, self._clock = name, Clock()
+        self._accepted = 0
+        self._goal = 0
+        self._free, self._stopped = True, False
+        shape = chains.state.x.shape
+        self._found = journal.get(name)
+        self._draws, self._states, self._gradients = (
+            journal.growing(f"{kind}-{name}", shape, name) for kind in ("draws", "states", "gradients")
+        )
+        self._spent = journal.growing(f"spent-{name}", (1,), name)
+        self._made = self._states.array().shape[1]
+        if self._found is not None:
+            said = self._found.said
+            chains.state = state_of(self._found)
+            self._accepted, self._goal = said["accepted"], said["goal"]
+            self._free, self._stopped = said["free"], said["stopped"]
+            ledger.restore(said["ledger"])
+
+    def settle(self, steps: int, progress: Progress) -> int:
+        """Make the first steps, of which none is kept; gives the proposals accepted in them."""
+        self._advance(steps, False, progress)
+        if self._journal.kept:
+            self._record()
+        return self._accepted
+
+    def draw(self, burn_in: int, wanted: int, expected: float, progress: Progress) -> Drawn:
+        """Extend until so many draws are effective for x and x², or a budget ends.
+
+        `expected` is how many effective draws a draw is expected to be.
+        """
+        chains, ledger = len(self.chains.state.x), self._ledger
+        self._goal = self._goal or max(100, math.ceil(wanted / (chains * expected)))
+        before = ledger.used()
+        begun = self.made(burn_in)
+        while True:
+            while self.made(burn_in) < self._goal and not self._stopped:
+                made = self.made(burn_in)
+                piece = min(self._goal - made, self._affordable(made, begun, before))
+                self._advance(burn_in + made + piece, True, progress)
+                self._stopped = ledger.spent()
+            if self._journal.kept:
+                self._record()
+            made, x = self.made(burn_in), self._draws.array()
+            effective = effective_draws(x)
+            least = float(effective.min())
+            if least >= wanted or self._stopped:
+                break
+            self._goal += math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
+        gradients = self._gradients.array() if self._free else None
+        return Drawn(self._states.array(), x, self._spent.array()[0], effective, gradients, not self._stopped)
+
+    def made(self, burn_in: int) -> int:
+        """Draws of a chain so far."""
+        return max(0, self.chains.state.step - burn_in)
+
+    def _affordable(self, made: int, begun: int, before: tuple[float, float]) -> int:
+        """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
+        if self._ledger.unlimited:
+            return sys.maxsize
+        if made <= begun:
+            return 25
+        now = self._ledger.used()
+        price = ((now[0] - before[0]) / (made - begun), (now[1] - before[1]) / (made - begun))
+        return max(1, math.ceil(min(self._ledger.affordable(price), made)))
+
+    def _advance(self, end: int, kept: bool, progress: Progress) -> None:
+        """Steps to `end`, in pieces where the journal outlives the process."""
+        chains, journal = self.chains, self._journal
+        left = max(0, end - chains.state.step)
+        report, finish = reporter(progress, left * len(chains.state.x))
+        try:
+            while (step := chains.state.step) < end:
+                began = time.perf_counter()
+                piece = self._clock.piece(end - step) if journal.kept else end - step
+                self._take(step, chains.extend(piece, EVERY if kept else _NONE, report), kept)
+                self._clock.learn(chains.state.step - step, time.perf_counter() - began)
+                if journal.kept and self._clock.due():
+                    self._record()
+        finally:
+            finish()
+
+    def _take(self, step: int, extension: Extension, kept: bool) -> None:
+        self._ledger.evaluations += float(extension.evaluations)
+        if extension.accepted is not None:
+            self._accepted += int(extension.accepted.sum())
+        if not kept:
+            return
+        self._require_near(step, extension.draws)
+        self._draws.append(self.space.out(extension.draws, self._made))
+        self._states.append(extension.draws)
+        self._made += extension.draws.shape[1]
+        self._spent.append(extension.spent[None, :])
+        if extension.gradients is None:
+            self._free = False
+        else:
+            self._gradients.append(extension.gradients)
+
+    def _require_near(self, step: int, z: Array) -> None:
+        """In whitened variables |z|² is about dim: what is far beyond has begun to diverge."""
+        size = self._told["step_size"]
+        far = (z**2).sum(axis=2) > 25 * z.shape[2] + 200
+        if size is not None and far.any():
+            chain, place = (int(k) for k in np.unravel_index(int(np.argmax(far)), far.shape))
+            raise DivergenceError(int(self._told["chains"][chain]), step + place + 1, size, size / 4)
+
+    def _record(self) -> None:
+        state = self.chains.state
+        said = {
+            **self._told, **said_of(state), "accepted": self._accepted, "goal": self._goal, "free": self._free,
+            "stopped": self._stopped,
+            "ledger": self._ledger.said(),
+        }  # fmt: skip
+        self._journal.put(self._name, said, arrays_of(state))

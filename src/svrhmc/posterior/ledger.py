@@ -1,0 +1,61 @@
+"""What a search has spent, and what it may."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from svrhmc.core.progress import COMPILING, Progress, stage
+
+
+class Ledger:
+    """Component gradients by all chains together, seconds (compilation apart), and the budgets of both.
+
+    `steps` holds the seconds of each stage, by name.
+    """
+
+    def __init__(self, n: int, seconds: float, passes: float, progress: Progress) -> None:
+        self._n, self._limits, self._progress = n, (seconds, passes), progress
+        self._began = time.perf_counter()
+        self.evaluations, self.compiling = 0.0, 0.0
+        self.steps: dict[str, float] = {}
+
+    def used(self) -> tuple[float, float]:
+        """Seconds, and passes over the data."""
+        return time.perf_counter() - self._began - self.compiling, self.evaluations / self._n
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether there is no budget."""
+        return all(math.isinf(limit) for limit in self._limits)
+
+    def spent(self) -> bool:
+        """Whether a budget is used up."""
+        return any(now >= limit for now, limit in zip(self.used(), self._limits, strict=True))
+
+    def affordable(self, price: tuple[float, float]) -> float:
+        """How many draws what is left pays for, at a price in seconds and passes each."""
+        left = [limit - now for limit, now in zip(self._limits, self.used(), strict=True)]
+        return min(have / each for have, each in zip(left, price, strict=True) if each > 0)
+
+    def compile(self, work: Callable[[], object]) -> None:
+        """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
+        began = time.perf_counter()
+        with stage(COMPILING, self._progress):
+            work()
+        self.compiling += time.perf_counter() - began
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap belongs to this stage."""
+        self.steps[name] = self.steps.get(name, 0.0) + self.used()[0] - sum(self.steps.values())
+
+    def said(self) -> dict[str, Any]:
+        """What a record keeps of it."""
+        return {"evaluations": self.evaluations, "seconds": self.used()[0], "steps": dict(self.steps)}
+
+    def restore(self, said: dict[str, Any]) -> None:
+        """Go on from a record."""
+        self.evaluations, self.steps = float(said["evaluations"]), dict(said["steps"])
+        self._began = time.perf_counter() - float(said["seconds"]) - self.compiling

@@ -1,0 +1,94 @@
+"""A run: chains from where they stand to an end, piece by piece where what they made is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.checkpoint import Clock, Journal
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.storage import Record
+from svrhmc.engines.base import Chains, Keep, Report, State
+
+
+@dataclass(frozen=True, eq=False)
+class Driven:
+    """What was kept: (chains, draws, dim); what a chain had spent at each draw; acceptances after the burn-in."""
+
+    draws: Array
+    spent: Array
+    accepted: Indices | None
+    seconds: float
+
+
+def drive(
+    chains: Chains,
+    end: int,
+    keep: Keep,
+    journal: Journal,
+    report: Report,
+    *,
+    out: Callable[[Array, int], Array],
+    burn_in: int = 0,
+    told: dict[str, Any] | None = None,
+) -> Driven:
+    """Chains to step `end`, from where the journal left them.
+
+    `told` goes into each record, for those who read it.
+    """
+    record = journal.get("state")
+    seconds, accepted = 0.0, None
+    if record is not None:
+        chains.state = state_of(record)
+        seconds, accepted = record.said["seconds"], record.arrays.get("accepted")
+        report(chains.state.step * len(chains.state.x))
+    draws = journal.growing("draws", chains.state.x.shape, "state")
+    spent = journal.growing("spent", (1,), "state")
+    clock, made = Clock(), draws.array().shape[1]
+    while (step := chains.state.step) < end:
+        left = (burn_in if step < burn_in else end) - step
+        began = time.perf_counter()
+        extension = chains.extend(clock.piece(left) if journal.kept else left, keep, report)
+        took = time.perf_counter() - began
+        clock.learn(chains.state.step - step, took)
+        seconds += took
+        draws.append(out(extension.draws, made))
+        made += extension.draws.shape[1]
+        spent.append(extension.spent[None, :])
+        if extension.accepted is not None and step >= burn_in:
+            accepted = extension.accepted + (0 if accepted is None else accepted)
+        if journal.kept and (clock.due() or chains.state.step == end):
+            counts = {} if accepted is None else {"accepted": accepted}
+            said = {**(told or {}), **said_of(chains.state), "seconds": seconds, "end": end}
+            journal.put("state", said, {**arrays_of(chains.state), **counts})
+    return Driven(draws.array(), spent.array()[0], accepted, seconds)
+
+
+def said_of(state: State) -> dict[str, Any]:
+    """The numbers of a state."""
+    return {"step": state.step, "spent": state.spent}
+
+
+def arrays_of(state: State) -> dict[str, Any]:
+    """The arrays of a state, by name."""
+    return {"x": state.x, "v": state.v, **{f"memory {name}": array for name, array in state.memory.items()}}
+
+
+def state_of(record: Record) -> State:
+    """The state that a record holds."""
+    memory = {name.removeprefix("memory "): a for name, a in record.arrays.items() if name.startswith("memory ")}
+    return State(record.arrays["x"], record.arrays["v"], memory, record.said["step"], float(record.said["spent"]))
+
+
+def is_whole(record: Record | None, end: int) -> bool:
+    """Whether a run is at its end."""
+    return record is not None and int(record.said["step"]) >= end
+
+
+def chain_list(chains: Indices) -> list[int] | str:
+    """Chain numbers as settings say them."""
+    return f"0 to {len(chains) - 1}" if np.array_equal(chains, np.arange(len(chains))) else chains.tolist()

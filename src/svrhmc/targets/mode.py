@@ -1,0 +1,169 @@
+"""The mode of a model with a linear predictor, by Newton's method.
+
+On the Hessian up to 2000 columns, by conjugate gradients beyond. Where rows are many (n > 400·dim) it starts from the
+mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as each step with it
+leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior standard deviations.
+The end is a decrement below 1e-9, or one that rounding no longer lets fall.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.randomness import Purpose, Stream
+
+DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
+TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
+_NEWTON_STEPS = 100
+_ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
+_FLOOR = 1e-10  # of the squared decrement: below it a step that does not help is rounding
+_TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
+_SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
+_ROUGH = 0.3  # the tolerance there
+_VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
+
+
+class Smooth(Protocol):
+    """What the search asks of a model."""
+
+    n: int
+    dim: int
+    prior_precision: Array
+
+    def potential(self, x: Array) -> float:
+        """f(x)."""
+
+    def gradient(self, x: Array) -> Array:
+        """∇f(x)."""
+
+    def hessian(self, x: Array) -> Array:
+        """∇²f(x)."""
+
+    def hessian_product(self, x: Array, direction: Array) -> Array:
+        """∇²f(x)·direction."""
+
+    def row_curvatures(self, x: Array) -> Array:
+        """ℓ″ of every row."""
+
+    def operator(self, curvature: Array) -> Any:
+        """The Hessian with these curvatures as scipy's linear operator."""
+
+    def factor(self, x: Array) -> Any:
+        """Cholesky factor of the Hessian."""
+
+    def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
+        """The model of some of its rows, with another prior."""
+
+
+class ModeSearch:
+    """One search; `passes` counts those over the rows."""
+
+    def __init__(self, target: Smooth) -> None:
+        self.target, self.passes = target, 0.0
+
+    def find(self, tolerance: float = TOLERANCE) -> Array:
+        """The mode, to so many posterior standard deviations."""
+        start, hessian = np.zeros(self.target.dim), None
+        if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
+            if self.target.potential(guess[0]) < self.target.potential(start):
+                start, hessian = guess
+            self.passes += 2
+        if self.target.dim > DENSE_DIM:
+            return self._newton_products(start, tolerance)
+        return self._newton(start, hessian, tolerance)
+
+    def _mode_of_some(self) -> tuple[Array, Array | None] | None:
+        """Mode and Hessian from some of the rows, with as much less of the prior; None where they have no mode."""
+        count = min(self.target.n // _SHARE, max(_SOME * self.target.dim, _MOST_ENTRIES // self.target.dim))
+        chosen = Stream(0, np.arange(1)).indices(0, count, self.target.n, True, Purpose.DATA)[0]
+        chosen.sort()
+        share = count / self.target.n
+        precision = share * self.target.prior_precision
+        part = self.target.share(chosen, precision)
+        search = ModeSearch(part)
+        try:
+            mode = search.find(_ROUGH)
+            hessian = part.hessian(mode) / share if self.target.dim <= DENSE_DIM else None
+        except (ValueError, RuntimeError):
+            return None
+        self.passes += search.passes * share
+        return mode, hessian
+
+    def _newton(self, x: Array, hessian: Array | None, tolerance: float) -> Array:
+        """Each step must lessen ∇fᵀH⁻¹∇f, for the H it was made with: then no value of f is needed."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        fresh = hessian is None
+        factor = self.target.factor(x) if hessian is None else cho_factor(hessian)
+        gradient = self.target.gradient(x)
+        self.passes += 1 + fresh
+        for _ in range(_NEWTON_STEPS):
+            step = cho_solve(factor, gradient)
+            size = float(gradient @ step)
+            if fresh:
+                self._require_curvature(x, step)
+            if size <= tolerance**2:
+                return np.asarray(x - step, np.float64)
+            scale = 1.0
+            while True:
+                there = self.target.gradient(x - scale * step)
+                self.passes += 1
+                left = float(there @ cho_solve(factor, there))
+                if left < (1 - 1e-4 * scale) * size or not fresh:
+                    break
+                if size < _FLOOR:  # rounding, and nothing else, is left
+                    return x
+                scale /= 2
+            if left < (1 - 1e-4 * scale) * size:
+                x, gradient = x - scale * step, there
+                fresh = left > 0.0025 * size
+            else:
+                fresh = True
+            if fresh:
+                factor = self.target.factor(x)
+                self.passes += 1
+        raise self._no_mode(size)
+
+    def _newton_products(self, x: Array, tolerance: float) -> Array:
+        """With conjugate gradients for each step, and halving until f falls."""
+        value = self.target.potential(x)
+        for _ in range(_NEWTON_STEPS):
+            gradient = self.target.gradient(x)
+            step = self._newton_step(x, gradient)
+            decrement = float(gradient @ step)
+            self._require_curvature(x, step)
+            self.passes += 2
+            if decrement <= tolerance**2 or decrement <= _ROUNDING * abs(value):
+                return x - step
+            scale = 1.0
+            while (trial := self.target.potential(x - scale * step)) > value - 1e-4 * scale * decrement:
+                scale /= 2
+                if scale < 1e-10:  # the potential is flat to rounding
+                    return x
+            x, value = x - scale * step, trial
+        raise self._no_mode(decrement)
+
+    def _no_mode(self, size: float) -> RuntimeError:
+        return RuntimeError(f"no mode within {_NEWTON_STEPS} Newton steps: {size**0.5:.2g} sd are left to go.")
+
+    def _require_curvature(self, x: Array, step: Array) -> None:
+        """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}."""
+        flat = np.where(self.target.prior_precision == 0, step, 0.0)
+        if not flat.any():
+            return
+        here, there = (float(flat @ self.target.hessian_product(at, flat)) for at in (x, np.zeros(self.target.dim)))
+        if here < _VANISHED * there:
+            raise ValueError(
+                "the posterior has no mode: the data are separable and the prior is flat along a direction that "
+                "separates them; use a positive prior_precision."
+            )
+
+    def _newton_step(self, x: Array, gradient: Array) -> Array:
+        from scipy.sparse.linalg import cg
+
+        product = self.target.operator(self.target.row_curvatures(x))
+        step, _ = cg(product, gradient, rtol=1e-8, maxiter=10 * self.target.dim)  # cut short, it is still a way down
+        return np.asarray(step, np.float64)

@@ -1,0 +1,117 @@
+"""The law that a chain settles to: the fixed point of the map of an epoch, on its moments."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.theory.chain import Chain, State, after_change, power_change
+
+_REFINEMENTS = 6  # of the iteration to a stationary law
+_SETTLED = 1e-13
+
+
+class UnsettledError(ValueError):
+    """A sampler has no stationary law at its step."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "step_size must be small enough for a stationary law; got one at which the chain, or the noise of its "
+            "gradient, grows (or is damped too little to tell): try half the step or a larger batch_size."
+        )
+
+
+def settled_state(chain: Chain) -> State:
+    """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
+    settled = _settled_mean(chain)
+    state = _solved(chain, settled) if chain.compact else _iterated(chain, settled)
+    variances = np.einsum("pii->pi", state.C[chain.coordinates])
+    if not (np.isfinite(variances).all() and variances.min() >= -1e-9 * np.abs(variances).max()):
+        raise UnsettledError()
+    return state
+
+
+def _settled_mean(chain: Chain) -> State:
+    """C = 0 with the mean that an epoch leaves as it is."""
+    k, (first, inner) = chain.k, chain.quiet_steps
+    epoch = after_change(power_change(inner, chain.period - 1), first)[:, :k]
+    _require_decay(epoch[:, :, :k])
+    mean = np.zeros((chain.model.dim, k + 1))
+    mean[:, k] = 1.0
+    mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
+    return chain.fixed(mean)
+
+
+def _solved(chain: Chain, settled: State) -> State:
+    """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
+    count = chain.k**2
+    maps, numbers = chain.epoch_map, chain.numbers(settled)
+    if chain.model.noise.elementwise:
+        inner = slice(0, count)
+    else:
+        per_pair = np.arange(numbers.shape[1]).reshape(len(chain.model.a), -1)
+        inner = per_pair[:, :count].reshape(-1)  # type: ignore[assignment]
+    change = maps[:, inner][:, :, inner]
+    _require_decay(change)
+    pushed = (maps @ numbers[:, :, None])[:, inner]
+    solved = numbers.copy()
+    solved[:, inner] = np.linalg.solve(-change, pushed)[:, :, 0]
+    return chain.state(solved)
+
+
+def _iterated(chain: Chain, settled: State) -> State:
+    """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
+
+    T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone.
+    """
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    k, a, b, shape = chain.k, chain.model.a, chain.model.b, settled.C.shape
+    eye = np.eye(k)
+
+    def of_pairs(G: Array) -> Array:
+        left, right = G[a, :k, :k], G[b, :k, :k]
+        joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
+        joined += np.einsum("pij,pkl->pikjl", left, right)
+        return joined.reshape(-1, k * k, k * k)
+
+    first, inner = (of_pairs(G) for G in chain.quiet_steps)
+    alone = -after_change(power_change(inner, chain.period - 1), first)
+
+    def epoch(C: Array, mm: Array) -> Array:
+        state = State(C.reshape(shape), mm)
+        for number in range(chain.period):
+            state = chain.step(state, number)
+        return np.asarray(state.C.ravel(), np.float64)
+
+    def quiet(C: Array) -> Array:
+        return C - epoch(C, np.zeros_like(settled.mm))
+
+    def divided(C: Array) -> Array:
+        return np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
+
+    size = settled.C.size
+    system, front = (LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (quiet, divided))
+    pushed = epoch(settled.C.ravel(), settled.mm)
+    C, left = np.zeros(size), pushed
+    for _ in range(_REFINEMENTS):
+        step, _ = gmres(system, left, M=front, rtol=1e-10, restart=40, maxiter=3)
+        C, before = C + step, left
+        left = pushed - quiet(C)
+        if not np.isfinite(left).all() or np.abs(divided(left)).max() <= _SETTLED * np.abs(C).max():
+            break
+        if np.linalg.norm(left) > 0.5 * np.linalg.norm(before):  # rounding is reached
+            break
+    if not (np.isfinite(C).all() and np.abs(divided(left)).max() <= 1e-6 * np.abs(C).max()):
+        raise UnsettledError()
+    return State(C.reshape(shape), settled.mm)
+
+
+def _require_decay(change: Array) -> None:
+    """Refuse a map I + change that does not shrink: |1 + λ|² − 1 = 2 Re λ + |λ|² must be negative."""
+    if not np.isfinite(change).all():
+        raise UnsettledError()
+    values = np.linalg.eigvals(change)
+    with np.errstate(over="ignore"):
+        if (2 * values.real + np.abs(values) ** 2).max() >= 0:
+            raise UnsettledError()

@@ -1,0 +1,20 @@
+"""Whitening: a change of variables in which a posterior looks like N(0, I)."""
+
+from svrhmc.whitening.made import KINDS, whitening
+from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
+from svrhmc.whitening.targets import Whitened, WhitenedComponents, WhitenedRows, is_whitened, whitened
+
+__all__ = [
+    "KINDS",
+    "DenseWhitening",
+    "LowRankWhitening",
+    "Whitened",
+    "WhitenedComponents",
+    "WhitenedRows",
+    "Whitening",
+    "dense_whitening",
+    "is_whitened",
+    "require_whitening",
+    "whitened",
+    "whitening",
+]

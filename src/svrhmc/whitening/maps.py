@@ -1,0 +1,207 @@
+"""A change of variables x = x̂ + W z, with x̂ the mode and WWᵀ ≈ H⁻¹, in which a posterior looks like N(0, I).
+
+    f(x̂ + W z) = ½ zᵀ(WᵀHW) z + (what is not quadratic),        WᵀHW ≈ I.
+
+Three kinds of W:
+
+    dense       W = L⁻ᵀ with H = LLᵀ: WᵀHW = I exactly; dim² numbers, and as many operations a step,
+    diagonal    W = D^{−½}, D = diag H: dim of them,
+    low rank    W = D^{−½}(I + V diag(λ^{−½} − 1) Vᵀ), with the k eigenvalues λ of D^{−½}HD^{−½} that lie farthest
+    from 1
+                (in |log λ|) and their eigenvectors V: these directions are put right too; 2k·dim operations a step.
+
+The map is applied at each step to the state and to the gradient; the rows stay as they are, in the user's coordinates
+and their own precision. A transformed copy would save dim² operations a step where the batch is below dim rows, and
+would cost a second X: more than the sampling itself wherever X is large, and impossible for a memory map.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, contract
+from svrhmc.core.errors import requirement
+
+_BLOCK = 64
+
+
+class Whitening(ABC):
+    """x = centre + W z, row by row of (…, dim) arrays; no digit depends on how many rows there are.
+
+    Draws (chain, draw, dim) may be mapped piece by piece: `first` is the number of the first of them.
+    """
+
+    kind: ClassVar[str]  # which arrays W is made of: "dense" (`factor`) or "low rank" (`scale`, `basis`, `gain`)
+    identity_hessian: ClassVar[bool] = False  # whether WᵀHW = I exactly
+    centre: Array
+
+    @abstractmethod
+    def displace(self, z: Array, first: int = 0) -> Array:
+        """W z."""
+
+    @abstractmethod
+    def pull(self, gradient: Array) -> Array:
+        """Wᵀ g: a gradient in x becomes one in z."""
+
+    @abstractmethod
+    def into(self, x: Array) -> Array:
+        """z = W⁻¹(x − centre)."""
+
+    def out(self, z: Array, first: int = 0) -> Array:
+        """x = centre + W z."""
+        return self.centre + self.displace(z, first)
+
+    @abstractmethod
+    def norms(self, rows: Any) -> Array:
+        """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Array:
+        """The diagonal of WWᵀ: variances of x where z has unit covariance."""
+
+    def least_square(self, weights: Array) -> float:
+        """A lower bound on λ_min(Wᵀ diag(weights) W), for weights not below 0."""
+        return 0.0
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """All that the map is made of, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseWhitening(Whitening):
+    """W = factor, dim × dim."""
+
+    kind = "dense"
+    identity_hessian = True
+    centre: Array
+    factor: Array
+
+    def displace(self, z: Array, first: int = 0) -> Array:
+        """F z."""
+        return _rows_times(z, self.factor.T, first)
+
+    def pull(self, gradient: Array) -> Array:
+        """Fᵀ g."""
+        return _rows_times(gradient, self.factor)
+
+    def into(self, x: Array) -> Array:
+        """F⁻¹(x − centre), by a triangular solve."""
+        from scipy.linalg import solve_triangular
+
+        away = (x - self.centre).reshape(-1, len(self.centre))
+        return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
+
+    def norms(self, rows: Any) -> Array:
+        """One product."""
+        return _lengths(rows @ self.factor.astype(rows.dtype))
+
+    @property
+    def variances(self) -> Array:
+        """Σₑ F²."""
+        return contract("de,de->d", self.factor, self.factor)
+
+    def arrays(self) -> dict[str, Array]:
+        """Centre and factor."""
+        return {"centre": self.centre, "factor": self.factor}
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankWhitening(Whitening):
+    """W = diag(scale)(I + V diag(gain) Vᵀ) with orthonormal columns V; diagonal where V has none."""
+
+    kind = "low rank"
+    centre: Array
+    scale: Array
+    basis: Array
+    gain: Array
+
+    def displace(self, z: Array, first: int = 0) -> Array:
+        """s∘(z + V(c∘Vᵀz))."""
+        return self.scale * self._spread(z, self.gain, first)
+
+    def pull(self, gradient: Array) -> Array:
+        """(I + V diag(c) Vᵀ)(s∘g)."""
+        return self._spread(self.scale * gradient, self.gain)
+
+    def into(self, x: Array) -> Array:
+        """(I + V diag(1/(1+c) − 1) Vᵀ)((x − centre)/s)."""
+        return self._spread((x - self.centre) / self.scale, -self.gain / (1 + self.gain))
+
+    def norms(self, rows: Any) -> Array:
+        """|W^T a|² = |y|² + Σ_k ((1 + c)² − 1)(Vᵀy)²ₖ with y = s∘a."""
+        scaled = rows * self.scale.astype(rows.dtype)
+        along = scaled @ self.basis.astype(rows.dtype)
+        more = (along.astype(np.float64) ** 2) @ ((1 + self.gain) ** 2 - 1)
+        return np.asarray(np.sqrt(np.maximum(_lengths(scaled) ** 2 + more, 0.0)), np.float64)
+
+    @property
+    def variances(self) -> Array:
+        """s²(1 + Σ_k V²((1 + c)² − 1))."""
+        more = contract("dk,k->d", self.basis**2, (1 + self.gain) ** 2 - 1)
+        return self.scale**2 * (1 + more)
+
+    def least_square(self, weights: Array) -> float:
+        """Known where W is diagonal."""
+        return 0.0 if self.gain.size else float((self.scale**2 * weights).min())
+
+    def arrays(self) -> dict[str, Array]:
+        """Centre, scale, basis and gain."""
+        return {"centre": self.centre, "scale": self.scale, "basis": self.basis, "gain": self.gain}
+
+    def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:
+        if not gain.size:
+            return z
+        return z + _rows_times(_rows_times(z, self.basis, first) * gain, self.basis.T, first)
+
+
+def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
+    """Each row times the matrix; draws of a chain by BLAS, in blocks of 64.
+
+    A draw has its place in a block from its number, `first` being that of the first one: BLAS may round a row
+    differently in another place or among other numbers of rows, but not beside other rows.
+    """
+    if rows.ndim < 3:
+        return contract("...d,de->...e", rows, matrix)
+    out = np.empty((*rows.shape[:2], matrix.shape[1]))
+    for chain, result in zip(rows, out, strict=True):
+        for begin in range(-(first % _BLOCK), len(chain), _BLOCK):
+            low, high = max(begin, 0), min(begin + _BLOCK, len(chain))
+            block = np.zeros((_BLOCK, rows.shape[2]))
+            block[low - begin : high - begin] = chain[low:high]
+            result[low:high] = (block @ matrix)[low - begin : high - begin]
+    return out
+
+
+def _lengths(rows: Any) -> Array:
+    return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
+
+
+def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
+    """W = L⁻ᵀ with H = LLᵀ."""
+    from scipy.linalg import cholesky, solve_triangular
+
+    upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
+    factor: Array = np.triu(solve_triangular(upper, np.eye(len(hessian))))
+    return DenseWhitening(centre, np.ascontiguousarray(factor))
+
+
+def require_whitening(whitening: object, dim: int) -> Whitening:
+    """Refuse what is no whitening of so many coordinates."""
+    if not isinstance(whitening, Whitening):
+        raise requirement("whitening", "None, one of 'dense', 'diagonal', 'low rank', or a Whitening", repr(whitening))
+    if whitening.centre.shape != (dim,):
+        raise requirement("whitening", f"one of {dim} coordinates", len(whitening.centre))
+    return whitening
+
+
+def whitening_of(kind: str, arrays: dict[str, Array]) -> Whitening:
+    """The map that `arrays` and `kind` describe."""
+    kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening)}
+    made: Whitening = kinds[kind](**arrays)
+    return made

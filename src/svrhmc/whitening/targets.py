@@ -1,0 +1,257 @@
+"""Targets in whitened variables: the same target, seen through x = x̂ + W z."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.errors import requirement
+from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
+from svrhmc.targets.forms import Removed, RowsForm
+from svrhmc.targets.glm import GeneralisedLinear, mixed
+from svrhmc.whitening.made import whitening
+from svrhmc.whitening.maps import Whitening, require_whitening
+
+
+def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
+    """The target in whitened variables: any sampler runs on it, and its traces are in the user's coordinates.
+
+    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
+
+    >>> from svrhmc import Sampler, dynamics, gradients, targets
+    >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> sampler = Sampler(dynamics.BAOAB(1.0, 1.0, 1.0), gradients.Full())
+    >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
+    (4, 200, 2)
+    """
+    form = require_target(target).form()
+    known = form is not None and form.kind == "rows" and form.whitening is None
+    if how is None or isinstance(how, str):
+        if not known:
+            raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
+        how = whitening(target, how)  # type: ignore[arg-type]
+    how = require_whitening(how, target.dim)
+    return WhitenedRows(target, how) if known else WhitenedComponents(target, how)  # type: ignore[arg-type]
+
+
+class Whitened(FiniteSum):
+    """What targets in other variables share: f(x̂ + W z) and its gradient."""
+
+    def __init__(self, target: FiniteSum, how: Whitening) -> None:
+        self.target, self.whitening = target, how
+        self.n, self.dim, self.row_size = target.n, target.dim, target.row_size
+        self.scalar_parts = target.scalar_parts
+
+    def __repr__(self) -> str:
+        return f"whitened({self.target!r})"
+
+    def identity(self) -> dict[str, Any]:
+        """The target, and the map."""
+        arrays = self.whitening.arrays()
+        return {**self.target.identity(), "whitening": self.whitening.kind, "map": digest(*arrays.values())}
+
+    @property
+    def convex_components(self) -> bool:
+        """As in the target's own variables."""
+        return self.target.convex_components
+
+    @property
+    def row_entries(self) -> float:
+        """Those of the target."""
+        return self.target.row_entries
+
+    def into(self, x: Array) -> Array:
+        """z of x."""
+        return self.whitening.into(x)
+
+    def out(self, state: Array, first: int = 0) -> Array:
+        """x of z."""
+        return self.whitening.out(state, first)
+
+    @property
+    def closed_form(self) -> Moments | None:
+        """The Gaussian in z where it is one in x."""
+        law = self.target.closed_form
+        if law is None:
+            return None
+        covariance = self.whitening.into(
+            self.whitening.into(law.covariance + self.whitening.centre).T + self.whitening.centre
+        )
+        return Moments(self.whitening.into(law.mean), covariance)
+
+    def mode(self) -> Array:
+        """z of the mode."""
+        state: Array = self.into(self.target.mode())
+        return state
+
+    def potentials(self, x: Array) -> Array:
+        """f(x̂ + W z)."""
+        return self.target.potentials(self.out(x))
+
+    def gradients(self, x: Array) -> Array:
+        """Wᵀ∇f(x̂ + W z)."""
+        return self.whitening.pull(self.target.gradients(self.out(x)))
+
+    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
+        raise requirement("target", "one in its own coordinates: regularise it first, then whiten it", repr(self))
+
+
+class WhitenedComponents(Whitened):
+    """Any components, with the chain rule."""
+
+    @property
+    def smoothness(self) -> float:
+        """Not known in these coordinates."""
+        raise requirement("inverse_mass", "given", "None", "the smoothness in whitened variables is not known")
+
+    @property
+    def component_smoothness(self) -> float:
+        """Not known in these coordinates."""
+        return self.smoothness
+
+    @property
+    def convexity(self) -> float:
+        """Nothing is known."""
+        return 0.0
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Not known."""
+        return None
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Those of the target."""
+        return self.target.parts(self.out(x), indices)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """Those of the target, pulled back."""
+        return self.whitening.pull(self.target.assemble(parts, indices))
+
+    def prior_gradient(self, x: Array) -> Array:
+        """That of the target, pulled back."""
+        return self.whitening.pull(self.target.prior_gradient(self.out(x)))
+
+
+class WhitenedRows(Whitened):
+    """A generalised linear model in the variables z = W⁻¹(x − x̂), each component freed of its first orders at x̂.
+
+        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = aᵢᵀx̂,
+
+        dense W:   M = I,       ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²,
+        else:      M = WᵀΛW,    ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u.
+
+    The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's coordinates: of
+    order 2 for a dense W, of order 1 for the others.
+    """
+
+    target: GeneralisedLinear
+
+    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
+        super().__init__(target, how)
+        self.identity_hessian = how.identity_hessian  # M = I
+        kind = target.rows.dtype
+        self.predictors: Array = target.rows.predict(how.centre[None, :])[0].astype(kind).astype(np.float64)
+        self.slopes: Array = target.loss.slope(self.predictors, target.y)
+        self.curvatures: Array = target.loss.curvature(self.predictors, target.y)
+        self.force = -how.pull(target.gradient(how.centre))
+
+    def form(self) -> RowsForm:
+        """The target's, with the map and what was taken out."""
+        removed = Removed(
+            self.predictors,
+            self.slopes,
+            self.curvatures if self.identity_hessian else np.zeros(self.n),
+            self.identity_hessian,
+            self.force,
+        )
+        return replace(self.target.form(), whitening=self.whitening, removed=removed)
+
+    @cached_property
+    def smoothness(self) -> float:
+        """λ_max(Wᵀ(c AᵀA + Λ)W), c the loss's largest curvature: a bound."""
+        return self._largest(np.full(self.n, self.target.curvature_bound()))
+
+    @cached_property
+    def component_smoothness(self) -> float:
+        """max_i n c |Wᵀaᵢ|² + λ_max(M)."""
+        largest = float(self.row_norms.max()) ** 2
+        within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n))
+        return self.n * self.target.curvature_bound() * largest + within
+
+    @property
+    def convexity(self) -> float:
+        """What the prior alone guarantees, where W is diagonal; else nothing is known."""
+        return self.whitening.least_square(self.target.prior_precision)
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Bounds, or those at the mode: 1 for a dense W."""
+        if bound:
+            return None if self.target.loss.curvature_bound is None else (self.convexity, self.smoothness)
+        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures))
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """nρᵢ′: one number a row."""
+        at, target = self.whitening.displace(x), self.target
+        u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
+        chosen = slice(None) if indices is None else indices
+        rest = target.loss.slope(self.predictors[chosen] + u, target.y[chosen]) - self.slopes[chosen]
+        return self.n * (rest - self.curvatures[chosen] * u if self.identity_hessian else rest)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """(1/B) Σ_b part_b Wᵀa_{i_b}."""
+        return self.whitening.pull(self.target.assemble(parts, indices))
+
+    def prior_gradient(self, x: Array) -> Array:
+        """b + M z."""
+        if self.identity_hessian:
+            return x - self.force
+        return self.whitening.pull(self.whitening.displace(x) * self.target.prior_precision) - self.force
+
+    def expansion(self, x: Array) -> Expansion:
+        """None is left at the mode where W is dense."""
+        if not self.identity_hessian or x.any():
+            return super().expansion(x)
+        return _NoExpansion(np.zeros((self.dim, self.dim)))
+
+    def laplace(self) -> Moments:
+        """N(0, I) for a dense W."""
+        return Moments(np.zeros(self.dim), np.eye(self.dim)) if self.identity_hessian else super().laplace()
+
+    def importance(self) -> Array:
+        """|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
+        return mixed(self.target.loss.third_size(self.curvatures) * self.row_norms**3)
+
+    @cached_property
+    def row_norms(self) -> Array:
+        """|Wᵀaᵢ| of every row."""
+        return self.target.row_lengths(self.whitening)
+
+    def _largest(self, curvature: Array) -> float:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        def product(z: Array) -> Array:
+            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel())))
+
+        if self.dim <= 3:
+            return float(np.linalg.eigvalsh(np.array([product(row) for row in np.eye(self.dim)]))[-1])
+        operator: Any = LinearOperator((self.dim, self.dim), matvec=product, dtype=np.float64)
+        return float(eigsh(operator, k=1, which="LA", v0=np.ones(self.dim), return_eigenvectors=False)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _NoExpansion(Expansion):
+    """All second derivatives are 0."""
+
+    hessian: Array
+
+    def parts(self, away: Array, indices: Indices) -> Array:
+        """0 for each."""
+        return np.zeros(indices.shape)
+
+
+def is_whitened(target: FiniteSum) -> bool:
+    """Whether a target is in whitened variables already."""
+    return isinstance(target, Whitened)
