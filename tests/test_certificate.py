@@ -8,19 +8,20 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT
-from svrhmc import Sampler, certificate, targets
-from svrhmc.certificate import (
+from svrhmc import Sampler, targets
+from svrhmc.posterior.certificate import (
     Bias,
     chosen_states,
     corrected_moments,
     effective_draws,
-    halving_bias,
     judge,
     stein_bias,
 )
 from svrhmc.diagnostics import standard_error
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
 from svrhmc.gradients import Full, Minibatch
+from svrhmc.posterior.halving import halving_bias
+from svrhmc.scheme import StepNoise, pushed, step_noise
 from svrhmc.theory import stationary
 from svrhmc.whitening import whitened
 
@@ -238,16 +239,12 @@ def test_halving_an_exact_flow_changes_nothing():
 def test_the_two_runs_share_their_noise(dynamics, monkeypatch):
     target = quadratic()
     shared = halve(Sampler(dynamics, Full()), target, chains=200)
-    joined = certificate._joined
+    joined = type(dynamics).joined
 
     def another_chains(*arguments):
-        noise = joined(*arguments)
-        noise.before, noise.after = (
-            tuple(np.roll(part, 1, axis=0) for part in half) for half in (noise.before, noise.after)
-        )
-        return noise
+        return StepNoise(*(tuple(np.roll(part, 1, axis=0) for part in half) for half in joined(*arguments)))
 
-    monkeypatch.setattr(certificate, "_joined", another_chains)
+    monkeypatch.setattr(type(dynamics), "joined", another_chains)
     apart = halve(Sampler(dynamics, Full()), target, chains=200)
     assert (shared.mean_error < apart.mean_error / 5).all()
     assert (shared.sd_error < apart.sd_error / 4).all()
@@ -257,13 +254,13 @@ def test_the_two_runs_share_their_noise(dynamics, monkeypatch):
 def test_without_a_gradient_a_long_step_ends_where_two_short_ones_do(dynamics):
     target, rng = quadratic(), np.random.default_rng(0)
     long, short = dynamics.scheme(target), replace(dynamics, step_size=0.2).scheme(target)
-    noise = [certificate._Noise(short, rng.normal(size=(3, short.normals, 2))) for _ in range(2)]
-    joined = certificate._joined(dynamics, long, short, noise)
+    noise = [step_noise(short, rng.normal(size=(3, short.normals, 2))) for _ in range(2)]
+    joined = dynamics.joined(long, short, noise)
     start = rng.normal(size=(2, 3, 2))
     fine, coarse = tuple(start), tuple(start)
     for one in noise:
-        fine = certificate._apply(short.after, certificate._apply(short.before, fine, one.before), one.after)
-    coarse = certificate._apply(long.after, certificate._apply(long.before, coarse, joined.before), joined.after)
+        fine = pushed(short.after, pushed(short.before, fine, one.before), one.after)
+    coarse = pushed(long.after, pushed(long.before, coarse, joined.before), joined.after)
     assert coarse[1] == pytest.approx(fine[1], abs=1e-14)
     if isinstance(dynamics, UBU):
         assert coarse[0] == pytest.approx(fine[0], abs=1e-14)
@@ -271,7 +268,7 @@ def test_without_a_gradient_a_long_step_ends_where_two_short_ones_do(dynamics):
 
 def test_halving_is_for_schemes_whose_noise_can_be_joined():
     target = quadratic()
-    with pytest.raises(ValueError, match="dynamics must be Anchored, UBU or BAOAB for step-halving; got Underdamped"):
+    with pytest.raises(ValueError, match="dynamics must be one whose step and half step can share their noise; got Underdamped"):
         halve(Sampler(Underdamped(0.1), Full()), target)
 
 

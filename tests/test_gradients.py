@@ -7,8 +7,8 @@ import svrhmc
 from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU
-from svrhmc.engines import ENGINES
-from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
+from svrhmc.engines import names
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
@@ -117,7 +117,16 @@ def test_counts_of_the_issue(kind, expected):
 @pytest.mark.parametrize("name", ["linear", "gaussian"])
 @pytest.mark.parametrize(
     "gradient",
-    [Full(), Minibatch(2), SVRG(2), SVRG(1, 4), SVRG(1, 4, snapshot_size=3), SVRG(4, 1, replacement=False)],
+    [
+        Full(),
+        Minibatch(2),
+        SVRG(2),
+        SVRG(1, 4),
+        SVRG(1, 4, snapshot_size=3),
+        SVRG(4, 1, replacement=False),
+        SAGA(2),
+        ControlVariate(2),
+    ],
 )
 def test_the_count_foretold_is_the_count_made(rows, name, gradient):
     target = every_target(rows)[name]
@@ -126,12 +135,19 @@ def test_the_count_foretold_is_the_count_made(rows, name, gradient):
         assert estimator.evaluations == gradient.evaluations(target, step)
         estimator(np.zeros((2, 3)), step)
     for budget in (0.5, 1, 7, 40, 41.5, 100):
-        steps = gradient.steps_within(target, budget)
+        steps = gradient.recipe(target).steps_within(budget)
         assert gradient.evaluations(target, steps) <= budget < gradient.evaluations(target, steps + 1)
 
 
+class Sizes:
+    """What a recipe asks of a target."""
+
+    def __init__(self, n, scalar_parts=True):
+        self.n, self.scalar_parts = n, scalar_parts
+
+
 def test_epoch_length_defaults_to_one_pass_of_batches():
-    assert [SVRG(size).period(100) for size in (1, 7, 100, 300)] == [100, 14, 1, 1]
+    assert [SVRG(size).recipe(Sizes(100)).period for size in (1, 7, 100, 300)] == [100, 14, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +159,13 @@ def test_epoch_length_defaults_to_one_pass_of_batches():
         (lambda: SVRG(1, 0), "epoch_length must be a whole number of at least 1; got 0."),
         (lambda: SVRG(True), "batch_size must be a whole number from 1 to 268435456; got True."),
         (lambda: SVRG(1, snapshot_size=0), "snapshot_size must be a whole number from 1 to 268435456; got 0."),
-        (lambda: Minibatch(7, False).check(6), "batch_size must be at most n = 6 without replacement; got 7."),
+        (lambda: Minibatch(7, False).recipe(Sizes(6)), "batch_size must be at most n = 6 without replacement; got 7."),
         (
-            lambda: SVRG(2, 1, False, snapshot_size=7).check(6),
+            lambda: SVRG(2, 1, False, snapshot_size=7).recipe(Sizes(6)),
             "snapshot_size must be at most n = 6 without replacement; got 7.",
         ),
         (
-            lambda: Minibatch(1).check(2**32 + 1),
+            lambda: Minibatch(1).recipe(Sizes(2**32 + 1)),
             "n must be at most 4294967296; got 4294967297: row numbers are drawn from 32-bit words.",
         ),
     ],
@@ -173,7 +189,7 @@ def test_control_variates_are_unbiased_and_vanish_at_the_mode(targets, kind, ord
     assert np.mean(every, axis=0) == pytest.approx(target.gradients(x)[0], rel=1e-12, abs=1e-13)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 @pytest.mark.parametrize("replacement", [True, False])
 def test_second_order_control_variates_follow_the_full_gradient_on_a_quadratic(targets, engine, replacement):
     for kind in ("linear", "linear-csr"):

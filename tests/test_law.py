@@ -9,9 +9,10 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from hand import CURVATURE, Quadratic, enumerated, law, z_scores
-from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Kick, Map, Noise, Overdamped, Underdamped
-from svrhmc.engines import ENGINES
-from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, _SVRGEstimator
+from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.engines import names
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
+from svrhmc.scheme import Kick, Map, NoiseFactor
 
 CHAINS = 40_000
 ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4
@@ -60,7 +61,7 @@ def as_target(problem):
     return svrhmc.targets.gaussian(problem.a, problem.S)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 @pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
 def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement, engine):
     sampler = cell(kind, gradient, size, replacement)
@@ -110,7 +111,7 @@ def weighted_rows():
     return target, D, 4 / 0.8 * X * y[:, None], prior, 0.9 * size / size.sum() + 0.1 / 4
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 @pytest.mark.parametrize("memory", ["none", "saga", "cv"])
 @pytest.mark.parametrize(("size", "importance"), [(1, False), (1, True), (2, True)])
 def test_saga_and_rows_drawn_by_importance_have_the_law_of_every_batch(memory, size, importance, engine):
@@ -140,7 +141,7 @@ def test_theory_keeps_its_digits_at_tiny_steps_and_far_starts():
     assert far.covariance == pytest.approx(near.covariance, rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 def test_a_scheme_that_uses_all_sixteen_numbers_has_its_law(problem, engine):
     """Noise and drift before the gradient, which no named dynamics has yet; chains against laws."""
 
@@ -148,7 +149,7 @@ def test_a_scheme_that_uses_all_sixteen_numbers_has_its_law(problem, engine):
     class Both(Underdamped):
         def scheme(self, target):
             good = Underdamped(self.step_size, self.friction, self.inverse_mass).scheme(target)
-            return replace(good, before=Map(0.98, 0.1, -0.05, 0.9), before_noise=Noise(0.3, 0.1, 0.2))
+            return replace(good, before=Map(0.98, 0.1, -0.05, 0.9), before_noise=NoiseFactor(0.3, 0.1, 0.2))
 
     sampler = svrhmc.Sampler(Both(ETA, FRICTION, MASS), SVRG(2, 3))
     *_, right = svrhmc.theory.laws(sampler, as_target(problem), 5)
@@ -174,7 +175,7 @@ def wrong_scheme(change):
 
 def independent_noises(scheme):
     vv, xv, xx = scheme.after_noise
-    return replace(scheme, after_noise=Noise(vv, 0.0, math.hypot(xv, xx)))
+    return replace(scheme, after_noise=NoiseFactor(vv, 0.0, math.hypot(xv, xx)))
 
 
 def new_velocity(scheme):
@@ -184,32 +185,28 @@ def new_velocity(scheme):
         scheme,
         kick=Kick(ETA * scheme.kick.v, scheme.kick.v),
         after=Map(1.0, ETA * scheme.after.vv, 0.0, scheme.after.vv),
-        after_noise=Noise(vv, xv + ETA * vv, xx),
+        after_noise=NoiseFactor(vv, xv + ETA * vv, xx),
     )
 
 
 CONTROLS = {
     "sign flip": lambda s: replace(s, kick=Kick(0.0, -s.kick.v)),
-    "missing position noise": lambda s: replace(s, after_noise=Noise(s.after_noise.vv, 0.0, 0.0)),
+    "missing position noise": lambda s: replace(s, after_noise=NoiseFactor(s.after_noise.vv, 0.0, 0.0)),
     "independent noises": independent_noises,
     "new velocity in the position": new_velocity,
 }
 
 
-class LateEstimator(_SVRGEstimator):
-    def __call__(self, x, step):
-        if step > 1 and step % self._epoch == 1:
-            self._take_snapshot(x, step)
-        return super().__call__(x, step)
+class LateRecipe(Recipe):
+    def due(self, step):
+        return step == 0 or (step > 1 and step % self.period == 1)
 
 
 class LateSnapshot(SVRG):
     """Takes its snapshots one step late, but for the first."""
 
-    def estimator(self, target, stream):
-        late = LateEstimator(self, target, stream)
-        late._epoch, late._period = self.epoch_length, 10**9
-        return late
+    def recipe(self, target):
+        return LateRecipe(**vars(super().recipe(target)))
 
 
 @pytest.mark.parametrize("control", CONTROLS)
@@ -233,7 +230,7 @@ def test_a_late_snapshot_fails_the_law(problem):
     far = Quadratic(problem.S, problem.a + 40)  # the way there is long, so a snapshot's age matters
     exact = by_hand(far, "paper", "svr", 1, True, 2 * EPOCH + 1)
     for gradient, passes in ((SVRG(1, EPOCH), True), (LateSnapshot(1, EPOCH), False)):
-        state = final_state(svrhmc.Sampler(KINDS["paper"], gradient), as_target(far), 2 * EPOCH + 1)
+        state = final_state(svrhmc.Sampler(KINDS["paper"], gradient), as_target(far), 2 * EPOCH + 1, engine="reference")
         worst = np.abs(z_scores(state, *exact)).max()
         assert worst < LIMIT if passes else worst > 2 * LIMIT
 
@@ -310,7 +307,7 @@ def regression(request):
     return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 @pytest.mark.parametrize("name", ["hmc", "svr"])
 def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name, engine):
     sampler = svrhmc.hmc(0.5) if name == "hmc" else svrhmc.svr_hmc(0.5, batch_size=4, epoch_length=5)
@@ -348,18 +345,23 @@ def test_theory_refuses_a_target_without_closed_form(targets):
         next(svrhmc.theory.laws(svrhmc.hmc(0.1), targets["logistic"], 3))
 
 
-def test_theory_refuses_an_unknown_gradient(problem):
+def test_theory_knows_a_gradient_by_its_recipe(problem):
     class Odd(Full):
         pass
 
-    class Other(svrhmc.gradients.Gradient):
-        rows_at_once = 0
-
-        def check(self, n): ...
-        def estimator(self, target, stream): ...
-        def evaluations(self, target, steps):
-            return 0
+    class Twice(svrhmc.gradients.Gradient):
+        def recipe(self, target):
+            return Recipe(target.n, 2)
 
     list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], Odd()), as_target(problem), 1))
+    own, known = (
+        list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], gradient), as_target(problem), 3))[-1]
+        for gradient in (Twice(), Minibatch(2))
+    )
+    assert (own.covariance == known.covariance).all()
+
+
+@pytest.mark.parametrize("gradient", [svrhmc.gradients.SAGA(1), Minibatch(1, importance=True)])
+def test_theory_refuses_a_gradient_whose_law_is_not_known(problem, gradient):
     with pytest.raises(ValueError, match="gradient must be one whose law is known"):
-        list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], Other()), as_target(problem), 1))
+        list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], gradient), as_target(problem), 1))

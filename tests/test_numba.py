@@ -12,7 +12,7 @@ from scipy.special import ndtri
 import svrhmc
 from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.dynamics import Dynamics, Kick, Map, Noise, Scheme, exact_noise
+from svrhmc.dynamics import Dynamics, exact_noise
 from svrhmc.engines import numba as engine
 from test_samplers import NAMED, TARGETS, compiled
 
@@ -126,9 +126,9 @@ class Straddling(Dynamics):
     step_size = 0.1
 
     def scheme(self, target):
-        before = Noise(*(0.3 * value for value in exact_noise(0.1, 2.0, 0.5)))
+        before = NoiseFactor(*(0.3 * value for value in exact_noise(0.1, 2.0, 0.5)))
         return Scheme(
-            Map(0.99, 0.05, 0.01, 0.95), before, Kick(0.01, 0.05), Map(1.0, 0.06, -0.01, 0.9), Noise(0.2, 0, 0)
+            Map(0.99, 0.05, 0.01, 0.95), before, Kick(0.01, 0.05), Map(1.0, 0.06, -0.01, 0.9), NoiseFactor(0.2, 0, 0)
         )
 
     def describe(self):

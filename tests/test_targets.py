@@ -4,7 +4,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import every_target
-from svrhmc.targets import custom, gaussian, glm, linear, logistic, passes, rows, synthetic
+from svrhmc.targets import custom, gaussian, glm, linear, logistic, mode, passes, rows, synthetic
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
@@ -109,7 +109,8 @@ def test_large_dimensions_use_products_only(rows, monkeypatch):
     X, labels, y = rows
     dense = [logistic(X, labels), linear(X, y, prior_precision=0.5)]
     expected = [(t.smoothness, t.convexity, t.mode()) for t in dense]
-    monkeypatch.setattr(glm, "DENSE_DIM", 2)
+    for module in (glm, mode):
+        monkeypatch.setattr(module, "DENSE_DIM", 2)
     thin = [logistic(scipy.sparse.csr_matrix(X), labels), linear(scipy.sparse.csr_matrix(X), y, prior_precision=0.5)]
     for target, (smoothness, convexity, mode) in zip(thin, expected, strict=True):
         assert target.smoothness == pytest.approx(smoothness, rel=1e-9)
@@ -234,7 +235,8 @@ def test_bad_input_is_refused_at_the_door(rows, make, message):
 
 @pytest.mark.parametrize("dense_dim", [0, 2000])
 def test_separable_data_with_a_flat_prior_have_no_mode(dense_dim, monkeypatch):
-    monkeypatch.setattr(glm, "DENSE_DIM", dense_dim)
+    for module in (glm, mode):
+        monkeypatch.setattr(module, "DENSE_DIM", dense_dim)
     X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), [0, 0, 1, 1]
     flat = logistic(scipy.sparse.csr_matrix(X), y, prior_precision=0.0)
     assert flat.condition_number == np.inf
@@ -246,7 +248,7 @@ def test_separable_data_with_a_flat_prior_have_no_mode(dense_dim, monkeypatch):
 
 def test_newton_says_when_it_gives_up(rows, monkeypatch):
     X, labels, _ = rows
-    monkeypatch.setattr(glm, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr(mode, "_NEWTON_STEPS", 1)
     with pytest.raises(RuntimeError, match="no mode within 1 Newton steps"):
         logistic(X, labels).mode()
 
@@ -328,7 +330,7 @@ def test_compiled_passes_are_numpys(shape, dtype):
     assert passes.predict(X, x) == pytest.approx(wide @ x, abs=1e-12 * shape[1])
     assert passes.combine(X, weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
     slopes = -y / (1 + np.exp(y * (wide @ x)))
-    assert passes.logistic_slopes_combined(X, y, x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
+    assert passes.gradient("logistic", 1.0, X, y, x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
     gram = passes.gram(X, weights**2)
     exact = (wide * weights[:, None] ** 2).T @ wide
     assert gram == pytest.approx(exact, abs=(1e-12 if dtype == np.float64 else 1e-5) * shape[0])
@@ -340,7 +342,7 @@ def test_far_out_rows_have_finite_slopes():
     y = np.array([1.0, 1.0, -1.0])
     for x in (-1.0, 1.0):
         exact = (-y / (1 + np.exp(np.minimum(y * X[:, 0] * x, 700)))) @ X
-        assert passes.logistic_slopes_combined(X, y, np.array([x])) == pytest.approx(exact, rel=1e-12)
+        assert passes.gradient("logistic", 1.0, X, y, np.array([x])) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -364,9 +366,9 @@ def test_no_digit_of_a_pass_depends_on_the_threads(cores, monkeypatch):
     rng = np.random.default_rng(1)
     X, weights, y = rng.normal(size=(20_001, 3)), rng.normal(size=20_001), np.ones(20_001)
     x = np.array([0.1, -0.2, 0.3])
-    before = passes.predict(X, x), passes.combine(X, weights), passes.logistic_slopes_combined(X, y, x)
+    before = passes.predict(X, x), passes.combine(X, weights), passes.gradient("logistic", 1.0, X, y, x)
     monkeypatch.setattr(passes, "cores", lambda: cores)
-    after = passes.predict(X, x), passes.combine(X, weights), passes.logistic_slopes_combined(X, y, x)
+    after = passes.predict(X, x), passes.combine(X, weights), passes.gradient("logistic", 1.0, X, y, x)
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
 
@@ -376,12 +378,12 @@ def test_the_mode_from_some_of_the_rows_is_the_mode(kind, monkeypatch):
     X = rng.normal(size=(2501, 3)) + np.array([1.0, 0.0, 0.0])
     labels = X @ [0.5, -1.0, 1.0] + rng.logistic(size=2501) > 0
     began = []
-    some = glm.GeneralisedLinear._mode_of_some
-    monkeypatch.setattr(glm.GeneralisedLinear, "_mode_of_some", lambda self: began.append(self.n) or some(self))
+    some = mode.ModeSearch._mode_of_some
+    monkeypatch.setattr(mode.ModeSearch, "_mode_of_some", lambda self: began.append(self.target.n) or some(self))
     target = logistic(kind(X), labels)
     found = target.mode()
     assert began[0] == 2501
-    monkeypatch.setattr(glm, "_TALL", 10**9)
+    monkeypatch.setattr(mode, "_TALL", 10**9)
     plain = logistic(kind(X), labels).mode()
     sd = np.sqrt(np.diag(np.linalg.inv(target.hessian(plain))))
     assert (np.abs(found - plain) / sd).max() < 1e-8

@@ -14,7 +14,7 @@ from conftest import LIMIT
 from hand import z_scores
 from svrhmc import theory
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
-from svrhmc.engines import ENGINES
+from svrhmc.engines import names
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
 from svrhmc.samplers import METHODS
 from svrhmc.theory import Problem
@@ -413,7 +413,7 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", names())
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("dynamics", KINDS, ids=lambda kind: type(kind).__name__)
 def test_laws_by_matrix_powers_are_those_of_20_000_chains(problem, dynamics, gradient, engine):
@@ -578,7 +578,7 @@ def test_both_engines_run_a_target_with_a_prior_mean(rows):
     X, labels, _ = rows
     target = svrhmc.targets.logistic(X, labels, [0.5, 1.0, 2.0], prior_mean=[1.0, -2.0, 0.3])
     for sampler in (svrhmc.hmc(0.1), svrhmc.sg_hmc(0.1), svrhmc.svr_hmc(0.1, epoch_length=3)):
-        paths = [sampler.run(target, 50, chains=2, engine=engine).draws for engine in ENGINES]
+        paths = [sampler.run(target, 50, chains=2, engine=engine).draws for engine in names()]
         assert paths[0] == pytest.approx(paths[1], rel=1e-10)
         moved = sampler.run(svrhmc.targets.logistic(X, labels, [0.5, 1.0, 2.0]), 50, chains=2).draws
         assert np.abs(moved - paths[0]).max() > 0.1
