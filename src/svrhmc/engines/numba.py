@@ -18,21 +18,21 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from svrhmc.core.errors import DivergenceError
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Scheme, normals_of
-from svrhmc.engines import kernels, layout
 from svrhmc.engines.base import Job, Outcome
-from svrhmc.engines.frames import make_frame
-from svrhmc.engines.numeric import LOGISTIC, SQUARED
 from svrhmc.engines.pieces import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share, slots_of
 from svrhmc.gradients import SAGA, SVRG, Batched, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.kernels import estimates, frames, layout, loop, passes
+from svrhmc.kernels.losses import KERNELS
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.gaussian import Gaussian
 from svrhmc.targets.glm import GeneralisedLinear
 from svrhmc.targets.losses import LogisticLoss, SquaredLoss
 from svrhmc.targets.rows import DenseRows, SparseRows
-from svrhmc.whitening import WhitenedRows
+from svrhmc.whitening import DenseWhitening, LowRankWhitening, WhitenedRows, Whitening
 
 _CHUNK_ROWS = 2048
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
@@ -56,6 +56,19 @@ def run(job: Job) -> Outcome:
     return replace(outcome, seconds=time.perf_counter() - began)
 
 
+def gradients(job: Job) -> Array:
+    """The gradient's estimates at the states where the job's chains start, each as in the job's first step."""
+    found = _Run(job, Outcome.empty(job))
+    if job.threads > len(job.chains) and found.passes_are_large:
+        return run(job).velocity
+    return found.estimates()
+
+
+def prepare(job: Job) -> None:
+    """Compile what runs the job, or load it."""
+    _Run(job, Outcome.empty(job)).compile()
+
+
 def supports(job: Job) -> bool:
     """Whether target and gradient are among those compiled."""
     gradient = job.gradient
@@ -74,10 +87,16 @@ def supports(job: Job) -> bool:
 
 @dataclass
 class _Run:
-    """A job in arrays, and the state of its chains."""
+    """A job in arrays, and the state of its chains.
+
+    memory: what the chains remember from a run before; None takes a snapshot at the first step. keeps: room for what
+    they remember in the end, or None.
+    """
 
     job: Job
     outcome: Outcome
+    memory: Any = None
+    keeps: Any = None
     lock: Lock = field(default_factory=Lock)
     next_chain: int = 0
     stopped: Event = field(default_factory=Event)
@@ -96,7 +115,7 @@ class _Run:
 
     def compile(self) -> None:
         """Compile the loop, or load it, by running no chain for no step."""
-        self._advance(self._workspace(), (0, 0), (0, 0), False, outside=False)
+        self._advance(self._workspace(), (0, 0), (0, 0))
 
     @property
     def passes_are_large(self) -> bool:
@@ -117,6 +136,25 @@ class _Run:
         share(self._work, threads, self.job.report, self.stopped)
         self._raise_divergence()
 
+    def estimates(self) -> Array:
+        """The gradient's estimates at the states, by a loop that makes no step."""
+        out = np.empty_like(self.x)
+        k0, k1 = self.stream.keys(self.job.begin >> 32)
+
+        def work(report: Callable[[int], None]) -> None:
+            room, pace = self._workspace(), Pace()
+            for chains in self._shares(pace):
+                began = time.perf_counter()
+                estimates.estimate(self.model, self.plan, *room, k0, k1, self.x, out, chains, self.job.begin)
+                pace.learn(chains[1] - chains[0], time.perf_counter() - began)
+
+        share(work, min(self.job.threads, self.chains), self.job.report, self.stopped)
+        fine = np.isfinite(out).all(axis=1)
+        if not fine.all():
+            self._note_divergence(int(np.argmin(fine)), self.steps)
+        self._raise_divergence()
+        return out
+
     def share_passes(self) -> None:
         """Chains one after another, each pass over the rows on all threads."""
         work = self._workspace()
@@ -126,12 +164,12 @@ class _Run:
         with ThreadPoolExecutor(threads) as pool:
 
             def share(own: Any, low: int, high: int) -> None:
-                kernels.pass_blocks(self.model, held.at, low, high, own, held.memory, self.plan.remembers)
+                passes.pass_blocks(self.model, held.at, low, high, own, held.memory, self.plan.remembers)
 
             def everyone() -> None:
                 held.snapshot[:] = held.at
                 list(pool.map(share, sharers, cuts[:-1], cuts[1:]))
-                kernels.join_blocks(self.model, work.sums.partial, held.room, held.anchor)
+                passes.join_blocks(self.model, work.sums.partial, held.room, held.anchor)
 
             for chain in range(self.chains):
                 self._run_chain(work, chain, everyone)
@@ -162,7 +200,7 @@ class _Run:
                 while step < end:
                     piece = end if last - first > 1 else self._piece(step, min(end, step + pace.steps))
                     began, amount = time.perf_counter(), (last - first) * (piece - step)
-                    reason, chain, reached = self._advance(work, (first, last), (step, piece), False, outside=False)
+                    reason, chain, reached = self._advance(work, (first, last), (step, piece))
                     pace.learn(amount, time.perf_counter() - began)
                     report(amount)
                     step = piece
@@ -187,14 +225,28 @@ class _Run:
             yield first, last
 
     def _advance(
-        self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool, outside: bool
+        self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool = False, outside: bool = False
     ) -> tuple[int, int, int]:
+        """One call of the loop: memory enters where a chain begins, and leaves where it ends."""
         k0, k1 = self.stream.keys(steps[0] >> 32)
-        result: tuple[int, int, int] = kernels.advance(
+        begins, ends = steps[0] == self.job.begin, steps[1] == self.steps
+        flags = layout.Flags(
+            fresh=begins and self.memory is None,
+            load=begins and self.memory is not None,
+            store=ends and self.keeps is not None,
+            passed=passed,
+            outside=outside,
+        )
+        result: tuple[int, int, int] = loop.advance(
             self.model, self.plan, self.table, *work, k0, k1, self.x, self.v, self.outcome.draws,
-            chains, steps, passed, outside,
+            self.memory or self.nothing, self.keeps or self.nothing, chains, steps, flags,
         )  # fmt: skip
         return result
+
+    @cached_property
+    def nothing(self) -> Any:
+        """A memory without rows."""
+        return make_memory(self.model, 0, 0, 0)
 
     def _piece(self, step: int, end: int) -> int:
         """Never across a multiple of 2³² steps, where the keys of the stream change."""
@@ -241,6 +293,11 @@ class _Run:
             found["draw"] = {"threshold": threshold, "alias": alias}
             found["batch"] = {"weights": (1 / (target.n * probability)).astype(kind)}
         return found
+
+
+def make_memory(model: Any, chains: int, dim: int, columns: int) -> Any:
+    """Room for what chains remember, with a column for each row whose slope is kept."""
+    return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), np.zeros((chains, columns), model[0].dtype))
 
 
 def _second(job: Job) -> bool:
@@ -292,9 +349,9 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     assert isinstance(target, GeneralisedLinear)
     kind = target.rows.dtype.type
     logistic = isinstance(target.loss, LogisticLoss)
-    scale = kind(1 if logistic else target.loss.curvature_bound)
+    loss = KERNELS["logistic" if logistic else "squared"](kind(1 if logistic else target.loss.curvature_bound))
     prior = (fixed(target.prior_precision), fixed(target.prior_precision * target.prior_mean))
-    rest = (fixed(target.y.astype(kind)), *prior, LOGISTIC if logistic else SQUARED, scale, None, None, None)
+    rest = (fixed(target.y.astype(kind)), *prior, loss, None, None, None)
     if isinstance(target.rows, DenseRows):
         model = layout.DenseModel(fixed(target.rows.X), fixed(target.rows.X.reshape(-1)), *rest)
     else:
@@ -308,15 +365,24 @@ def _make_model(target: FiniteSum, second: bool) -> Any:
     mode = target.mode()
     predictors = target.rows.predict(mode[None, :])[0]
     taken = _taken(model, predictors, target.row_curvatures(mode))
-    return _framed(model)._replace(frame=make_frame(centre=mode), taken=taken)
+    return _framed(model)._replace(frame=frames.shift(mode), taken=taken)
 
 
 def _framed(model: Any) -> Any:
-    """The same model for the loop that knows of frames."""
-    if model.frame is not None:
+    """The same model for the longer loop."""
+    if model.taken is not None:
         return model
     nothing = fixed(np.zeros(0, model.y.dtype))
-    return model._replace(frame=make_frame(), inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
+
+
+def make_frame(whitening: Whitening) -> Any:
+    """A whitening in arrays."""
+    if isinstance(whitening, DenseWhitening):
+        return frames.dense(whitening.factor)
+    if isinstance(whitening, LowRankWhitening):
+        return frames.low_rank(whitening.scale, whitening.basis, whitening.gain)
+    raise requirement("whitening", "dense, diagonal or of low rank", f"a {type(whitening).__name__}")
 
 
 def _same(values: Any) -> bool:
@@ -334,7 +400,7 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     kind = model.y.dtype
     t = predictors.astype(kind)
     base = np.zeros_like(t)
-    kernels.all_slopes(model.loss, model.scale, t, model.y, base)
+    passes.all_slopes(model.loss, t, model.y, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
 
 
@@ -346,7 +412,6 @@ def _plan(job: Job, model: Any) -> Any:
         kind=layout.MINIBATCH if _second(job) else _kind(gradient),
         batch=1 if isinstance(gradient, Full) else gradient.batch_size,  # type: ignore[attr-defined]
         epoch=svrg.period(target.n) if svrg else _NEVER,
-        begin=job.begin,
         replacement=isinstance(gradient, Full) or gradient.replacement,  # type: ignore[attr-defined]
         remembers=svrg.remembers(target)
         if svrg

@@ -12,7 +12,7 @@ import numpy as np
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.engines.base import Report
-from svrhmc.engines.layout import DenseModel, Noise
+from svrhmc.kernels.layout import DenseModel, Noise
 
 PIECE_SECONDS = 0.1
 HIGH = 1 << 32

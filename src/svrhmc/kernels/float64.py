@@ -1,19 +1,18 @@
-"""The compiled loops behind `passes`."""
+"""Passes over many dense rows with products and sums in float64, whatever the rows are stored in."""
 
 from __future__ import annotations
-
-import math
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-BLOCK = 4096  # rows whose sum one thread makes
+from svrhmc.kernels.layout import BLOCK
+from svrhmc.kernels.losses import slope
+
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 @njit(**_OPTIONS)
-def predict(X: Any, x: Any, low: int, high: int, out: Any) -> None:
+def predict(X, x, low, high, out):
     """out = aᵢᵀx of some rows."""
     for i in range(low, high):
         row, total = X[i], 0.0
@@ -23,7 +22,7 @@ def predict(X: Any, x: Any, low: int, high: int, out: Any) -> None:
 
 
 @njit(**_OPTIONS)
-def combine(X: Any, weights: Any, low: int, high: int, partial: Any) -> None:
+def combine(X, weights, low, high, partial):
     """Add wᵢaᵢ of some rows to the sums of their blocks."""
     for i in range(low, high):
         row, weight, total = X[i], weights[i], partial[i // BLOCK]
@@ -32,13 +31,13 @@ def combine(X: Any, weights: Any, low: int, high: int, partial: Any) -> None:
 
 
 @njit(**_OPTIONS)
-def logistic(X: Any, y: Any, x: Any, low: int, high: int, partial: Any) -> None:
-    """Add ℓ′(aᵢᵀx, yᵢ)aᵢ of the logistic loss to the sums of the rows' blocks."""
+def gradient(loss, X, y, x, low, high, partial):
+    """Add ℓ′(aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once."""
     for i in range(low, high):
         row, total = X[i], partial[i // BLOCK]
         t = 0.0
         for j in range(len(x)):
             t += np.float64(row[j]) * x[j]
-        slope = -y[i] / (1.0 + math.exp(min(y[i] * t, 700.0)))
+        weight = slope(loss, t, y[i])
         for j in range(len(row)):
-            total[j] += slope * row[j]
+            total[j] += weight * row[j]

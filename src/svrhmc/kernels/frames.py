@@ -1,7 +1,7 @@
-"""Changes of variables for the compiled loops: `svrhmc.whitening` in arrays.
+"""Changes of variables for the compiled loops, chosen by the type of the frame.
 
 A frame says how the displacement u = x − x̂ that the rows meet is made of the state, and how a gradient with respect
-to x becomes one with respect to the state.
+to x becomes one with respect to the state. Without a frame (None) u = x.
 """
 
 from __future__ import annotations
@@ -10,77 +10,120 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.core.errors import TypingError
+from numba.extending import overload
 
-from svrhmc.engines.numeric import QUICK, unshared
-from svrhmc.whitening import DenseWhitening, LowRankWhitening, Whitening
-
-PLACE, SHIFT, DENSE, LOW_RANK = 0, 1, 2, 3  # u = x; u = x − centre; u = F z; u = s∘(z + V(c∘Vᵀz))
+from svrhmc.kernels.compiling import QUICK, unshared
+from svrhmc.kernels.layout import is_a, is_none
 
 
-class Frame(NamedTuple):
-    """What `kind` needs; the other arrays are empty. `factor` is F by rows, `turned` is Fᵀ by rows."""
+class Shift(NamedTuple):
+    """u = x − centre."""
 
-    kind: int
     centre: Any
+
+
+class Dense(NamedTuple):
+    """u = F z: `factor` is F by rows, `turned` is Fᵀ by rows."""
+
     turned: Any
     factor: Any
+
+
+class LowRank(NamedTuple):
+    """u = s∘(z + V(c∘Vᵀz)): scale s, gain c, and the columns of V, which are orthonormal, as rows of `basis`."""
+
     scale: Any
     basis: Any
     gain: Any
 
 
-def make_frame(whitening: Whitening | None = None, centre: Any = None) -> Frame:
-    """The frame of a whitening; without one, of a shift by `centre`, or of none."""
-    none, empty = np.zeros(0), np.zeros((0, 0))
-    if isinstance(whitening, DenseWhitening):
-        F = np.ascontiguousarray(whitening.factor)
-        return Frame(DENSE, none, np.ascontiguousarray(F.T), F, none, empty, none)
-    if isinstance(whitening, LowRankWhitening):
-        basis = np.ascontiguousarray(whitening.basis.T)
-        return Frame(LOW_RANK, none, empty, empty, whitening.scale, basis, whitening.gain)
-    if centre is not None:
-        return Frame(SHIFT, np.asarray(centre, np.float64), empty, empty, none, empty, none)
-    return Frame(PLACE, none, empty, empty, none, empty, none)
+def shift(centre: Any) -> Shift:
+    """The frame of a shift."""
+    return Shift(np.asarray(centre, np.float64))
 
 
-@njit(**QUICK)
+def dense(factor: Any) -> Dense:
+    """The frame of u = F z."""
+    F = np.ascontiguousarray(factor)
+    return Dense(np.ascontiguousarray(F.T), F)
+
+
+def low_rank(scale: Any, basis: Any, gain: Any) -> LowRank:
+    """The frame of u = s∘(z + V(c∘Vᵀz)), with the columns of V side by side in `basis`."""
+    return LowRank(scale, np.ascontiguousarray(basis.T), gain)
+
+
+def _unknown(frame):
+    return TypingError(f"no change of variables is compiled for the frame {frame}: Shift, Dense or LowRank is needed")
+
+
 def displace(frame, z, room, out):
     """out = u of the state z, in the precision of `out`; where u = z, it must hold z already.
 
     `room` is float64 and as long as z.
     """
-    if frame is None:
-        return
-    if frame.kind == SHIFT:
-        for j in range(len(z)):
-            out[j] = z[j] - frame.centre[j]
-    elif frame.kind == DENSE:
-        product(frame.turned, z, room)
-        for j in range(len(z)):
-            out[j] = room[j]
-    elif frame.kind == LOW_RANK:
-        for j in range(len(z)):
-            room[j] = z[j]
-        _spread(frame, room)
-        for j in range(len(z)):
-            out[j] = frame.scale[j] * room[j]
 
 
-@njit(**QUICK)
+@overload(displace, jit_options=QUICK)
+def _displace(frame, z, room, out):
+    if is_none(frame):
+        return lambda frame, z, room, out: None
+    if is_a(frame, Shift):
+
+        def shifted(frame, z, room, out):
+            for j in range(len(z)):
+                out[j] = z[j] - frame.centre[j]
+
+        return shifted
+    if is_a(frame, Dense):
+
+        def by_matrix(frame, z, room, out):
+            product(frame.turned, z, room)
+            for j in range(len(z)):
+                out[j] = room[j]
+
+        return by_matrix
+    if is_a(frame, LowRank):
+
+        def by_basis(frame, z, room, out):
+            for j in range(len(z)):
+                room[j] = z[j]
+            _spread(frame, room)
+            for j in range(len(z)):
+                out[j] = frame.scale[j] * room[j]
+
+        return by_basis
+    raise _unknown(frame)
+
+
 def pull(frame, gradient, room, out):
     """out = Wᵀ·gradient; the two may be one array, and must be where W = I."""
-    if frame is None:
-        return
-    if frame.kind == DENSE:
-        product(frame.factor, gradient, room)
-        for j in range(len(out)):
-            out[j] = room[j]
-    elif frame.kind == LOW_RANK:
-        for j in range(len(out)):
-            room[j] = frame.scale[j] * np.float64(gradient[j])
-        _spread(frame, room)
-        for j in range(len(out)):
-            out[j] = room[j]
+
+
+@overload(pull, jit_options=QUICK)
+def _pull(frame, gradient, room, out):
+    if is_none(frame) or is_a(frame, Shift):
+        return lambda frame, gradient, room, out: None
+    if is_a(frame, Dense):
+
+        def by_matrix(frame, gradient, room, out):
+            product(frame.factor, gradient, room)
+            for j in range(len(out)):
+                out[j] = room[j]
+
+        return by_matrix
+    if is_a(frame, LowRank):
+
+        def by_basis(frame, gradient, room, out):
+            for j in range(len(out)):
+                room[j] = frame.scale[j] * np.float64(gradient[j])
+            _spread(frame, room)
+            for j in range(len(out)):
+                out[j] = room[j]
+
+        return by_basis
+    raise _unknown(frame)
 
 
 @njit(**QUICK)

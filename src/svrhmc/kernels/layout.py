@@ -26,8 +26,9 @@ class Taken(NamedTuple):
 class DenseModel(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
-    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z. Where
-    frame, inner and taken are None, u = z, W = I and nothing is taken.
+    g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z: u = z
+    and W = I where it is None. Where `taken` is None nothing is taken, rows are drawn evenly and SAGA is unknown: a
+    shorter loop.
     """
 
     X: Any
@@ -35,8 +36,7 @@ class DenseModel(NamedTuple):
     y: Any
     prior: Any
     prior_force: Any
-    loss: int
-    scale: float
+    loss: Any  # of losses.py
     frame: Any
     inner: Any
     taken: Any
@@ -51,8 +51,7 @@ class SparseModel(NamedTuple):
     y: Any
     prior: Any
     prior_force: Any
-    loss: int
-    scale: float
+    loss: Any  # of losses.py
     frame: Any
     inner: Any
     taken: Any
@@ -77,7 +76,6 @@ class Plan(NamedTuple):
     kind: int
     batch: int
     epoch: int
-    begin: int  # the first step of this call: there a snapshot is taken too
     replacement: bool
     remembers: bool
     snapshot_rows: int
@@ -105,6 +103,28 @@ class Held(NamedTuple):
     room: Any
     normals: Any  # (3, blocks): first and second normals of each block of a chunk of steps, and room
     z: Any  # the normals of one step
+
+
+class Memory(NamedTuple):
+    """What some chains remember between two calls, each a row; no rows where nothing is remembered.
+
+    snapshot: what the rows met there, u of x̃. anchor: the data part of ḡ, for SAGA before it is pulled back. table: the
+    rows' slopes at x̃ in their precision; without columns they are made again by a pass.
+    """
+
+    snapshot: Any
+    anchor: Any
+    table: Any
+
+
+class Flags(NamedTuple):
+    """How a call of the loop begins and ends."""
+
+    fresh: bool  # a snapshot is taken at the first step
+    load: bool  # else the memory of each chain is taken from what was kept
+    store: bool  # in the end it is kept
+    passed: bool  # the pass that was due has been made by the caller
+    outside: bool  # passes are made by the caller
 
 
 class Pass(NamedTuple):
@@ -159,11 +179,16 @@ class Workspace(NamedTuple):
     noise: Noise
 
 
-def is_a(model: Any, kind: type) -> bool:
-    """Whether the type that numba has for a model is this named tuple."""
-    return isinstance(model, types.NamedTuple) and model.instance_class is kind
+def is_a(value: Any, kind: type) -> bool:
+    """Whether the type that numba has for a value is this named tuple."""
+    return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
 
 
 def is_plain(model: Any) -> bool:
-    """Whether the type that numba has for a model is of one without a frame."""
-    return isinstance(model[model.fields.index("frame")], types.NoneType)
+    """Whether the type that numba has for a model is of one for the shorter loop."""
+    return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
+
+
+def is_none(value: Any) -> bool:
+    """Whether the type that numba has for a value is that of None."""
+    return value is None or isinstance(value, types.NoneType)

@@ -1,8 +1,4 @@
-"""Rows, dense and sparse, and sums over all of them, for the compiled loops.
-
-Products with the rows have the precision of the rows; sums over all rows are in float64 from every 64 rows on, in
-blocks of fixed size, so that they do not depend on the number of threads.
-"""
+"""Rows, dense and sparse: products with one of them, or with a tile of consecutive ones, in the precision of the rows."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.engines.layout import BLOCK, TILE, DenseModel, GaussianModel, SparseModel, is_a, is_plain
-from svrhmc.engines.numeric import PLAIN, QUICK, peek, prefetch, slopes
+from svrhmc.kernels.compiling import PLAIN, QUICK, peek, prefetch
+from svrhmc.kernels.layout import TILE, DenseModel, SparseModel, is_a
 
 
 def row_dot(model, i, x):
@@ -109,7 +105,29 @@ def _row_prefetch(model, i):
     return lambda model, i: None
 
 
-# Sums over all rows.
+def pair_dots(model, i, a, b):
+    """(aᵢᵀa, aᵢᵀb); a and b may be padded with zeros."""
+
+
+@overload(pair_dots, jit_options={**QUICK, "forceinline": True})
+def _pair_dots(model, i, a, b):
+    if is_a(model, DenseModel):
+
+        def dense(model, i, a, b):
+            flat, dim = model.flat, model.X.shape[1]
+            begin = i * dim
+            length = len(a) if begin + len(a) <= flat.size else dim
+            first = second = a.dtype.type(0)
+            for j in range(length):
+                first += peek(flat, begin + j) * a[j]
+                second += peek(flat, begin + j) * b[j]
+            return first, second
+
+        return dense
+    return lambda model, i, a, b: (row_dot(model, i, a), row_dot(model, i, b))
+
+
+# Tiles.
 
 
 def tile_predictors(model, x, low, high, t):
@@ -195,98 +213,19 @@ def _whole_tile(model, low, high, pad):
     return lambda model, low, high, pad: True
 
 
-def tile_slopes(model, low, high, t, s):
-    """s = the slopes of consecutive rows at the predictors in t, less what is taken from them.
-
-    Where something is, t holds u: s = slope(t̂ + u) − (slope + curvature·u at t̂).
-    """
+def tile_end(model, low, high, pad):
+    """The last row of a tile up to which rows may be read four by four, and `pad` numbers from each."""
 
 
-@overload(tile_slopes, jit_options=QUICK, inline="always")
-def _tile_slopes(model, low, high, t, s):
-    if is_plain(model):
-        return lambda model, low, high, t, s: slopes(
-            model.loss, model.scale, t[: high - low], model.y[low:high], s[: high - low]
-        )
+@overload(tile_end, jit_options=PLAIN)
+def _tile_end(model, low, high, pad):
+    if is_a(model, DenseModel):
 
-    def beyond(model, low, high, t, s):
-        taken, count = model.taken, high - low
-        if len(taken.predictors) > 0:
-            predictors, base, curvatures = (
-                taken.predictors[low:high], taken.slopes[low:high], taken.curvatures[low:high],
-            )  # fmt: skip
-            for k in range(count):
-                s[k] = t[k]
-                t[k] += predictors[k]
-            slopes(model.loss, model.scale, t[:count], model.y[low:high], t[:count])
-            for k in range(count):
-                s[k] = t[k] - (base[k] + curvatures[k] * s[k])
-        else:
-            slopes(model.loss, model.scale, t[:count], model.y[low:high], s[:count])
+        def dense(model, low, high, pad):
+            end = low + (high - low) // 4 * 4
+            while end > low and (end - 1) * model.X.shape[1] + pad > model.flat.size:
+                end -= 4
+            return end
 
-    return beyond
-
-
-def sum_blocks(model, x, begin, end, sums, memory, keep):
-    """The data part of ∇f at x, in blocks of rows whose sums are in float64; a Gaussian is one block.
-
-    The slopes of the rows go to `memory` if `keep`.
-
-    `wide`, `tile` and `total` of the pass are as long as the rows, or longer: then a row is read into the next one,
-    whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end
-    of a row.
-    """
-
-
-@overload(sum_blocks, jit_options=QUICK)
-def _sum_blocks(model, x, begin, end, sums, memory, keep):
-    if is_a(model, GaussianModel):
-
-        def gaussian(model, x, begin, end, sums, memory, keep):
-            partial = sums.partial
-            for i in range(len(x)):
-                product = -model.mean_force[i]
-                for j in range(len(x)):
-                    product += model.mean_precision[i, j] * x[j]
-                partial[0, i] = product
-
-        return gaussian
-
-    def rows(model, x, begin, end, sums, memory, keep):
-        partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
-        n, dim = len(model.y), len(x)
-        for j in range(dim):
-            wide[j] = x[j]
-        for block in range(begin, end):
-            total[:] = 0.0
-            stop = min(n, (block + 1) * BLOCK)
-            for low in range(block * BLOCK, stop, TILE):
-                high = min(stop, low + TILE)
-                whole = whole_tile(model, low, high, len(wide))
-                if whole:
-                    tile_predictors(model, wide, low, high, t)
-                else:
-                    for i in range(low, high):
-                        t[i - low] = row_dot(model, i, x)
-                tile_slopes(model, low, high, t, s)
-                if keep:
-                    for i in range(low, high):
-                        memory[i] = s[i - low]
-                if whole:
-                    tile_sum(model, s, low, high, tile, total)
-                else:
-                    for i in range(low, high):
-                        row_add(model, i, np.float64(s[i - low]), total[:dim])
-            for j in range(dim):
-                partial[block, j] = total[j]
-
-    return rows
-
-
-@njit(**QUICK)
-def join(partial, total):
-    """Join the blocks' sums, in their order."""
-    total[:] = 0.0
-    for block in range(len(partial)):
-        for j in range(len(total)):
-            total[j] += partial[block, j]
+        return dense
+    return lambda model, low, high, pad: high

@@ -9,31 +9,37 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, cores
-from svrhmc.targets import loops
-from svrhmc.targets.loops import BLOCK
+from svrhmc.kernels import float64
+from svrhmc.kernels.layout import BLOCK
+from svrhmc.kernels.losses import KERNELS
 
 
 def predict(X: Any, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
     out = np.empty(len(X))
-    _spread(len(X), lambda low, high: loops.predict(X, x, low, high, out))
+    _spread(len(X), lambda low, high: float64.predict(X, x, low, high, out))
     return out
 
 
 def combine(X: Any, weights: Array) -> Array:
     """Σᵢ wᵢaᵢ, in float64."""
     partial = np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-    _spread(len(X), lambda low, high: loops.combine(X, weights, low, high, partial))
+    _spread(len(X), lambda low, high: float64.combine(X, weights, low, high, partial))
+    total: Array = partial.sum(axis=0)
+    return total
+
+
+def gradient(loss: Any, X: Any, y: Array, x: Array) -> Array:
+    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once."""
+    partial = np.zeros((-(-len(X) // BLOCK), X.shape[1]))
+    _spread(len(X), lambda low, high: float64.gradient(loss, X, y, x, low, high, partial))
     total: Array = partial.sum(axis=0)
     return total
 
 
 def logistic_slopes_combined(X: Any, y: Array, x: Array) -> Array:
-    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of the logistic loss, each row read once."""
-    partial = np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-    _spread(len(X), lambda low, high: loops.logistic(X, y, x, low, high, partial))
-    total: Array = partial.sum(axis=0)
-    return total
+    """The same of the logistic loss."""
+    return gradient(KERNELS["logistic"](1.0), X, y, x)
 
 
 def gram(X: Any, weights: Array) -> Array:

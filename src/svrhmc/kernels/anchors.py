@@ -1,0 +1,135 @@
+"""What a chain's gradient stands on besides its batch: snapshots, SAGA's memory, the Hessian at the mode, the frame."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.kernels.batches import rows_gradient
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
+from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull
+from svrhmc.kernels.layout import FULL, is_a, is_plain
+from svrhmc.kernels.passes import join, sum_blocks
+from svrhmc.kernels.rows import row_add
+from svrhmc.kernels.words import draw_rows, threefry
+
+SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
+
+
+def finish_gradient(model, plan, held):
+    """What the batch's part needs before it joins the rest of the gradient."""
+
+
+@overload(finish_gradient, jit_options=PLAIN)
+def _finish_gradient(model, plan, held):
+    frame = model[model.fields.index("frame")]
+    if is_a(frame, Shift):
+        return lambda model, plan, held: _expand(held.base, held.hessian, held.at, held.anchor)
+    if is_a(frame, Dense):
+
+        def by_matrix(model, plan, held):
+            if plan.kind != FULL:
+                pull(model.frame, held.sum, held.room, held.sum)
+
+        return by_matrix
+    if is_a(frame, LowRank):
+        return lambda model, plan, held: _pull_all(
+            model.frame, model.inner, plan.kind == FULL, held.at, held.room, held.sum
+        )
+    return lambda model, plan, held: None
+
+
+@njit(**QUICK)
+def _expand(base, hessian, away, out):
+    """∇f(x̂) + H(x − x̂), without the prior."""
+    product(hessian, away, out)
+    for j in range(len(out)):
+        out[j] += base[j]
+
+
+@njit(**QUICK)
+def _pull_all(frame, inner, full, at, room, batch):
+    """The batch's part in the variables of the chain, with the prior's, which a frame of low rank does not hold."""
+    for j in range(len(batch)):
+        rows = 0.0 if full else np.float64(batch[j])
+        batch[j] = rows + inner[j] * at[j]
+    pull(frame, batch, room, batch)
+
+
+def renew(model, plan, rows, labels, held):
+    """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed
+    once.
+    """
+
+
+@overload(renew, jit_options=PLAIN, inline="always")
+def _renew(model, plan, rows, labels, held):
+    if is_plain(model):
+        return lambda model, plan, rows, labels, held: None
+
+    def framed(model, plan, rows, labels, held):
+        if plan.saga:
+            for b in range(len(rows)):
+                i = rows[b]
+                change = np.float64(labels[b]) - np.float64(held.memory[i])
+                held.memory[i] = labels[b]
+                row_add(model, i, change, held.base)
+            for j in range(len(held.anchor)):
+                held.anchor[j] = held.base[j]
+            pull(model.frame, held.anchor, held.room, held.anchor)
+
+    return framed
+
+
+@njit(**INLINE)
+def refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
+    """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
+    for j in range(len(held.at)):
+        held.snapshot[j] = held.at[j]
+    size = plan.snapshot_rows
+    if size == 0:
+        sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
+        join(sums.partial, held.anchor)
+        if plan.saga:  # before it is pulled back
+            for j in range(len(held.at)):
+                held.base[j] = held.anchor[j]
+    else:
+        w0, w1 = words[0], words[1]
+        for k in range(size):
+            w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
+        rows = batch.rows[len(batch.rows) - size :]
+        draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, draw.seen)
+        never = size < 0  # not False: numba compiles anew for a constant
+        rows_gradient(model, rows, batch.weights[:0], never, never, held, batch)
+        for j in range(len(held.at)):
+            held.anchor[j] = held.sum[j]
+    pull(model.frame, held.anchor, held.room, held.anchor)
+
+
+@njit(**INLINE)
+def recall(model, plan, kept, chain, held, sums):
+    """The memory with which a chain goes on; slopes that were not kept are made again, to the same digits."""
+    for j in range(len(held.anchor)):
+        held.snapshot[j] = kept.snapshot[chain, j]
+        held.anchor[j] = kept.anchor[chain, j]
+        held.base[j] = kept.anchor[chain, j]
+    if plan.remembers and kept.table.shape[1] > 0:
+        for i in range(plan.n):
+            held.memory[i] = kept.table[chain, i]
+    elif plan.remembers:
+        sum_blocks(model, held.snapshot, 0, len(sums.partial), sums, held.memory, plan.remembers)
+    if plan.saga:
+        pull(model.frame, held.anchor, held.room, held.anchor)
+
+
+@njit(**INLINE)
+def keep(plan, held, chain, kept):
+    """The memory of a chain where its steps end."""
+    for j in range(len(held.anchor)):
+        kept.snapshot[chain, j] = held.snapshot[j]
+        kept.anchor[chain, j] = held.base[j] if plan.saga else held.anchor[j]
+    if plan.remembers and kept.table.shape[1] > 0:
+        for i in range(plan.n):
+            kept.table[chain, i] = held.memory[i]

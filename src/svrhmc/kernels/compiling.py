@@ -1,0 +1,104 @@
+"""How compiled functions are compiled, and what they ask of LLVM: hints on memory, vectors, bits and polynomials."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+# No nnan or ninf: a diverged chain must stay visible as such.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+# Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
+# A function that does not say `fastmath` is compiled with what the first of its callers says.
+PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+QUICK = {**PLAIN, "fastmath": FAST}
+STRICT = {**PLAIN, "fastmath": False}
+INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
+
+
+def _cast(source, target):
+    @intrinsic
+    def bits(context, value):
+        def generate(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], context.get_value_type(target))
+
+        return target(source), generate
+
+    return bits
+
+
+bits_of_float64 = _cast(types.float64, types.int64)
+float64_of_bits = _cast(types.int64, types.float64)
+bits_of_float32 = _cast(types.float32, types.int32)
+float32_of_bits = _cast(types.int32, types.float32)
+
+
+@intrinsic
+def polynomial(context, coefficients, x):
+    """Σₖ coefficients[k]·xᵏ, even and odd powers apart, so that two chains of operations run at once."""
+
+    def generate(context, builder, signature, arguments):
+        powers, x = [builder.extract_value(arguments[0], k) for k in range(len(coefficients))], arguments[1]
+        y = builder.fmul(x, x)
+        halves = []
+        for half in (powers[::2], powers[1::2]):
+            total = half[-1]
+            for power in half[-2::-1]:
+                total = builder.fadd(power, builder.fmul(y, total))
+            halves.append(total)
+        return builder.fadd(halves[0], builder.fmul(x, halves[1]))
+
+    return x(coefficients, x), generate
+
+
+@intrinsic
+def prefetch(context, array, offset):
+    """Ask for the cache line that holds element `offset` of a flat array."""
+
+    def generate(context, builder, signature, arguments):
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [ir.IntType(8).as_pointer()], kind)
+        builder.call(function, [pointer, *(ir.Constant(ir.IntType(32), k) for k in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def peek(context, array, offset):
+    """Element `offset` of a flat array, with no thought of negative offsets, so that sums of indices vectorise."""
+
+    def generate(context, builder, signature, arguments):
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.load(builder.gep(view.data, [arguments[1]]))
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def wide_vectors(context):
+    """Let LLVM use the widest vectors in the calling function, which is kept apart from its callers for that."""
+
+    def generate(context, builder, signature, arguments):
+        attributes = builder.function.attributes
+        attributes.add("noinline")
+        set.add(attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def unshared(context):
+    """Tell LLVM that what the calling function writes through one argument is read through no other."""
+
+    def generate(context, builder, signature, arguments):
+        for argument in builder.function.args:
+            if isinstance(argument.type, ir.PointerType):
+                argument.add_attribute("noalias")
+        return context.get_dummy_value()
+
+    return types.void(), generate

@@ -1,0 +1,171 @@
+"""Losses in compiled code: each is a named tuple, and functions choose their formula by its type.
+
+A loss is multiplied by its scale, which has the precision of the rows. `KERNELS` says which tuple a loss has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numba.core.errors import TypingError
+from numba.extending import overload
+
+from svrhmc.kernels import coefficients as table
+from svrhmc.kernels.compiling import PLAIN, QUICK, float32_of_bits, float64_of_bits, polynomial
+from svrhmc.kernels.layout import is_a
+from svrhmc.kernels.normals import LN2, LN2_HIGH, LN2_LOW, single
+
+_NEAR = 0.05  # |u| below which a remainder is summed as a series
+_EXP32 = single(table.EXP32)
+_LOG1P32, _LOG1P32_CENTRE = single(table.LOG1P32), np.float32(table.LOG1P32_CENTRE)
+
+
+class Logistic(NamedTuple):
+    """scale·log(1 + e^{−yt}) with y = ±1."""
+
+    scale: float
+
+
+class Squared(NamedTuple):
+    """scale·(t − y)²/2."""
+
+    scale: float
+
+
+KERNELS = {"logistic": Logistic, "squared": Squared}
+
+
+def _unknown(loss, what):
+    return TypingError(f"no {what} is compiled for the loss {loss}: one of {', '.join(KERNELS)} is needed")
+
+
+def exp(t):
+    """exp t = 2ᵏ exp(t − k log 2) in the precision of t, which is clamped to ±700, or ±87 in float32."""
+
+
+@overload(exp, jit_options={**PLAIN, "forceinline": True})
+def _exp(t):
+    if t == types.float32:
+
+        def coarse(t):
+            t = min(max(t, np.float32(-87)), np.float32(87))
+            k = np.float32(math.floor(t * np.float32(1.0 / LN2) + np.float32(0.5)))
+            r = (t - k * np.float32(0.693359375)) - k * np.float32(-2.12194440e-4)
+            power = np.int32(np.int32(np.int32(k) + np.int32(127)) << np.int32(23))
+            return polynomial(_EXP32, r) * float32_of_bits(power)
+
+        return coarse
+
+    def fine(t):
+        t = min(max(t, -700.0), 700.0)
+        k = math.floor(t * (1.0 / LN2) + 0.5)
+        r = (t - k * LN2_HIGH) - k * LN2_LOW
+        return polynomial(table.EXP64, r) * float64_of_bits((np.int64(k) + 1023) << 52)
+
+    return fine
+
+
+def _atanh_ratio(square):
+    """2 atanh(s)/s from s² ≤ 1/9, in the precision of its argument."""
+
+
+@overload(_atanh_ratio, jit_options={**PLAIN, "forceinline": True})
+def _atanh_ratio_of(square):
+    if square == types.float32:
+        return lambda square: polynomial(_LOG1P32, square - _LOG1P32_CENTRE)
+    return lambda square: polynomial(table.LOG1P64, square - table.LOG1P64_CENTRE)
+
+
+def slope(loss, t, y):
+    """scale·∂ℓ/∂t at one predictor."""
+
+
+@overload(slope, jit_options={**QUICK, "forceinline": True})
+def _slope(loss, t, y):
+    if is_a(loss, Logistic):
+        one = np.float32(1) if t == types.float32 else 1.0
+        return lambda loss, t, y: -loss.scale * y / (one + exp(y * t))
+    if is_a(loss, Squared):
+        return lambda loss, t, y: loss.scale * (t - y)
+    raise _unknown(loss, "slope")
+
+
+def slopes(loss, t, y, out):
+    """out = scale·∂ℓ/∂t at many predictors."""
+
+
+@overload(slopes, jit_options=QUICK)
+def _slopes(loss, t, y, out):
+    def each(loss, t, y, out):
+        for i in range(len(out)):
+            out[i] = slope(loss, t[i], y[i])
+
+    return each
+
+
+def energies(loss, t, y, slope, value):
+    """slope = scale·∂ℓ/∂t and value = scale·ℓ at many predictors.
+
+    log(1 + e^{−yt}) = max(−yt, 0) + 2 atanh(s), s = e/(2 + e), e = e^{−|yt|}: no term of it cancels another.
+    """
+
+
+@overload(energies, jit_options=QUICK)
+def _energies(loss, t, y, slope, value):
+    if is_a(loss, Logistic):
+
+        def logistic(loss, t, y, slope, value):
+            scale, zero, one = loss.scale, t.dtype.type(0), t.dtype.type(1)
+            for i in range(len(value)):
+                margin = y[i] * t[i]
+                e = exp(-abs(margin))
+                s = e / (one + (one + e))
+                value[i] = scale * (max(-margin, zero) + s * _atanh_ratio(s * s))
+                slope[i] = -scale * y[i] * (e if margin > zero else one) / (one + e)
+
+        return logistic
+    if is_a(loss, Squared):
+
+        def squared(loss, t, y, slope, value):
+            scale, half = loss.scale, t.dtype.type(0.5)
+            for i in range(len(value)):
+                away = t[i] - y[i]
+                value[i] = half * scale * away * away
+                slope[i] = scale * away
+
+        return squared
+    raise _unknown(loss, "value")
+
+
+def remainder(loss, t, u):
+    """scale·(ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u²) in float64, for losses of which it is the same for every label.
+
+    Of the logistic loss where |u| < 0.05 by its series to u⁷, whose coefficients are polynomials in q = ℓ″ and
+    s = 1 − 2p, p = 1/(1 + e⁻ᵗ).
+    """
+
+
+@overload(remainder, jit_options=PLAIN)
+def _remainder(loss, t, u):
+    if is_a(loss, Logistic):
+
+        def logistic(loss, t, u):
+            e = math.exp(-abs(t))
+            q, s = e / ((1.0 + e) * (1.0 + e)), (1.0 - e) / (1.0 + e)
+            if t > 0:
+                s = -s
+            if abs(u) < _NEAR:
+                odd = s * (1 / 6 + u * u * ((1.0 - 12.0 * q) / 120 + u * u * (1.0 - 60.0 * q + 360.0 * q * q) / 5040))
+                even = (1.0 - 6.0 * q) / 24 + u * u * (1.0 - 30.0 * q + 120.0 * q * q) / 720
+                return loss.scale * (q * u * u * u * (odd + u * even))
+            p = (1.0 if t > 0 else e) / (1.0 + e)
+            there = max(t + u, 0.0) + math.log1p(math.exp(-abs(t + u)))
+            return loss.scale * (there - (max(t, 0.0) + math.log1p(e)) - u * (p + 0.5 * q * u))
+
+        return logistic
+    if is_a(loss, Squared):
+        return lambda loss, t, u: 0.0
+    raise _unknown(loss, "remainder")

@@ -1,0 +1,208 @@
+"""The compiled loop of split HMC, in which one pass over the rows gives energy and gradient.
+
+The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the
+centre. Energies and gradients are summed in float64 from tile to tile, each row's energy by itself: a sum of 10⁶ of
+them is known to 1e-10, and rows in float32 add to it only their own rounding, 3e-8 a row and independent from row to
+row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, QUICK, STRICT
+from svrhmc.kernels.frames import displace, pull
+from svrhmc.kernels.layout import TILE
+from svrhmc.kernels.losses import energies, slopes
+from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
+from svrhmc.kernels.words import uniform_of
+
+ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
+JITTER_SLOT = ACCEPT_SLOT + 1
+
+
+class Centre(NamedTuple):
+    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p)."""
+
+    t: Any
+    prior: Any
+    shift: Any
+
+
+class SplitPlan(NamedTuple):
+    """Settings of split HMC."""
+
+    step_size: float
+    leapfrogs: int
+    jitter: float
+
+
+# Every use of a field makes LLVM load the whole tuple: so tuples are small, and fields are taken out of them once.
+
+
+class Paths(NamedTuple):
+    """Trajectories of some chains that move in step, so that a pass over the rows serves them all; the first axis is
+    the chain.
+    """
+
+    q: Any  # where a trajectory is, its velocity, and ∇f there
+    v: Any
+    force: Any
+    angle: Any  # h of a trajectory, H at its beginning
+    before: Any
+    energy: Any  # f at q
+    normals: Any  # (chains, 3, blocks)
+
+
+class Sums(NamedTuple):
+    """Room for a pass over the rows; the first axis of the first three is the chain."""
+
+    u: Any
+    wide: Any  # u in the rows' precision, padded with zeros
+    total: Any
+    room: Any
+    tile: Any
+    t: Any
+    slope: Any
+    value: Any
+
+
+@njit(**INLINE)
+def _pass(model, t_centre, sums, energy, chains, valued):
+    """For each chain Σ ℓ (0 unless `valued`) in `energy` and Σ ℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
+    once.
+    """
+    wides, totals, tile, t, slope, value = sums.wide, sums.total, sums.tile, sums.t, sums.slope, sums.value
+    y, loss, dim = model.y, model.loss, sums.u.shape[1]
+    n, pad = len(y), len(tile)
+    for c in range(chains):
+        energy[c] = 0.0
+        for j in range(pad):
+            totals[c, j] = 0.0
+    for low in range(0, n, TILE):
+        high = min(n, low + TILE)
+        end, count = tile_end(model, low, high, pad), high - low
+        centres, labels = t_centre[low:high], y[low:high]
+        for c in range(chains):
+            wide, total = wides[c], totals[c]
+            tile_predictors(model, wide, low, end, t)
+            for i in range(end, high):
+                t[i - low] = row_dot(model, i, wide[:dim])
+            for k in range(count):
+                t[k] += centres[k]
+            if valued:
+                energies(loss, t[:count], labels, slope[:count], value[:count])
+                tile_energy = 0.0
+                for k in range(count):
+                    tile_energy += np.float64(value[k])
+                energy[c] += tile_energy
+            else:
+                slopes(loss, t[:count], labels, slope[:count])
+            tile_sum(model, slope, low, end, tile, total)
+            for i in range(end, high):
+                row_add(model, i, np.float64(slope[i - low]), total[:dim])
+
+
+@njit(**INLINE)
+def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
+    """For each chain f(q) up to a constant in `energy` (of no use unless `valued`), ∇f(q) with respect to z in
+    `force`.
+    """
+    us, wides, totals, room, prior, shift = sums.u, sums.wide, sums.total, sums.room, centre.prior, centre.shift
+    dim = us.shape[1]
+    for c in range(chains):
+        u, wide = us[c], wides[c]
+        displace(frame, q[c], room, u)
+        for j in range(dim):
+            wide[j] = u[j]
+    _pass(model, centre.t, sums, energy, chains, valued)
+    for c in range(chains):
+        u, total = us[c], totals[c]
+        for j in range(dim):
+            total[j] += prior[j] * u[j] + shift[j]
+            energy[c] += u[j] * (0.5 * prior[j] * u[j] + shift[j])
+        pull(frame, total[:dim], room, force[c])
+
+
+@njit(forceinline=True, **QUICK)
+def _square(x):
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * x[j]
+    return total
+
+
+@njit(**STRICT)
+def _angle(plan, k0, k1, step):
+    """The length of a trajectory's leapfrogs."""
+    jitter = 2.0 * uniform_of(k0, k1, step, JITTER_SLOT) - 1.0
+    return plan.step_size * (1.0 + plan.jitter * jitter)
+
+
+@njit(fastmath=FAST, **ENTRY)
+def split(
+    model, centre, frame, plan, paths, sums, noise, k0, k1, z, gradient, f, draws, gradients, accepted, members, steps,
+    slot,
+):  # fmt: skip
+    """Draws from steps[0] to steps[1] of the chains members[0] to members[1], which move in step.
+
+    The first draw of a chain goes to draws[chain, slot]. `f` and `gradient` belong to `z`; they are found first where
+    f is nan. Each chain's proposals that were accepted are added to `accepted`.
+    """
+    qs, vs, forces, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
+    normals, leapfrogs = paths.normals, plan.leapfrogs
+    first, chains, dim = members[0], members[1] - members[0], z.shape[1]
+    half = (dim + 1) // 2
+    span = len(noise.steps) // half
+    for low in range(steps[0], steps[1], span):
+        count = min(span, steps[1] - low)
+        base = np.uint32(low & 0xFFFFFFFF)
+        for c in range(chains):
+            fill_noise(k0[first + c], k1[first + c], base, count * half, noise, normals[c])
+        for s in range(count):
+            for leap in range(0 if math.isnan(f[first]) else 1, leapfrogs + 1):  # leap 0 finds f and ∇f
+                for c in range(chains):
+                    chain = first + c
+                    q, v, force = qs[c], vs[c], forces[c]
+                    if leap <= 1:
+                        for j in range(dim):
+                            q[j] = z[chain, j]
+                            force[j] = gradient[chain, j]
+                        take_normals(normals[c], s, half, v)
+                        before[c] = f[chain] + 0.5 * _square(v)
+                        angle[c] = _angle(plan, k0[chain], k1[chain], low + s)
+                    if leap > 0:
+                        cosine, sine, part = math.cos(angle[c]), math.sin(angle[c]), 0.5 * angle[c]
+                        for j in range(dim):
+                            kicked = v[j] - part * (force[j] - q[j])
+                            v[j] = cosine * kicked - sine * q[j]
+                            q[j] = cosine * q[j] + sine * kicked
+                _evaluate(model, centre, frame, sums, qs, forces, energy, chains, leap == 0 or leap == leapfrogs)
+                for c in range(chains):
+                    chain = first + c
+                    q, v, force, part = qs[c], vs[c], forces[c], 0.5 * angle[c]
+                    for j in range(dim):
+                        v[j] -= part * (force[j] - q[j])
+                    if leap == 0:
+                        f[chain] = energy[c]
+                        for j in range(dim):
+                            gradient[chain, j] = force[j]
+            for c in range(chains):
+                chain, place = first + c, slot + low - steps[0] + s
+                q, force = qs[c], forces[c]
+                fall = before[c] - (energy[c] + 0.5 * _square(vs[c]))
+                if math.log(uniform_of(k0[chain], k1[chain], low + s, ACCEPT_SLOT)) < fall:
+                    accepted[chain] += 1
+                    f[chain] = energy[c]
+                    for j in range(dim):
+                        z[chain, j] = q[j]
+                        gradient[chain, j] = force[j]
+                for j in range(dim):
+                    draws[chain, place, j] = z[chain, j]
+                    gradients[chain, place, j] = gradient[chain, j]
