@@ -244,7 +244,7 @@ class _Search:
         self.evaluations = 0.0  # component gradients, by all chains together
         self.compiling = 0.0
         self.costs: list[Array] = []  # rows that a chain has evaluated for each of its draws, burn-in included
-        self.probed = False
+        self.probed: set[type] = set()  # kinds of gradients that were compiled
         self.steps: dict[str, float] = {}
 
     def run(self) -> Posterior:
@@ -592,10 +592,9 @@ class _Search:
 
     def _probe(self, gradient: Gradient, states: Array, seed: int) -> Array:
         self.evaluations += float(len(states)) * self._rows(gradient)
-        if not self.probed:
-            self.probed = True
-            one = Minibatch(1) if self.job.target.scalar_parts else gradient
-            self._timed(lambda: gradients_at(self.space, one, states[:1], seed, 0, 1, np.arange(1)))
+        if type(gradient) not in self.probed:  # it is compiled for each
+            self.probed.add(type(gradient))
+            self._timed(lambda: gradients_at(self.space, gradient, states[:1], seed, 0, 1, np.arange(1)))
         return gradients_at(self.space, gradient, states, seed, 0, self.job.threads, np.arange(len(states)))
 
     def _timed(self, compile_: Callable[[], object]) -> None:

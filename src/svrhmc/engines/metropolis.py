@@ -222,7 +222,9 @@ class SubsampledChains(_Chains):
             )  # fmt: skip
         self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), fixed(slope), fixed(leftover))
         keep = self.sampler.correlation
-        self.plan = subsampled.SubsampledPlan(keep, math.sqrt((1 - keep) * (1 + keep)), c, math.log1p(1 / c), rate, _THIRD)
+        self.plan = subsampled.SubsampledPlan(
+            keep, math.sqrt((1 - keep) * (1 + keep)), c, math.log1p(1 / c), rate, _THIRD
+        )
 
     def _state(self) -> Any:
         return self.z.copy()

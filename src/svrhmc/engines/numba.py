@@ -118,6 +118,11 @@ class _Run:
         self._advance(self._workspace(), (0, 0), (0, 0))
 
     @property
+    def takes_snapshots(self) -> bool:
+        """Whether chains remember a state where their gradient was found."""
+        return self.plan.kind == layout.SVRG and not self.plan.anchored
+
+    @property
     def passes_are_large(self) -> bool:
         """Whether passes over all rows are made, and long enough to be shared."""
         if (
@@ -143,9 +148,12 @@ class _Run:
 
         def work(report: Callable[[int], None]) -> None:
             room, pace = self._workspace(), Pace()
+            sums = room.sums if self.plan.kind == layout.FULL or self.takes_snapshots else None
+            some = (None, None) if self.plan.kind == layout.FULL else (room.batch, room.draw)
+            rest = (room.held, sums, *some, room.noise.words, k0, k1, self.x, out)
             for chains in self._shares(pace):
                 began = time.perf_counter()
-                estimates.estimate(self.model, self.plan, *room, k0, k1, self.x, out, chains, self.job.begin)
+                estimates.estimate(self.model, self.plan, *rest, chains, self.job.begin)
                 pace.learn(chains[1] - chains[0], time.perf_counter() - began)
 
         share(work, min(self.job.threads, self.chains), self.job.report, self.stopped)

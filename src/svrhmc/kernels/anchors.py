@@ -84,17 +84,24 @@ def _renew(model, plan, rows, labels, held):
 
 
 @njit(**INLINE)
+def full(model, plan, held, sums):
+    """The anchor (and memory) at the present state, from all rows."""
+    sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
+    join(sums.partial, held.anchor)
+    if plan.saga:  # before it is pulled back
+        for j in range(len(held.at)):
+            held.base[j] = held.anchor[j]
+    pull(model.frame, held.anchor, held.room, held.anchor)
+
+
+@njit(**INLINE)
 def refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
     """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
     for j in range(len(held.at)):
         held.snapshot[j] = held.at[j]
     size = plan.snapshot_rows
     if size == 0:
-        sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
-        join(sums.partial, held.anchor)
-        if plan.saga:  # before it is pulled back
-            for j in range(len(held.at)):
-                held.base[j] = held.anchor[j]
+        full(model, plan, held, sums)
     else:
         w0, w1 = words[0], words[1]
         for k in range(size):
@@ -105,7 +112,7 @@ def refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
         rows_gradient(model, rows, batch.weights[:0], never, never, held, batch)
         for j in range(len(held.at)):
             held.anchor[j] = held.sum[j]
-    pull(model.frame, held.anchor, held.room, held.anchor)
+        pull(model.frame, held.anchor, held.room, held.anchor)
 
 
 @njit(**INLINE)

@@ -17,7 +17,7 @@ def draw_batches(model, k0, k1, base, steps, plan, draw, words, rows):
     """The rows of the batches of a chunk of steps."""
     count = steps * plan.batch
     w0, w1 = words[0], words[1]
-    random_words(k0, k1, base, draw.steps[:count], draw.slots[:count], w0[:count], w1[:count])
+    random_words(k0, k1, base, count, draw.steps, draw.slots, words, 0)
     if not draw_by_table(model, plan, w0[:count], w1[:count], draw, rows):
         size = count if plan.replacement else plan.batch
         for low in range(0, count, size):
@@ -58,9 +58,7 @@ def picked_slopes(model, rows, u, t, labels, out):
 @overload(picked_slopes, jit_options={**QUICK, "forceinline": True})
 def _picked_slopes(model, rows, u, t, labels, out):
     if is_plain(model):
-        return lambda model, rows, u, t, labels, out: slopes(
-            model.loss, t[: len(rows)], labels[: len(rows)], out[: len(rows)]
-        )
+        return lambda model, rows, u, t, labels, out: slopes(model.loss, len(rows), t, labels, out)
 
     def beyond(model, rows, u, t, labels, out):
         taken, count = model.taken, len(rows)
@@ -69,7 +67,7 @@ def _picked_slopes(model, rows, u, t, labels, out):
             for b in range(count):
                 u[b] = t[b]
                 t[b] += taken.predictors[rows[b]]
-        slopes(model.loss, t[:count], labels[:count], out[:count])
+        slopes(model.loss, count, t, labels, out)
         if some:
             for b in range(count):
                 i = rows[b]

@@ -128,18 +128,21 @@ def _pull(frame, gradient, room, out):
 
 @njit(**QUICK)
 def product(rows, weights, out):
-    """out = Σₖ weights[k]·rows[k], four rows at a time, so that `out` is read and written less often."""
+    """out = Σₖ weights[k]·rows[k], four rows at a time, so that `out` is read and written less often.
+
+    `weights` may be padded.
+    """
     unshared()
     for j in range(len(out)):
         out[j] = 0.0
-    whole = len(weights) // 4 * 4
+    whole = len(rows) // 4 * 4
     for k in range(0, whole, 4):
         a, b = np.float64(weights[k]), np.float64(weights[k + 1])
         c, d = np.float64(weights[k + 2]), np.float64(weights[k + 3])
         first, second, third, fourth = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
         for j in range(len(out)):
             out[j] += (a * first[j] + b * second[j]) + (c * third[j] + d * fourth[j])
-    for k in range(whole, len(weights)):
+    for k in range(whole, len(rows)):
         weight, row = np.float64(weights[k]), rows[k]
         for j in range(len(out)):
             out[j] += weight * row[j]

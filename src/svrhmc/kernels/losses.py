@@ -93,33 +93,33 @@ def _slope(loss, t, y):
     raise _unknown(loss, "slope")
 
 
-def slopes(loss, t, y, out):
-    """out = scale·∂ℓ/∂t at many predictors."""
+def slopes(loss, count, t, y, out):
+    """out = scale·∂ℓ/∂t at so many predictors."""
 
 
 @overload(slopes, jit_options=QUICK)
-def _slopes(loss, t, y, out):
-    def each(loss, t, y, out):
-        for i in range(len(out)):
+def _slopes(loss, count, t, y, out):
+    def each(loss, count, t, y, out):
+        for i in range(count):
             out[i] = slope(loss, t[i], y[i])
 
     return each
 
 
-def energies(loss, t, y, slope, value):
-    """slope = scale·∂ℓ/∂t and value = scale·ℓ at many predictors.
+def energies(loss, count, t, y, slope, value):
+    """slope = scale·∂ℓ/∂t and value = scale·ℓ at so many predictors.
 
     log(1 + e^{−yt}) = max(−yt, 0) + 2 atanh(s), s = e/(2 + e), e = e^{−|yt|}: no term of it cancels another.
     """
 
 
 @overload(energies, jit_options=QUICK)
-def _energies(loss, t, y, slope, value):
+def _energies(loss, count, t, y, slope, value):
     if is_a(loss, Logistic):
 
-        def logistic(loss, t, y, slope, value):
+        def logistic(loss, count, t, y, slope, value):
             scale, zero, one = loss.scale, t.dtype.type(0), t.dtype.type(1)
-            for i in range(len(value)):
+            for i in range(count):
                 margin = y[i] * t[i]
                 e = exp(-abs(margin))
                 s = e / (one + (one + e))
@@ -129,9 +129,9 @@ def _energies(loss, t, y, slope, value):
         return logistic
     if is_a(loss, Squared):
 
-        def squared(loss, t, y, slope, value):
+        def squared(loss, count, t, y, slope, value):
             scale, half = loss.scale, t.dtype.type(0.5)
-            for i in range(len(value)):
+            for i in range(count):
                 away = t[i] - y[i]
                 value[i] = half * scale * away * away
                 slope[i] = scale * away

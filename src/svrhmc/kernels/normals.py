@@ -48,7 +48,7 @@ _QUANTILE64_NEAR, _QUANTILE64_FAR = np.array(table.QUANTILE64_NEAR), np.array(ta
 _LOG32, _LOG32_CENTRE = single(table.LOG32), np.float32(table.LOG32_CENTRE)
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**INLINE)
 def _log64(u):
     """log u for normal u > 0: u = 2ᵉm with m from √½ to √2, log m = 2 atanh((m − 1)/(m + 1))."""
     bits = bits_of_float64(u) + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD)
@@ -61,7 +61,7 @@ def _log64(u):
     return np.float64(e) * LN2_HIGH + (2.0 * s + (s * z * tail + np.float64(e) * LN2_LOW))
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**INLINE)
 def _log32(u):
     """log u in float32, from (log(1 + f) − f)/f²; a sum of two int32 is an int64 to numba, and made an int32 again."""
     bits = np.int32(bits_of_float32(u) + np.int32(0x3F800000 - 0x3F3504F3))
@@ -145,30 +145,36 @@ def _stretch_all32(x, w):
         x[i] *= near if w[i] < np.float32(_SPLIT) else far
 
 
-def make_normals(coarse, fine, out, w):
-    """Standard normals in the precision of `out`, from 32 or 64 bits each; w is room for as many numbers."""
+def make_normals(words, count, normals):
+    """Two rows of standard normals in their precision, from 32 or 64 bits each: coarse words in the first two rows,
+    fine ones in the others. The third row of `normals` is room.
+    """
 
 
 @overload(make_normals, jit_options=PLAIN)
-def _make_normals(coarse, fine, out, w):
-    if out.dtype == types.float32:
+def _make_normals(words, count, normals):
+    if normals.dtype == types.float32:
 
-        def coarsely(coarse, fine, out, w):
-            if _places32(coarse, out, w):
-                _stretch_all32(out, w)
-            else:
-                _stretch32(out, w)
+        def coarsely(words, count, normals):
+            for k in range(2):
+                coarse, out, w = words[k, :count], normals[k, :count], normals[2, :count]
+                if _places32(coarse, out, w):
+                    _stretch_all32(out, w)
+                else:
+                    _stretch32(out, w)
 
         return coarsely
 
-    def finely(coarse, fine, out, w):
-        for low in range(0, len(out), _PART):
-            high = min(len(out), low + _PART)
-            some, places = out[low:high], w[low:high]
-            far = _places64(coarse[low:high], fine[low:high], some, places)
-            _stretch64(some, places)
-            if far:
-                _stretch_tails64(coarse[low:high], some, places)
+    def finely(words, count, normals):
+        for k in range(2):
+            for low in range(0, count, _PART):
+                high = min(count, low + _PART)
+                coarse, fine = words[k, low:high], words[2 + k, low:high]
+                out, w = normals[k, low:high], normals[2, low:high]
+                far = _places64(coarse, fine, out, w)
+                _stretch64(out, w)
+                if far:
+                    _stretch_tails64(coarse, out, w)
 
     return finely
 
@@ -176,19 +182,14 @@ def _make_normals(coarse, fine, out, w):
 @njit(**INLINE)
 def fill_noise(k0, k1, base, count, noise, normals):
     """Normals of a chunk of steps, from `count` random blocks."""
-    steps, slots, fine, words = noise.steps[:count], noise.slots[:count], noise.fine_slots, noise.words
-    random_words(k0, k1, base, steps, slots, words[0], words[1])
-    if len(fine):
-        random_words(k0, k1, base, steps, fine, words[2], words[3])
-    for k in range(2):
-        make_normals(words[k], words[2 + k], normals[k, :count], normals[2])
+    steps, slots, fine, words = noise.steps, noise.slots, noise.fine_slots, noise.words
+    for k in range(2 if len(fine) else 1):
+        random_words(k0, k1, base, count, steps, fine if k else slots, words, 2 * k)
+    make_normals(words, count, normals)
 
 
 @njit(**INLINE)
 def take_normals(normals, step, half, z):
     """z = the normals of one step of a chunk: `half` blocks give two numbers each."""
-    first, second = normals[0], normals[1]
-    for k in range(half):
-        z[k] = first[step * half + k]
-    for k in range(len(z) - half):
-        z[half + k] = second[step * half + k]
+    for k in range(len(z)):
+        z[k] = normals[0, step * half + k] if k < half else normals[1, step * half + k - half]

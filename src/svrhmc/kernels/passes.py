@@ -26,9 +26,7 @@ def tile_slopes(model, low, high, t, s):
 @overload(tile_slopes, jit_options=QUICK, inline="always")
 def _tile_slopes(model, low, high, t, s):
     if is_plain(model):
-        return lambda model, low, high, t, s: slopes(
-            model.loss, t[: high - low], model.y[low:high], s[: high - low]
-        )
+        return lambda model, low, high, t, s: slopes(model.loss, high - low, t, model.y[low:high], s)
 
     def beyond(model, low, high, t, s):
         taken, count = model.taken, high - low
@@ -39,11 +37,11 @@ def _tile_slopes(model, low, high, t, s):
             for k in range(count):
                 s[k] = t[k]
                 t[k] += predictors[k]
-            slopes(model.loss, t[:count], model.y[low:high], t[:count])
+            slopes(model.loss, count, t, model.y[low:high], t)
             for k in range(count):
                 s[k] = t[k] - (base[k] + curvatures[k] * s[k])
         else:
-            slopes(model.loss, t[:count], model.y[low:high], s[:count])
+            slopes(model.loss, count, t, model.y[low:high], s)
 
     return beyond
 
@@ -97,7 +95,7 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
                     tile_sum(model, s, low, high, tile, total)
                 else:
                     for i in range(low, high):
-                        row_add(model, i, np.float64(s[i - low]), total[:dim])
+                        row_add(model, i, np.float64(s[i - low]), total)
             for j in range(dim):
                 partial[block, j] = total[j]
 
@@ -129,4 +127,4 @@ def join_blocks(model, partial, room, anchor):
 @njit(**ENTRY)
 def all_slopes(loss, t, y, out):
     """The slopes of many rows at their predictors."""
-    slopes(loss, t, y, out)
+    slopes(loss, len(out), t, y, out)

@@ -1,4 +1,4 @@
-"""Rows, dense and sparse: products with one of them, or with a tile of consecutive ones, in the precision of the rows."""
+"""Rows, dense and sparse: products with one of them or with a tile of consecutive ones, in their precision."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import PLAIN, QUICK, peek, prefetch
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, peek, prefetch
 from svrhmc.kernels.layout import TILE, DenseModel, SparseModel, is_a
 
 
 def row_dot(model, i, x):
-    """aᵢᵀx."""
+    """aᵢᵀx; x may be padded."""
 
 
 def row_add(model, i, weight, total):
-    """total += weight·aᵢ."""
+    """total += weight·aᵢ; total may be padded."""
 
 
 def row_prefetch(model, i):
@@ -28,7 +28,7 @@ def _row_dot(model, i, x):
 
         def dense(model, i, x):
             total = model.X[i, 0] * x[0]
-            for j in range(1, len(x)):
+            for j in range(1, model.X.shape[1]):
                 total += model.X[i, j] * x[j]
             return total
 
@@ -66,7 +66,7 @@ def _row_add(model, i, weight, total):
     if is_a(model, DenseModel):
 
         def dense(model, i, weight, total):
-            for j in range(len(total)):
+            for j in range(model.X.shape[1]):
                 total[j] += weight * model.X[i, j]
 
         return dense
@@ -141,7 +141,7 @@ def tile_sum(model, s, low, high, tile, total):
     """
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**INLINE)
 def _prefetch_tile(flat, begin, count):
     """Ask for two rows of the next tile: each of the two loops over a tile asks for one half of it."""
     for j in range(0, count, 64 // flat.itemsize):

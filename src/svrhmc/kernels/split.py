@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, QUICK, STRICT
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import TILE
 from svrhmc.kernels.losses import energies, slopes
@@ -79,7 +79,7 @@ def _pass(model, t_centre, sums, energy, chains, valued):
     once.
     """
     wides, totals, tile, t, slope, value = sums.wide, sums.total, sums.tile, sums.t, sums.slope, sums.value
-    y, loss, dim = model.y, model.loss, sums.u.shape[1]
+    y, loss = model.y, model.loss
     n, pad = len(y), len(tile)
     for c in range(chains):
         energy[c] = 0.0
@@ -93,20 +93,20 @@ def _pass(model, t_centre, sums, energy, chains, valued):
             wide, total = wides[c], totals[c]
             tile_predictors(model, wide, low, end, t)
             for i in range(end, high):
-                t[i - low] = row_dot(model, i, wide[:dim])
+                t[i - low] = row_dot(model, i, wide)
             for k in range(count):
                 t[k] += centres[k]
             if valued:
-                energies(loss, t[:count], labels, slope[:count], value[:count])
+                energies(loss, count, t, labels, slope, value)
                 tile_energy = 0.0
                 for k in range(count):
                     tile_energy += np.float64(value[k])
                 energy[c] += tile_energy
             else:
-                slopes(loss, t[:count], labels, slope[:count])
+                slopes(loss, count, t, labels, slope)
             tile_sum(model, slope, low, end, tile, total)
             for i in range(end, high):
-                row_add(model, i, np.float64(slope[i - low]), total[:dim])
+                row_add(model, i, np.float64(slope[i - low]), total)
 
 
 @njit(**INLINE)
@@ -114,28 +114,19 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
     """For each chain f(q) up to a constant in `energy` (of no use unless `valued`), ∇f(q) with respect to z in
     `force`.
     """
-    us, wides, totals, room, prior, shift = sums.u, sums.wide, sums.total, sums.room, centre.prior, centre.shift
+    us, wide, totals, room, prior, shift = sums.u, sums.wide, sums.total, sums.room, centre.prior, centre.shift
     dim = us.shape[1]
     for c in range(chains):
-        u, wide = us[c], wides[c]
-        displace(frame, q[c], room, u)
+        displace(frame, q[c], room, us[c])
         for j in range(dim):
-            wide[j] = u[j]
+            wide[c, j] = us[c, j]
     _pass(model, centre.t, sums, energy, chains, valued)
     for c in range(chains):
         u, total = us[c], totals[c]
         for j in range(dim):
             total[j] += prior[j] * u[j] + shift[j]
             energy[c] += u[j] * (0.5 * prior[j] * u[j] + shift[j])
-        pull(frame, total[:dim], room, force[c])
-
-
-@njit(forceinline=True, **QUICK)
-def _square(x):
-    total = 0.0
-    for j in range(len(x)):
-        total += x[j] * x[j]
-    return total
+        pull(frame, total, room, force[c])
 
 
 @njit(**STRICT)
@@ -155,7 +146,7 @@ def split(
     The first draw of a chain goes to draws[chain, slot]. `f` and `gradient` belong to `z`; they are found first where
     f is nan. Each chain's proposals that were accepted are added to `accepted`.
     """
-    qs, vs, forces, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
+    q, v, force, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
     normals, leapfrogs = paths.normals, plan.leapfrogs
     first, chains, dim = members[0], members[1] - members[0], z.shape[1]
     half = (dim + 1) // 2
@@ -169,40 +160,42 @@ def split(
             for leap in range(0 if math.isnan(f[first]) else 1, leapfrogs + 1):  # leap 0 finds f and ∇f
                 for c in range(chains):
                     chain = first + c
-                    q, v, force = qs[c], vs[c], forces[c]
                     if leap <= 1:
+                        take_normals(normals[c], s, half, v[c])
+                        kinetic = 0.0
                         for j in range(dim):
-                            q[j] = z[chain, j]
-                            force[j] = gradient[chain, j]
-                        take_normals(normals[c], s, half, v)
-                        before[c] = f[chain] + 0.5 * _square(v)
+                            kinetic += v[c, j] * v[c, j]
+                        for j in range(dim):
+                            q[c, j] = z[chain, j]
+                            force[c, j] = gradient[chain, j]
+                        before[c] = f[chain] + 0.5 * kinetic
                         angle[c] = _angle(plan, k0[chain], k1[chain], low + s)
                     if leap > 0:
                         cosine, sine, part = math.cos(angle[c]), math.sin(angle[c]), 0.5 * angle[c]
                         for j in range(dim):
-                            kicked = v[j] - part * (force[j] - q[j])
-                            v[j] = cosine * kicked - sine * q[j]
-                            q[j] = cosine * q[j] + sine * kicked
-                _evaluate(model, centre, frame, sums, qs, forces, energy, chains, leap == 0 or leap == leapfrogs)
+                            kicked = v[c, j] - part * (force[c, j] - q[c, j])
+                            v[c, j] = cosine * kicked - sine * q[c, j]
+                            q[c, j] = cosine * q[c, j] + sine * kicked
+                _evaluate(model, centre, frame, sums, q, force, energy, chains, leap == 0 or leap == leapfrogs)
                 for c in range(chains):
-                    chain = first + c
-                    q, v, force, part = qs[c], vs[c], forces[c], 0.5 * angle[c]
+                    part = 0.5 * angle[c]
                     for j in range(dim):
-                        v[j] -= part * (force[j] - q[j])
+                        v[c, j] -= part * (force[c, j] - q[c, j])
                     if leap == 0:
-                        f[chain] = energy[c]
+                        f[first + c] = energy[c]
                         for j in range(dim):
-                            gradient[chain, j] = force[j]
+                            gradient[first + c, j] = force[c, j]
             for c in range(chains):
-                chain, place = first + c, slot + low - steps[0] + s
-                q, force = qs[c], forces[c]
-                fall = before[c] - (energy[c] + 0.5 * _square(vs[c]))
+                chain, place, kinetic = first + c, slot + low - steps[0] + s, 0.0
+                for j in range(dim):
+                    kinetic += v[c, j] * v[c, j]
+                fall = before[c] - (energy[c] + 0.5 * kinetic)
                 if math.log(uniform_of(k0[chain], k1[chain], low + s, ACCEPT_SLOT)) < fall:
                     accepted[chain] += 1
                     f[chain] = energy[c]
                     for j in range(dim):
-                        z[chain, j] = q[j]
-                        gradient[chain, j] = force[j]
+                        z[chain, j] = q[c, j]
+                        gradient[chain, j] = force[c, j]
                 for j in range(dim):
                     draws[chain, place, j] = z[chain, j]
                     gradients[chain, place, j] = gradient[chain, j]

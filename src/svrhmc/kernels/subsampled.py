@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, prefetch
+from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, prefetch
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.losses import remainder
 from svrhmc.kernels.normals import fill_noise, take_normals
@@ -127,7 +127,7 @@ def _pick(cells, w0, w1, rows, count):
         rows[k] = np.int64(total >> shift if (total & mask) < (cell >> shift) else cell & mask)
 
 
-@njit(**PLAIN)
+@njit(**INLINE)
 def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
     """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
 
@@ -142,10 +142,7 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
         for half in range(2):
             for k in range(size):
                 room.pick_slots[k] = np.uint32(PICK_SLOT + 2 * (low + k) + half)
-            random_words(
-                k0, k1, base, room.pick_steps[:size], room.pick_slots[:size],
-                words[2 * half, :size], words[2 * half + 1, :size],
-            )  # fmt: skip
+            random_words(k0, k1, base, size, room.pick_steps, room.pick_slots, words, 2 * half)
         _pick(anchor.cells, words[0], words[1], rows, size)
         for k in range(size):
             row_prefetch(model, rows[k])

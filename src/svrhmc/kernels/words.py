@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from svrhmc.kernels.compiling import PLAIN, wide_vectors
+from svrhmc.kernels.compiling import INLINE, PLAIN, wide_vectors
 
 _TURNS = (13, 15, 26, 6, 17, 29, 16, 24)
 
@@ -37,28 +37,29 @@ def threefry(context, k0, k1, c0, c1):
 
 
 @njit(**PLAIN)
-def random_words(k0, k1, base, steps, slots, w0, w1):
-    """Words of many blocks of one chain: counters (base + steps[i], slots[i])."""
+def random_words(k0, k1, base, count, steps, slots, words, row):
+    """Words of many blocks of one chain, in two rows of `words`: counters (base + steps[i], slots[i])."""
     wide_vectors()
-    for i in range(len(steps)):
+    w0, w1 = words[row], words[row + 1]
+    for i in range(count):
         w0[i], w1[i] = threefry(k0, k1, np.uint32(base + steps[i]), slots[i])
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**INLINE)
 def uniform(w0, w1):
     """52 bits and a half, in (0, 1): with one bit more the largest would round to 1."""
     bits = (np.uint64(w0) << np.uint64(20)) | (np.uint64(w1) >> np.uint64(12))
     return (np.float64(np.int64(bits)) + 0.5) * 2.0**-52
 
 
-@njit(**PLAIN)
+@njit(**INLINE)
 def uniform_of(k0, k1, step, slot):
     """The uniform of one block."""
     w0, w1 = threefry(k0, k1, np.uint32(step & 0xFFFFFFFF), np.uint32(slot))
     return uniform(w0, w1)
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**INLINE)
 def _below(w0, w1, bound):
     high = np.uint64(w0) * np.uint64(bound)
     low = (np.uint64(w1) * np.uint64(bound)) >> np.uint64(32)
@@ -97,7 +98,7 @@ def draw_rows(w0, w1, n, replacement, out, seen):
         out[k] = pick
 
 
-@njit(**PLAIN)
+@njit(**INLINE)
 def _place(pick, mask, seen):
     """Where a number stands in the hash table, or would."""
     place = (pick * 0x9E3779B1) & mask
