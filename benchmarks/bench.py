@@ -25,8 +25,8 @@ import scipy.sparse
 from numba import njit
 
 import svrhmc
-from svrhmc.engines import kernels
 from svrhmc.engines.pieces import noise_room
+from svrhmc.kernels.normals import fill_noise
 
 HERE = Path(__file__).parent
 ROWS = []
@@ -439,7 +439,7 @@ def bench_effective(rounds):
 def draw_noise(repeats, noise, normals):
     """Normals as a run makes them, a chunk at a time."""
     for k in range(repeats):
-        kernels.fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(noise.steps), noise, normals)
+        fill_noise(np.uint32(1), np.uint32(2), np.uint32(k), len(noise.steps), noise, normals)
 
 
 def bench_noise(rounds):

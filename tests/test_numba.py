@@ -14,6 +14,7 @@ from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, exact_noise
 from svrhmc.engines import numba as engine
+from svrhmc.kernels import layout
 from test_samplers import NAMED, TARGETS, compiled
 
 COMPILED = [name for name in TARGETS if name != "custom"]
@@ -105,7 +106,7 @@ def test_one_other_entry_and_the_entries_count():
 )
 def test_only_what_needs_a_frame_gets_the_longer_loop(rows, gradient, plain):
     job = _job(svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), gradient), every_target(rows)["logistic"], 5)
-    assert (engine._Run(job, engine.Outcome.empty(job)).model.frame is None) == plain
+    assert (engine._Run(job, engine.Outcome.empty(job)).model.taken is None) == plain
 
 
 def test_float32_rows_give_the_float64_path_but_for_rounding():
@@ -201,9 +202,9 @@ def test_the_stream_goes_on_beyond_two_to_the_32_steps(monkeypatch):
     made = engine._Run(plan_job, engine.Outcome.empty(plan_job))
     high = 2**32 + 3
     made.plan = made.plan._replace(first=2**60)
-    engine.kernels.advance(
+    engine.loop.advance(
         made.model, made.plan, made.table, *made._workspace(), k0, k1, made.x, made.v, made.outcome.draws,
-        (0, 1), (high, high + 1), False, False,
+        made.nothing, made.nothing, (0, 1), (high, high + 1), layout.Flags(True, False, False, False, False),
     )  # fmt: skip
     z = stream.normals(high, 6)[0]
     noise = sampler.dynamics.scheme(target).after_noise
@@ -327,12 +328,12 @@ def test_importing_the_library_does_not_load_numba():
 def test_compiled_normals_are_those_of_the_stream():
     from numba import njit
 
-    from svrhmc.engines.numeric import make_normals
+    from svrhmc.kernels.normals import make_normals
 
     @njit
-    def call(coarse, fine, z64, z32, room64, room32):
-        make_normals(coarse, fine, z64, room64)
-        make_normals(coarse, fine, z32, room32)
+    def call(words, z64, z32):
+        make_normals(words, words.shape[1], z64)
+        make_normals(words, words.shape[1], z32)
 
     stream = Stream(9, np.arange(100))
     coarse, fine = (stream._words(0, purpose, 5000)[0].ravel() for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
@@ -341,8 +342,10 @@ def test_compiled_normals_are_those_of_the_stream():
     coarse[6000:7000] = 2**32 - 1 - np.arange(1000)
     fine[:10] = 0
     count = len(coarse)
-    z64, z32 = np.empty(count), np.empty(count, np.float32)
-    call(coarse, fine, z64, z32, np.empty(count), np.empty(count, np.float32))
+    z64, z32 = np.empty((3, count)), np.empty((3, count), np.float32)
+    call(np.array([coarse, coarse, fine, fine]), z64, z32)
+    assert (z64[0] == z64[1]).all()
+    z64, z32 = z64[0], z32[0]
     sign = np.where(coarse >> 31, -1, 1)
     magnitude = (coarse & 0x7FFFFFFF).astype(np.float64)
     exact = sign * ndtri((magnitude + (fine + 0.5) / 2**32) / 2**32)
@@ -355,21 +358,21 @@ def test_compiled_normals_are_those_of_the_stream():
 def test_compiled_slopes_are_those_of_the_losses():
     from numba import njit
 
-    from svrhmc.engines.numeric import LOGISTIC, SQUARED, slopes
+    from svrhmc.kernels.losses import Logistic, Squared, slopes
 
     @njit
-    def call(loss, scale, t, y, out):
-        slopes(loss, scale, t, y, out)
+    def call(loss, t, y, out):
+        slopes(loss, len(out), t, y, out)
 
     t = np.concatenate([np.linspace(-40, 40, 4001), [-1000.0, -709.0, 709.0, 1000.0]])
     for y in (np.ones_like(t), -np.ones_like(t)):
         for dtype, tolerance in ((np.float64, 4e-15), (np.float32, 5e-7)):
             out = np.empty(len(t), dtype)
-            call(LOGISTIC, dtype(3), t.astype(dtype), y.astype(dtype), out)
+            call(Logistic(dtype(3)), t.astype(dtype), y.astype(dtype), out)
             exact = 3 * svrhmc.targets.losses.LogisticLoss().slope(t.astype(dtype).astype(float), y)
             assert out == pytest.approx(exact, rel=tolerance, abs=1e-37 if dtype == np.float32 else 1e-300)
         out = np.empty_like(t)
-        call(SQUARED, 2.0, t, y, out)
+        call(Squared(2.0), t, y, out)
         assert out == pytest.approx(2 * (t - y), rel=1e-15)
 
 
@@ -378,8 +381,8 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines import kernels
     from svrhmc.engines.pieces import noise_room
+    from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50
     half = dim // 2
@@ -389,7 +392,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     def moments(k0, k1, first, count, noise, normals, totals, last):
         steps = noise.steps
         for base in range(first, first + count, span):
-            kernels.fill_noise(k0, k1, np.uint32(base), len(steps), noise, normals)
+            fill_noise(k0, k1, np.uint32(base), len(steps), noise, normals)
             for k in range(2):
                 for i in range(len(steps)):
                     z = normals[k, i]
@@ -460,3 +463,97 @@ def test_gradients_at_many_states_are_those_of_the_estimator(rows, gradient):
         expected = gradient.estimator(target, Stream(6, chains))(states, step)
         assert found[0] == pytest.approx(expected, abs=1e-12)
         assert (found[0] == found[1]).all()
+
+
+REMEMBERING = {
+    "svrg": svrhmc.gradients.SVRG(3, 7),
+    "svrg without replacement": svrhmc.gradients.SVRG(3, 11, replacement=False),
+    "svrg with some rows": svrhmc.gradients.SVRG(3, 7, snapshot_size=4),
+    "saga": svrhmc.gradients.SAGA(3),
+}
+WHERE = ["logistic", "logistic-float32", "linear-csr", "gaussian-many", "whitened", "whitened-diagonal"]
+
+
+def remembering_target(rows, kind):
+    targets = every_target(rows)
+    if not kind.startswith("whitened"):
+        return targets[kind]
+    target = targets["logistic"]
+    return svrhmc.whitening.WhitenedRows(
+        target, svrhmc.whitening.whitening(target, "dense" if kind == "whitened" else "diagonal")
+    )
+
+
+def in_parts(target, gradient, parts, columns, threads=1):
+    """Draws and velocities of a run in parts of so many steps, the memory carried from one to the next."""
+    scheme = svrhmc.dynamics.UBU(0.05, 1.0, 0.5).scheme(target)
+    x, v, memory, begin, draws = np.zeros((3, target.dim)), None, None, 0, []
+    for part in parts:
+        job = svrhmc.engines.Job(
+            target, scheme, gradient, 0.05, 5, np.arange(3), x, svrhmc.engines.Schedule(begin + part, begin, 1, False),
+            threads, lambda amount: None, begin, v,
+        )  # fmt: skip
+        run = engine._Run(job, engine.Outcome.empty(job), memory)
+        run.keeps = engine.make_memory(run.model, 3, target.dim, columns)
+        run.share_chains(threads)
+        memory, x, v, begin = run.keeps, run.x, run.v, begin + part
+        draws.append(run.outcome.draws)
+    return np.concatenate(draws, axis=1), v
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("kind", WHERE)
+def test_a_chain_goes_on_with_its_memory_as_if_never_stopped(rows, kind, name):
+    target, gradient = remembering_target(rows, kind), REMEMBERING[name]
+    if name == "saga" and not target.scalar_parts:
+        pytest.skip("SAGA is compiled for rows with one number each")
+    remembers = name == "saga" or (target.scalar_parts and gradient.remembers(target))
+    whole = in_parts(target, gradient, [40], 0)
+    for columns in [target.n] if name == "saga" else [0, target.n] if remembers else [0]:
+        for parts in ([17, 23], [1] * 40):
+            found = in_parts(target, gradient, parts, columns, threads=1 + len(parts) % 2)
+            assert (found[0] == whole[0]).all()
+            assert (found[1] == whole[1]).all()
+
+
+def test_a_memory_forgotten_is_noticed(rows):
+    target, gradient = remembering_target(rows, "logistic"), REMEMBERING["svrg"]
+    whole, _ = in_parts(target, gradient, [40], 0)
+    job_parts = []
+    for begin, end in ((0, 17), (17, 40)):
+        x, v = (np.zeros((3, 3)), None) if begin == 0 else (job_parts[0].x, job_parts[0].v)
+        scheme = svrhmc.dynamics.UBU(0.05, 1.0, 0.5).scheme(target)
+        job = svrhmc.engines.Job(
+            target, scheme, gradient, 0.05, 5, np.arange(3), x, svrhmc.engines.Schedule(end, begin, 1, False), 1,
+            lambda amount: None, begin, v,
+        )  # fmt: skip
+        run = engine._Run(job, engine.Outcome.empty(job))
+        run.share_chains(1)
+        job_parts.append(run)
+    assert (job_parts[0].outcome.draws == whole[:, :17]).all()
+    assert not (job_parts[1].outcome.draws == whole[:, 17:]).all()
+
+
+def test_an_unknown_loss_or_frame_is_refused_by_name():
+    from collections import namedtuple
+
+    from numba import njit
+    from numba.core.errors import TypingError
+
+    from svrhmc.kernels import frames, losses
+
+    Hinge = namedtuple("Hinge", "scale")
+    t = np.zeros(3)
+
+    @njit
+    def slopes(loss, t):
+        losses.slopes(loss, len(t), t, t, t)
+
+    @njit
+    def displace(frame, t):
+        frames.displace(frame, t, t, t)
+
+    with pytest.raises(TypingError, match=r"no slope is compiled for the loss Hinge"):
+        slopes(Hinge(1.0), t)
+    with pytest.raises(TypingError, match=r"no change of variables is compiled for the frame Hinge"):
+        displace(Hinge(1.0), t)

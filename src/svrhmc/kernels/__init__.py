@@ -1,1 +1,1 @@
-"""All compiled code, and nothing else: it stands on NumPy, numba and `svrhmc.core` alone, so targets and engines use it."""
+"""All compiled code, and nothing else; it stands on NumPy, numba and `svrhmc.core` alone, for targets and engines."""

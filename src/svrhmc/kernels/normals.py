@@ -146,8 +146,8 @@ def _stretch_all32(x, w):
 
 
 def make_normals(words, count, normals):
-    """Two rows of standard normals in their precision, from 32 or 64 bits each: coarse words in the first two rows, fine
-    ones in the others. The third row of `normals` is room.
+    """Two rows of standard normals in their precision, from 32 or 64 bits each: coarse words in the first two rows,
+    fine ones in the others. The third row of `normals` is room.
     """
 
 
@@ -182,10 +182,9 @@ def _make_normals(words, count, normals):
 @njit(**INLINE)
 def fill_noise(k0, k1, base, count, noise, normals):
     """Normals of a chunk of steps, from `count` random blocks."""
-    steps, fine, words = noise.steps, noise.fine_slots, noise.words
-    random_words(k0, k1, base, count, steps, noise.slots, words, 0)
-    if len(fine):
-        random_words(k0, k1, base, count, steps, fine, words, 2)
+    steps, slots, fine, words = noise.steps, noise.slots, noise.fine_slots, noise.words
+    for k in range(2 if len(fine) else 1):
+        random_words(k0, k1, base, count, steps, fine if k else slots, words, 2 * k)
     make_normals(words, count, normals)
 
 

@@ -1,4 +1,4 @@
-"""Rows, dense and sparse: products with one of them, or with a tile of consecutive ones, in the precision of the rows."""
+"""Rows, dense and sparse: products with one of them or with a tile of consecutive ones, in their precision."""
 
 from __future__ import annotations
 

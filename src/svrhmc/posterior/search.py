@@ -57,7 +57,7 @@ class Search:
     def __init__(self, request: Request, journal: Journal) -> None:
         self.request, self.journal = request, journal
         self.ledger = Ledger(request.target.n, request.seconds, request.passes, request.progress)
-        self._probed = False
+        self._probed: set[tuple[bool, bool]] = set()  # kinds of recipes whose estimates were compiled
 
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""
@@ -263,10 +263,9 @@ class Search:
         self.ledger.evaluations += float(len(states)) * recipe.rows_of_estimate
         numbers = np.arange(first, first + len(states))
         setup = Setup(self.space, _STILL, recipe, 1.0, seed, numbers, self.request.threads)
-        if not self._probed:
-            self._probed = True
-            one = Minibatch(1).recipe(self.space) if self.space.scalar_parts else recipe
-            few = replace(setup, recipe=one, chains=numbers[:1], threads=1)
+        if (kind := (recipe.full, recipe.carries)) not in self._probed:  # it is compiled for each
+            self._probed.add(kind)
+            few = replace(setup, chains=numbers[:1], threads=1)
             self.ledger.compile(lambda: estimates(few, states[:1], 0))
         return estimates(setup, states, 0)
 

@@ -263,10 +263,13 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     k0, k1 = program.stream.keys(step >> 32)
 
     def work(report: Report) -> None:
-        room, pace = program.workspace(1), Pace()
+        room, pace, recipe = program.workspace(1), Pace(), setup.recipe
+        sums = room.sums if recipe.full or recipe.carries else None  # what is None is not compiled
+        some = (None, None) if recipe.full else (room.batch, room.draw)
+        rest = (room.held, sums, *some, room.noise.words, k0, k1, call.x, out)
         for chains in shares(call, pace, 1):
             began = time.perf_counter()
-            estimates.estimate(program.model, program.plan, *room, k0, k1, call.x, out, chains, step)
+            estimates.estimate(program.model, program.plan, *rest, chains, step)
             pace.learn(chains[1] - chains[0], time.perf_counter() - began)
 
     share(work, min(setup.threads, len(states)), quiet, Event())
