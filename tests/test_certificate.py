@@ -9,17 +9,18 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from svrhmc import Sampler, targets
+from svrhmc.diagnostics import standard_error
+from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
+from svrhmc.gradients import Full, Minibatch
 from svrhmc.posterior.certificate import (
     Bias,
+    Certificate,
     chosen_states,
     corrected_moments,
     effective_draws,
     judge,
     stein_bias,
 )
-from svrhmc.diagnostics import standard_error
-from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
-from svrhmc.gradients import Full, Minibatch
 from svrhmc.posterior.halving import halving_bias
 from svrhmc.scheme import StepNoise, pushed, step_noise
 from svrhmc.theory import stationary
@@ -185,7 +186,7 @@ def test_a_verdict_says_what_it_rests_on():
     assert "means are not tested by it; by step-halving mean 0.003 sd, sd 0.001" in blind
     assert "; nothing has looked at the means" in str(judge(bias(0.0, 1e-4), None, 0.02, False, 1000.0))
     assert "; step-halving leaves it open" in str(judge(bias(0.0, 1e-4), bias(0.0, 0.04), 0.02, True, 1000.0))
-    exact = certificate.Certificate("exact", 0.02, bias(0.01, 0.004), None, None, True)
+    exact = Certificate("exact", 0.02, bias(0.01, 0.004), None, None, True)
     assert str(exact).startswith("exact: the sampler leaves the posterior invariant (what Stein's identities see in")
 
 
@@ -268,7 +269,9 @@ def test_without_a_gradient_a_long_step_ends_where_two_short_ones_do(dynamics):
 
 def test_halving_is_for_schemes_whose_noise_can_be_joined():
     target = quadratic()
-    with pytest.raises(ValueError, match="dynamics must be one whose step and half step can share their noise; got Underdamped"):
+    with pytest.raises(
+        ValueError, match="dynamics must be one whose step and half step can share their noise; got Underdamped"
+    ):
         halve(Sampler(Underdamped(0.1), Full()), target)
 
 

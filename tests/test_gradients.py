@@ -165,7 +165,7 @@ def test_epoch_length_defaults_to_one_pass_of_batches():
             "snapshot_size must be at most n = 6 without replacement; got 7.",
         ),
         (
-            lambda: Minibatch(1).recipe(Sizes(2**32 + 1)),
+            lambda: Minibatch(1).recipe(Sizes(2**32 + 1)).check(),
             "n must be at most 4294967296; got 4294967297: row numbers are drawn from 32-bit words.",
         ),
     ],

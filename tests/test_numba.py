@@ -13,8 +13,12 @@ import svrhmc
 from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, exact_noise
-from svrhmc.engines import numba as engine
-from svrhmc.kernels import layout
+from svrhmc.engines import State, names
+from svrhmc.engines.compiled import chains as compiled_chains
+from svrhmc.engines.compiled.models import make_model
+from svrhmc.engines.compiled.workspace import own_room
+from svrhmc.engines.registry import load
+from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from test_samplers import NAMED, TARGETS, compiled
 
 COMPILED = [name for name in TARGETS if name != "custom"]
@@ -69,7 +73,7 @@ def test_sparse_rows_of_one_number_follow_the_reference(entry, dtype):
     X = scipy.sparse.csr_matrix((rng.random((5000, 9)) < rng.random((5000, 1))).astype(dtype) * dtype(entry))
     y = rng.random(5000) < 0.4
     target = svrhmc.targets.logistic(X, y)
-    assert len(engine.make_model(target).data) == 1
+    assert len(make_model(target.form()).data) == 1
     tolerance = 1e-10 if dtype == np.float64 else 1e-3
     for sampler in (
         svrhmc.svr_hmc(0.1, batch_size=40, epoch_length=30),
@@ -86,7 +90,7 @@ def test_one_other_entry_and_the_entries_count():
     y = rng.random(3000) < 0.4
     X.data[-1] = 2.0  # beyond the first thousand, at which a look is taken first
     target = svrhmc.targets.logistic(X, y)
-    assert len(engine.make_model(target).data) == X.nnz
+    assert len(make_model(target.form()).data) == X.nnz
     reference, compiled = both(svrhmc.hmc(0.1), target, 100, chains=2, start="mode")
     assert largest_difference(reference.draws, compiled.draws) < 1e-10
     empty = svrhmc.targets.logistic(scipy.sparse.csr_matrix((50, 3)), np.arange(50) % 2)
@@ -105,8 +109,15 @@ def test_one_other_entry_and_the_entries_count():
     ],
 )
 def test_only_what_needs_a_frame_gets_the_longer_loop(rows, gradient, plain):
-    job = _job(svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), gradient), every_target(rows)["logistic"], 5)
-    assert (engine._Run(job, engine.Outcome.empty(job)).model.taken is None) == plain
+    sampler = svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), gradient)
+    assert (made(sampler, every_target(rows)["logistic"]).program.model.taken is None) == plain
+
+
+def made(sampler, target, chains=(4,), threads=1, engine="numba", seed=1, state=None):
+    """Chains from the origin, or from a state."""
+    origin = np.zeros((len(chains), target.dim))
+    setup = sampler.setup(target, seed, np.array(chains), threads)
+    return svrhmc.engines.chains(engine, setup, state or State(origin, origin.copy()))
 
 
 def test_float32_rows_give_the_float64_path_but_for_rounding():
@@ -165,14 +176,14 @@ def test_threads_do_not_change_a_digit(tall, sampler, chains):
 
 def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch):
     calls = []
-    shared = engine._Run.share_passes
-    monkeypatch.setattr(engine._Run, "share_passes", lambda self: calls.append(1) or shared(self))
+    shared = compiled_chains._Call._share_passes
+    monkeypatch.setattr(compiled_chains._Call, "_share_passes", lambda *a: calls.append(1) or shared(*a))
     svrhmc.hmc(0.3).run(tall, 3, chains=1, threads=2)
     assert calls == [1]
     svrhmc.hmc(0.3).run(tall, 3, chains=2, threads=2)
     svrhmc.sg_hmc(0.3).run(tall, 3, chains=1, threads=2)
     assert calls == [1]
-    monkeypatch.setattr(engine, "_SHARED_PASS", 1)
+    monkeypatch.setattr(compiled_chains, "_SHARED_PASS", 1)
     sampler = svrhmc.Sampler(Straddling(), svrhmc.gradients.SVRG(2, 3))
     target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(9000, 2)), np.arange(9000) % 2)
     alone, shared_run = (sampler.run(target, 50, chains=1, threads=threads) for threads in (1, 2))
@@ -183,49 +194,25 @@ def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch
 def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
     whole = sampler.run(tall, 500, chains=3, threads=2).draws
-    monkeypatch.setattr("svrhmc.engines.pieces.PIECE_SECONDS", 1e-9)
+    monkeypatch.setattr("svrhmc.engines.compiled.threads.PIECE_SECONDS", 1e-9)
     assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
-    monkeypatch.setattr("svrhmc.engines.pieces.PIECE_SECONDS", 10)
+    monkeypatch.setattr("svrhmc.engines.compiled.threads.PIECE_SECONDS", 10)
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 
-def test_the_stream_goes_on_beyond_two_to_the_32_steps(monkeypatch):
-    """Steps near 2³² need the next keys; the piece ends there."""
-    run = engine._Run.__new__(engine._Run)
-    assert run._piece(2**32 - 5, 2**32 + 5) == 2**32
-    assert run._piece(2**32, 2**32 + 5) == 2**32 + 5
-    target = svrhmc.targets.synthetic(6, 3)
-    stream = Stream(1, np.array([4]))
-    sampler = svrhmc.hmc(0.1)
-    k0, k1 = stream.keys(1)
-    plan_job = _job(sampler, target, 10)
-    made = engine._Run(plan_job, engine.Outcome.empty(plan_job))
-    high = 2**32 + 3
-    made.plan = made.plan._replace(first=2**60)
-    engine.loop.advance(
-        made.model, made.plan, made.table, *made._workspace(), k0, k1, made.x, made.v, made.outcome.draws,
-        made.nothing, made.nothing, (0, 1), (high, high + 1), layout.Flags(True, False, False, False, False),
-    )  # fmt: skip
-    z = stream.normals(high, 6)[0]
-    noise = sampler.dynamics.scheme(target).after_noise
-    assert made.x[0] == pytest.approx(noise.xv * z[:3] + noise.xx * z[3:], rel=1e-12)
-
-
-def _job(sampler, target, steps):
-    from svrhmc.engines import Job, Schedule
-
-    return Job(
-        target=target,
-        scheme=sampler.dynamics.scheme(target),
-        gradient=sampler.gradient,
-        step_size=0.1,
-        seed=1,
-        chains=np.array([4]),
-        start=np.zeros((1, target.dim)),
-        schedule=Schedule(steps, 0, 1, False),
-        threads=1,
-        report=lambda amount: None,
-    )
+@pytest.mark.parametrize("gradient", [svrhmc.gradients.Minibatch(2), svrhmc.gradients.SVRG(2, 7)])
+def test_the_stream_goes_on_beyond_two_to_the_32_steps(rows, gradient):
+    """Steps near 2³² need the next keys; many chains in one call, and one alone."""
+    target, begin = every_target(rows)["logistic"], 2**32 - 5
+    sampler = svrhmc.Sampler(svrhmc.dynamics.UBU(0.1), gradient)
+    for numbers in ((4,), tuple(range(50))):
+        origin = np.zeros((len(numbers), target.dim))
+        state = State(origin, origin, step=begin)
+        one, other = (made(sampler, target, numbers, 1, name, state=state).extend(10).draws for name in names())
+        assert one == pytest.approx(other, abs=1e-12)
+        cut = made(sampler, target, numbers, state=state)
+        pieces = [cut.extend(count).draws for count in (3, 4, 3)]
+        assert (np.concatenate(pieces, axis=1) == one).all()
 
 
 def test_memory_maps_are_used_in_place(tmp_path):
@@ -235,7 +222,7 @@ def test_memory_maps_are_used_in_place(tmp_path):
     mapped = np.memmap(tmp_path / "rows", np.float32, "r", shape=X.shape)
     y = rng.random(3000) < 0.5
     target = svrhmc.targets.logistic(mapped, y)
-    assert np.shares_memory(engine.make_model(target).X, mapped)
+    assert np.shares_memory(make_model(target.form()).X, mapped)
     sampler = svrhmc.svr_hmc(0.1, batch_size=10)
     assert (sampler.run(target, 50).draws == sampler.run(svrhmc.targets.logistic(X, y), 50).draws).all()
 
@@ -285,9 +272,8 @@ def test_an_interrupt_is_heard_within_a_long_epoch_while_passes_are_shared(tall)
 
 
 def test_threads_that_share_a_pass_write_to_their_own_room_and_to_one_array_of_blocks(tall):
-    job = _job(svrhmc.svr_hmc(0.1), tall, 5)
-    sums = engine._Run(job, engine.Outcome.empty(job))._workspace().sums
-    own = engine._own_room(sums)
+    sums = made(svrhmc.svr_hmc(0.1), tall).program.workspace(5).sums
+    own = own_room(sums)
     assert own.partial is sums.partial
     assert not any(np.shares_memory(mine, other) for mine, other in zip(own[1:], sums[1:], strict=True))
 
@@ -304,7 +290,10 @@ def test_progress_is_told_all_the_steps(tall):
 def test_targets_without_compiled_code_run_on_the_reference(rows):
     target = every_target(rows)["custom"]
     assert svrhmc.hmc(0.1).run(target, 3).engine == "reference"
-    with pytest.raises(ValueError, match="engine must be 'reference' or 'auto' for this target; got 'numba'"):
+    with pytest.raises(
+        ValueError,
+        match="engine must be 'auto' or 'reference' for this target and gradient; got 'numba': it compiles rows",
+    ):
         svrhmc.hmc(0.1).run(target, 3, engine="numba")
     assert svrhmc.hmc(0.1).run(every_target(rows)["linear"], 3).engine == "numba"
 
@@ -312,8 +301,8 @@ def test_targets_without_compiled_code_run_on_the_reference(rows):
 def test_seconds_do_not_count_compilation(monkeypatch):
     import time
 
-    slow = engine._Run.compile
-    monkeypatch.setattr(engine._Run, "compile", lambda self: (slow(self), time.sleep(0.5)))
+    slow = compiled_chains.CompiledChains.compile
+    monkeypatch.setattr(compiled_chains.CompiledChains, "compile", lambda self: (slow(self), time.sleep(0.5)))
     began = time.perf_counter()
     trace = svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 3)
     assert time.perf_counter() - began > 0.5
@@ -381,7 +370,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines.pieces import noise_room
+    from svrhmc.engines.compiled.threads import noise_room
     from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50
@@ -429,109 +418,37 @@ GOING_ON = [
 
 @pytest.mark.parametrize("gradient", GOING_ON, ids=str)
 def test_a_run_that_goes_on_does_so_alike_in_both_engines_and_for_any_threads(rows, gradient):
-    """From the middle of an epoch, where a snapshot is taken anew; those without a memory go on as if never stopped."""
-    target = every_target(rows)["logistic"]
-    scheme = svrhmc.dynamics.UBU(0.3, 1.0, 0.5).scheme(target)
-
-    def go(name, begin, end, start, velocity, threads=1):
-        job = svrhmc.engines.Job(
-            target, scheme, gradient, 0.3, 5, np.arange(5), start, svrhmc.engines.Schedule(end, begin, 1, False),
-            threads, lambda amount: None, begin, velocity,
-        )  # fmt: skip
-        return svrhmc.engines.run(name, job)[1]
-
-    first = go("numba", 0, 24, np.zeros((5, 3)), None)
-    state = first.draws[:, -1], first.velocity
+    """From the middle of an epoch, with the memory and without it: a new snapshot is then taken there."""
+    target, sampler = every_target(rows)["logistic"], svrhmc.Sampler(svrhmc.dynamics.UBU(0.3, 1.0, 0.5), gradient)
+    numbers = tuple(range(5))
+    first = made(sampler, target, numbers)
+    first.extend(24)
+    forgetful = State(first.state.x, first.state.v, step=24)
     one, two, reference = (
-        go(*how[:1], 24, 60, *state, *how[1:]) for how in (("numba", 1), ("numba", 3), ("reference",))
+        made(sampler, target, numbers, threads, name, state=forgetful).extend(36).draws
+        for name, threads in (("numba", 1), ("numba", 3), ("reference", 1))
     )
-    assert (one.draws == two.draws).all()
-    assert one.draws == pytest.approx(reference.draws, abs=1e-10)
-    assert one.velocity == pytest.approx(reference.velocity, abs=1e-10)
-    whole = go("numba", 0, 60, np.zeros((5, 3)), None).draws[:, 24:]
-    forgets = isinstance(gradient, svrhmc.gradients.SVRG | svrhmc.gradients.SAGA)
-    assert (one.draws == whole).all() != forgets
+    assert (one == two).all()
+    assert one == pytest.approx(reference, abs=1e-10)
+    whole = made(sampler, target, numbers).extend(60).draws[:, 24:]
+    assert (first.extend(36).draws == whole).all()
+    assert (one == whole).all() != gradient.recipe(target).carries
 
 
 @pytest.mark.parametrize("gradient", GOING_ON, ids=str)
 def test_gradients_at_many_states_are_those_of_the_estimator(rows, gradient):
     target = every_target(rows)["logistic"]
     states, chains = np.random.default_rng(0).normal(size=(9, 3)), np.arange(3, 12)
-    assert isinstance(gradient, svrhmc.gradients.Batched) != isinstance(gradient, svrhmc.gradients.Full)
+    sampler = svrhmc.Sampler(svrhmc.dynamics.UBU(0.3, 1.0, 0.5), gradient)
     for step in (0, 24):
-        found = [svrhmc.engines.gradients_at(target, gradient, states, 6, step, threads, chains) for threads in (1, 2)]
+        found = [
+            svrhmc.engines.estimates(sampler.setup(target, 6, chains, threads), states, step) for threads in (1, 2)
+        ]
         expected = gradient.estimator(target, Stream(6, chains))(states, step)
         assert found[0] == pytest.approx(expected, abs=1e-12)
         assert (found[0] == found[1]).all()
-
-
-REMEMBERING = {
-    "svrg": svrhmc.gradients.SVRG(3, 7),
-    "svrg without replacement": svrhmc.gradients.SVRG(3, 11, replacement=False),
-    "svrg with some rows": svrhmc.gradients.SVRG(3, 7, snapshot_size=4),
-    "saga": svrhmc.gradients.SAGA(3),
-}
-WHERE = ["logistic", "logistic-float32", "linear-csr", "gaussian-many", "whitened", "whitened-diagonal"]
-
-
-def remembering_target(rows, kind):
-    targets = every_target(rows)
-    if not kind.startswith("whitened"):
-        return targets[kind]
-    target = targets["logistic"]
-    return svrhmc.whitening.WhitenedRows(
-        target, svrhmc.whitening.whitening(target, "dense" if kind == "whitened" else "diagonal")
-    )
-
-
-def in_parts(target, gradient, parts, columns, threads=1):
-    """Draws and velocities of a run in parts of so many steps, the memory carried from one to the next."""
-    scheme = svrhmc.dynamics.UBU(0.05, 1.0, 0.5).scheme(target)
-    x, v, memory, begin, draws = np.zeros((3, target.dim)), None, None, 0, []
-    for part in parts:
-        job = svrhmc.engines.Job(
-            target, scheme, gradient, 0.05, 5, np.arange(3), x, svrhmc.engines.Schedule(begin + part, begin, 1, False),
-            threads, lambda amount: None, begin, v,
-        )  # fmt: skip
-        run = engine._Run(job, engine.Outcome.empty(job), memory)
-        run.keeps = engine.make_memory(run.model, 3, target.dim, columns)
-        run.share_chains(threads)
-        memory, x, v, begin = run.keeps, run.x, run.v, begin + part
-        draws.append(run.outcome.draws)
-    return np.concatenate(draws, axis=1), v
-
-
-@pytest.mark.parametrize("name", REMEMBERING)
-@pytest.mark.parametrize("kind", WHERE)
-def test_a_chain_goes_on_with_its_memory_as_if_never_stopped(rows, kind, name):
-    target, gradient = remembering_target(rows, kind), REMEMBERING[name]
-    if name == "saga" and not target.scalar_parts:
-        pytest.skip("SAGA is compiled for rows with one number each")
-    remembers = name == "saga" or (target.scalar_parts and gradient.remembers(target))
-    whole = in_parts(target, gradient, [40], 0)
-    for columns in [target.n] if name == "saga" else [0, target.n] if remembers else [0]:
-        for parts in ([17, 23], [1] * 40):
-            found = in_parts(target, gradient, parts, columns, threads=1 + len(parts) % 2)
-            assert (found[0] == whole[0]).all()
-            assert (found[1] == whole[1]).all()
-
-
-def test_a_memory_forgotten_is_noticed(rows):
-    target, gradient = remembering_target(rows, "logistic"), REMEMBERING["svrg"]
-    whole, _ = in_parts(target, gradient, [40], 0)
-    job_parts = []
-    for begin, end in ((0, 17), (17, 40)):
-        x, v = (np.zeros((3, 3)), None) if begin == 0 else (job_parts[0].x, job_parts[0].v)
-        scheme = svrhmc.dynamics.UBU(0.05, 1.0, 0.5).scheme(target)
-        job = svrhmc.engines.Job(
-            target, scheme, gradient, 0.05, 5, np.arange(3), x, svrhmc.engines.Schedule(end, begin, 1, False), 1,
-            lambda amount: None, begin, v,
-        )  # fmt: skip
-        run = engine._Run(job, engine.Outcome.empty(job))
-        run.share_chains(1)
-        job_parts.append(run)
-    assert (job_parts[0].outcome.draws == whole[:, :17]).all()
-    assert not (job_parts[1].outcome.draws == whole[:, 17:]).all()
+        by_reference = load("reference").estimates(sampler.setup(target, 6, chains, 1), states, step)
+        assert (by_reference == expected).all()
 
 
 def test_an_unknown_loss_or_frame_is_refused_by_name():

@@ -9,7 +9,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT, every_target
-from svrhmc import Sampler, posterior, sample, targets
+from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
@@ -101,7 +101,7 @@ def test_sparse_rows_are_sampled_as_dense_ones():
 
 
 def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
-    monkeypatch.setattr(posterior, "_EXACT_WORK", 100.0)
+    monkeypatch.setattr("svrhmc.posterior.choice.EXACT_WORK", 100.0)
     found = sample(regression(4000, 3), draws=300)
     assert found.method == "anchored"
     assert isinstance(found.sampler.gradient, Minibatch)
@@ -113,7 +113,7 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 
 
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
-    monkeypatch.setattr("svrhmc.whitening.DENSE_DIM", 2)
+    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", 2)
     target = regression(100, 3)
     found = sample(target, draws=500)
     assert found.method == "split-hmc"
@@ -249,7 +249,7 @@ def test_a_refuted_step_halves_itself():
 
 
 def test_halving_ends(monkeypatch):
-    monkeypatch.setattr(posterior, "_HALVINGS", 1)
+    monkeypatch.setattr("svrhmc.posterior.search._HALVINGS", 1)
     found = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
     assert found.sampler.dynamics.step_size == 0.5
     assert found.certificate.verdict == "refuted"
@@ -340,7 +340,7 @@ def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradi
     full = sample(as_custom(known), draws=50, tolerance=0.01)
     assert isinstance(full.sampler.gradient, Full)
     assert full.why == "no Hessian is known, and batches would be nearly all components."
-    monkeypatch.setattr(posterior, "_DENSE_CUSTOM", 1)
+    monkeypatch.setattr("svrhmc.posterior.variables._DENSE_CUSTOM", 1)
     diagonal = sample(as_custom(known), draws=50)
     H = known.hessian(known.mode())
     assert diagonal.laplace.sd == pytest.approx(np.diag(H) ** -0.5, rel=0.5)
@@ -448,7 +448,11 @@ def test_bad_targets():
             "target must be one in its own coordinates, which `sample` whitens itself; got whitened(",
         ),
         (custom, {"method": "anchored"}, "method must be None, 'ubu' or a sampler for this target; got 'anchored'."),
-        (custom, {"method": SplitHMC()}, "target must be a generalised linear model, logistic(X, y) or linear(X, y)"),
+        (
+            custom,
+            {"method": SplitHMC()},
+            "target must be a generalised linear model, such as logistic(X, y) or linear(X, y)",
+        ),
         (
             custom,
             {"method": Sampler(UBU(0.1), Full())},

@@ -112,10 +112,10 @@ def test_large_dimensions_use_products_only(rows, monkeypatch):
     for module in (glm, mode):
         monkeypatch.setattr(module, "DENSE_DIM", 2)
     thin = [logistic(scipy.sparse.csr_matrix(X), labels), linear(scipy.sparse.csr_matrix(X), y, prior_precision=0.5)]
-    for target, (smoothness, convexity, mode) in zip(thin, expected, strict=True):
+    for target, (smoothness, convexity, found) in zip(thin, expected, strict=True):
         assert target.smoothness == pytest.approx(smoothness, rel=1e-9)
         assert target.convexity == pytest.approx(convexity, rel=1e-9)
-        assert target.mode() == pytest.approx(mode, abs=1e-8)
+        assert target.mode() == pytest.approx(found, abs=1e-8)
 
 
 def test_lanczos_finds_the_smoothness_of_a_wide_sparse_design():

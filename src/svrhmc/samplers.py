@@ -134,7 +134,7 @@ class Sampler:
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
         """The sampler on a target, as the plain data that engines read."""
-        scheme, recipe = self.dynamics.scheme(target), self.gradient.recipe(target)
+        scheme, recipe = self.dynamics.scheme(target), self.gradient.recipe(target).check()
         return Setup(target, scheme, recipe, self.dynamics.step_size, seed, chains, threads)
 
     def chains(

@@ -61,7 +61,8 @@ class Extension:
 
     draws: (chains, kept, dim), in the variables of the target. spent: (kept,), component gradients that a chain had
     evaluated from its start to each of them, on average. evaluations: those of all chains together in these steps.
-    gradients: ∇f at the draws, where it came for free. accepted: proposals accepted by each chain, where there are any.
+    gradients: ∇f at the draws, where it came for free. accepted: proposals accepted by each chain, where there are any;
+    counts: component gradients by chain and step, where they are random.
     """
 
     draws: Array
@@ -69,6 +70,7 @@ class Extension:
     evaluations: int
     gradients: Array | None = None
     accepted: Indices | None = None
+    counts: Indices | None = None
 
 
 class Chains(ABC):

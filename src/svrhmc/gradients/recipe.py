@@ -70,12 +70,16 @@ class Recipe:
             raise requirement("batch", "at least 1 for a gradient with a reference", 0)
         if self.order == 2 and self.reference != "mode":
             raise requirement("order", "1 for a gradient whose reference is not the mode", 2)
-        if not self.full and self.n > MAX_BOUND:
-            raise requirement("n", f"at most {MAX_BOUND}", self.n, "row numbers are drawn from 32-bit words")
         if self.draw == "distinct":
             for name, size in (("batch_size", self.batch), ("snapshot_size", self.snapshot_rows)):
                 if size > self.n:
                     raise requirement(name, f"at most n = {self.n} without replacement", size)
+
+    def check(self) -> Recipe:
+        """Refuse more rows than can be drawn; what theory says of them stands all the same."""
+        if not self.full and self.n > MAX_BOUND:
+            raise requirement("n", f"at most {MAX_BOUND}", self.n, "row numbers are drawn from 32-bit words")
+        return self
 
     @property
     def full(self) -> bool:

@@ -213,7 +213,7 @@ def _epochs(n: int) -> list[int]:
 
 
 def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, start: Start) -> Plan:
-    next(iter(_samplers(problem, method)))(1e-3).gradient.recipe(problem)
+    next(iter(_samplers(problem, method)))(1e-3).gradient.recipe(problem).check()
     if problem.dim > _MAX_DIM:
         raise requirement("dim", f"at most {_MAX_DIM} for rule='exact'", problem.dim)
     model, origin, text = _spectrum(problem, target, start, method)

@@ -75,6 +75,7 @@ class MetropolisChains(Chains):
             evaluations=int(call.counts.sum()),
             gradients=call.gradients if call.gradients is None or everything else call.gradients[:, kept],
             accepted=call.accepted,
+            counts=call.counts,
         )
 
     @abstractmethod
