@@ -131,6 +131,8 @@ class Checkpoint(Journal):
                 raise CheckpointError(f"{self.path} is no checkpoint: it holds {others[0]}. Name another folder.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.path / "lock")
+        for partial in self.path.glob("*.part"):  # of a process that was killed while it wrote
+            partial.unlink()
 
     def _check(self, settings: dict[str, Any]) -> None:
         """The settings of the call are those of the checkpoint, or it is new."""
