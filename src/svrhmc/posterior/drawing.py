@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import Clock, Journal
+from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
@@ -34,6 +34,11 @@ class Drawn:
     effective: Array
     gradients: Array | None
     complete: bool
+
+
+def _ordered(rows: Growing) -> Array:
+    """All rows in memory, chain by chain: sums over them then run in one order, wherever they were kept."""
+    return np.ascontiguousarray(rows.array())
 
 
 class Drawing:
@@ -83,14 +88,14 @@ class Drawing:
                 self._stopped = ledger.spent()
             if self._journal.kept:
                 self._record()
-            made, x = self.made(burn_in), self._draws.array()
+            made, x = self.made(burn_in), _ordered(self._draws)
             effective = effective_draws(x)
             least = float(effective.min())
             if least >= wanted or self._stopped:
                 break
             self._goal += math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
-        gradients = self._gradients.array() if self._free else None
-        return Drawn(self._states.array(), x, self._spent.array()[0], effective, gradients, not self._stopped)
+        gradients = _ordered(self._gradients) if self._free else None
+        return Drawn(_ordered(self._states), x, _ordered(self._spent)[0], effective, gradients, not self._stopped)
 
     def made(self, burn_in: int) -> int:
         """Draws of a chain so far."""

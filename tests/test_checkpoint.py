@@ -1,0 +1,331 @@
+"""What a run has made survives: kills, full disks, other settings, damaged files."""
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import svrhmc
+from kills import JOBS
+from stored_runs import counts, dense, sparse_rows, table
+from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, targets
+from svrhmc.core.errors import StorageError
+from svrhmc.core.storage import read_record, write_record
+from svrhmc.exact import SplitHMC
+from svrhmc.whitening import whitened
+
+HERE = Path(__file__).parent
+SAMPLER = svrhmc.svr_hmc(0.05, batch_size=4, epoch_length=7)
+
+
+def run(folder, **settings):
+    return SAMPLER.run(dense(), **{"steps": 60, "seed": 3, "thin": 2, "checkpoint": folder, **settings})
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A record at every piece."""
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+
+
+@pytest.fixture
+def stopped(often, tmp_path):
+    """A run that was interrupted half way."""
+    folder = tmp_path / "run.ckpt"
+
+    def interrupt(done, total):
+        if done >= total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, progress=interrupt)
+    return folder
+
+
+@pytest.mark.parametrize("engine", svrhmc.engines.names())
+@pytest.mark.parametrize("gradient", [gradients.SVRG(4, 7), gradients.SAGA(4), gradients.Minibatch(4)], ids=str)
+def test_a_run_with_a_checkpoint_is_the_run_without(gradient, engine, tmp_path, often):
+    for name, target in {"dense": dense(), "sparse": sparse_rows(), "whitened": whitened(dense())}.items():
+        sampler = svrhmc.Sampler(svrhmc.dynamics.UBU(0.05, 1.0, 1.0), gradient)
+        plain = sampler.run(target, 150, burn_in=11, thin=2, seed=5, engine=engine)
+        kept = sampler.run(
+            target, 150, burn_in=11, thin=2, seed=5, engine=engine, checkpoint=tmp_path / f"{name}-{engine}"
+        )
+        assert (kept.draws == plain.draws).all()
+        assert (kept.passes == plain.passes).all()
+        assert (kept.velocity == plain.velocity).all()
+        assert kept.mean() == pytest.approx(plain.mean(), abs=1e-14)
+        assert kept.covariance() == pytest.approx(plain.covariance(), abs=1e-14)
+        assert kept.summary().ess_bulk == pytest.approx(plain.summary().ess_bulk)
+
+
+def test_it_goes_on_where_it_was(stopped):
+    """What was made before is not made again."""
+    before, told = Trace.load(stopped), []
+    assert 0 < before.draws.shape[1] < 30
+    again = run(stopped, progress=lambda done, total: told.append(done))
+    assert told[0] >= 4 * 30
+    assert (again.draws == run(None).draws).all()
+    assert (before.draws == again.draws[:, : before.draws.shape[1]]).all()
+    assert before.sampler == SAMPLER
+    assert (before.passes == again.passes[: before.draws.shape[1]]).all()
+    assert "30 draws" in repr(Trace.load(stopped))
+
+
+def test_what_is_finished_returns_at_once(tmp_path, monkeypatch):
+    first = run(tmp_path / "a")
+    exact = SplitHMC().run(dense(), 40, checkpoint=tmp_path / "b")
+
+    def fail(*arguments):
+        raise AssertionError("a step was made again")
+
+    for place in ("svrhmc.engines.compiled.chains.CompiledChains", "svrhmc.engines.compiled.metropolis.SplitChains"):
+        for what in ("extend", "compile"):
+            monkeypatch.setattr(f"{place}.{what}", fail)
+    again = run(tmp_path / "a")
+    assert (first.draws == again.draws).all()
+    assert (first.seconds, first.gradient_evaluations) == (again.seconds, again.gradient_evaluations)
+    twice = SplitHMC().run(dense(), 40, checkpoint=tmp_path / "b")
+    assert (twice.draws == exact.draws).all()
+    assert (twice.acceptance == exact.acceptance).all()
+
+
+def other_rows():
+    target = dense()
+    X = target.rows.X.copy()
+    X[17, 2] += 1e-12
+    return targets.logistic(X, target.y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 4}, "another seed: 3, and this call has 4"),
+        ({"steps": 61}, "another length: 60, and this call has 61"),
+        ({"burn_in": 1}, "another burn_in: 0, and this call has 1"),
+        ({"keep": "last"}, "another keep: all, and this call has last"),
+        ({"chains": 5}, "another chains: 0 to 3, and this call has 0 to 4"),
+        ({"start": "mode"}, "another start"),
+        ({"engine": "reference"}, "another engine: numba, and this call has reference"),
+    ],
+)
+def test_other_settings_are_refused_by_name(stopped, change, message):
+    with pytest.raises(CheckpointError, match=message):
+        run(stopped, **change)
+    assert (run(stopped).draws == run(None).draws).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (other_rows, "another X"),
+        (lambda: targets.logistic(dense().rows.X, -dense().y), "another y"),
+        (lambda: targets.logistic(dense().rows.X, dense().y, 2.0), "another prior"),
+        (lambda: targets.linear(dense().rows.X, dense().y), "another loss"),
+        (counts, "another target: GeneralisedLinear, and this call has Custom"),
+        (lambda: targets.synthetic(300, 5), "another target: GeneralisedLinear, and this call has Gaussian"),
+    ],
+)
+def test_other_data_are_refused_by_name(stopped, target, message):
+    with pytest.raises(CheckpointError, match=message):
+        svrhmc.Sampler(SAMPLER.dynamics, SAMPLER.gradient).run(target(), 60, seed=3, thin=2, checkpoint=stopped)
+    with pytest.raises(CheckpointError, match="another sampler"):
+        svrhmc.svr_hmc(0.04, batch_size=4, epoch_length=7).run(dense(), 60, seed=3, thin=2, checkpoint=stopped)
+    with pytest.raises(CheckpointError, match=r"another call: Sampler\.run, and this call has sample"):
+        sample(dense(), checkpoint=stopped)
+
+
+@pytest.mark.parametrize("name", ["settings", "state", "draws.rows", "spent.rows"])
+def test_files_cut_short_or_edited_are_refused_and_left(stopped, name):
+    path = stopped / name
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    edited = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for damaged in (whole[:-1], whole[:middle], edited, b"", b"{}", b"PK\x03\x04" + whole[4:]):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"name another folder|cannot be used|can go on with"):
+            run(stopped)
+        assert path.read_bytes() == damaged
+    path.write_bytes(whole)
+    assert (run(stopped).draws == run(None).draws).all()
+    path.unlink()
+    if name != "state":  # without it the run begins anew
+        with pytest.raises(CheckpointError):
+            run(stopped)
+
+
+def test_what_a_killed_write_leaves_is_cut_off(stopped):
+    with (stopped / "draws.rows").open("ab") as file:
+        file.write(b"half of a row")
+    (stopped / "state.123.part").write_bytes(b"half of a record")
+    assert (run(stopped).draws == run(None).draws).all()
+    assert not list(stopped.glob("*.part"))
+
+
+def test_folders_that_are_something_else_are_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"is no checkpoint: it holds notes\.txt"):
+        run(tmp_path)
+    with pytest.raises(CheckpointError, match="is a file; a checkpoint is a folder"):
+        run(tmp_path / "notes.txt")
+    with pytest.raises(CheckpointError, match=r"cannot be written \(.*\); what it held before is kept"):
+        run("/proc/nowhere/run.ckpt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    entered, leave, errors = threading.Event(), threading.Event(), []
+
+    def hold(done, total):
+        entered.set()
+        leave.wait(10)
+
+    first = threading.Thread(target=run, args=(tmp_path / "a",), kwargs={"progress": hold})
+    first.start()
+    entered.wait(10)
+    with pytest.raises(CheckpointError, match="is used by another process"):
+        run(tmp_path / "a")
+    leave.set()
+    first.join()
+    assert not errors
+    run(tmp_path / "a")
+
+
+def limited(code, folder, size):
+    """A process that can write no file larger than `size` bytes."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, preexec_fn=limit,
+        env={**os.environ, "PYTHONPATH": str(HERE)}, check=False,
+    )  # fmt: skip
+
+
+def test_a_disk_that_is_full_is_said_and_earlier_work_is_kept(tmp_path):
+    code = (
+        "import sys, svrhmc\nfrom stored_runs import dense\nfrom svrhmc import checkpoint\ncheckpoint.SECONDS = 0.0\n"
+        "sampler = svrhmc.svr_hmc(0.05, batch_size=4)\n"
+        "try: sampler.run(dense(), 2000, seed=1, engine='reference', checkpoint=sys.argv[1])\n"
+        "except svrhmc.CheckpointError as error: print(error)\n"
+    )
+    folder = tmp_path / "run.ckpt"
+    told = limited(code, folder, 100_000)
+    assert "cannot be written (File too large)" in told.stdout
+    assert "earlier work is kept" in told.stdout or "what it held before is kept" in told.stdout
+    assert not told.stderr
+    kept = Trace.load(folder).draws.shape[1]
+    assert kept > 100
+    sampler = svrhmc.svr_hmc(0.05, batch_size=4)
+    again = sampler.run(dense(), 2000, seed=1, engine="reference", checkpoint=folder)
+    assert (again.draws == sampler.run(dense(), 2000, seed=1, engine="reference").draws).all()
+
+
+def test_a_trace_can_be_read_while_it_is_written(tmp_path, often):
+    seen = []
+
+    def look(done, total):
+        if (tmp_path / "a" / "state").exists():
+            seen.append(Trace.load(tmp_path / "a"))
+
+    whole = run(tmp_path / "a", progress=look)
+    assert len({trace.draws.shape[1] for trace in seen}) > 3
+    for trace in seen:
+        assert (trace.draws == whole.draws[:, : trace.draws.shape[1]]).all()
+    empty = tmp_path / "b"
+    checkpoint.Checkpoint(empty, {}).close()
+    with pytest.raises(svrhmc.TraceFileError, match="holds no draws yet"):
+        Trace.load(empty)
+
+
+def test_a_sample_with_a_checkpoint_is_the_sample_without(tmp_path, often):
+    for name, job in JOBS.items():
+        if name != "sample-custom":
+            continue
+        plain, kept = job(5, None), job(5, tmp_path / name)
+        again = job(5, tmp_path / name)
+        for one in (kept, again):
+            assert (one.trace.draws == plain.trace.draws).all()
+            assert (one.mean == plain.mean).all()
+            assert (one.certificate.verdict, one.passes) == (plain.certificate.verdict, plain.passes)
+        assert (Trace.load(tmp_path / name).draws == plain.trace.draws).all()
+    with pytest.raises(CheckpointError, match=r"another tolerance: 0\.05, and this call has 0\.1"):
+        sample(counts(), 150, seed=5, tolerance=0.1, checkpoint=tmp_path / "sample-custom")
+
+
+def test_draws_beyond_memory_go_to_the_file(tmp_path):
+    """Ten times the draws, and hardly more memory: the peak of a process of its own."""
+    code = (
+        "import resource, sys, svrhmc\nfrom svrhmc import checkpoint\ncheckpoint.SECONDS = 0.05\n"
+        "target = svrhmc.targets.synthetic(20, 10)\n"
+        "svrhmc.hmc(0.1).run(target, 10)\n"
+        "svrhmc.hmc(0.1).run(target, int(sys.argv[2]), chains=4, checkpoint=sys.argv[1])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    peaks = []
+    for steps in (20_000, 1_000_000):
+        command = [sys.executable, "-c", code, str(tmp_path / f"{steps}"), str(steps)]
+        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    assert (tmp_path / "1000000" / "draws.rows").stat().st_size == 320_000_000
+    assert peaks[1] < peaks[0] + 150_000  # KiB
+
+
+def test_a_record_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "record"
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(3, np.float32), "c": np.arange(2), "e": np.zeros((4, 0))}
+    write_record(path, {"x": 0.1, "y": None, "z": ["é", 2**70]}, arrays)
+    found = read_record(path)
+    assert found.said == {"x": 0.1, "y": None, "z": ["é", 2**70]}
+    assert all((found.arrays[name] == array).all() for name, array in arrays.items())
+    assert {name: array.dtype for name, array in found.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
+    with pytest.raises(TypeError, match="not kept in files"):
+        write_record(path, {}, {"o": np.array([object()])})
+    assert read_record(path).said["x"] == 0.1
+    assert [each.name for each in tmp_path.iterdir()] == ["record"]
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StorageError):
+            read_record(path)
+    assert read_record(tmp_path / "none") is None
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_record(tmp_path)
+
+
+def killed(kind, kills, folder, seed=0):
+    command = [sys.executable, str(HERE / "kills.py"), kind, str(kills), str(folder), str(seed)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+
+
+@pytest.mark.parametrize("kind", ["run", "subsampled", "sample-custom"])
+def test_killing_changes_no_bit(kind, tmp_path):
+    told = killed(kind, 4, tmp_path)
+    assert "each the same bit for bit" in told.stdout, told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", JOBS)
+def test_killing_often_changes_no_bit(kind, tmp_path):
+    told = killed(kind, 40, tmp_path, 7)
+    assert "each the same bit for bit" in told.stdout, told.stderr
+
+
+def test_the_clock_learns_and_says_when_a_record_is_due():
+    clock = checkpoint.Clock(0.2)
+    assert clock.piece(100) == 1
+    clock.learn(1, 1e-4)
+    assert clock.piece(100) == 8
+    clock.learn(8, 0.4)
+    assert clock.piece(100) == 4
+    assert not clock.due()
+    time.sleep(0.11)
+    assert clock.due()
+    assert not clock.due()
+    assert table(5, 2)[0].shape == (5, 2)
