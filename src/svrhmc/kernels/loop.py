@@ -2,8 +2,8 @@
 
 A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for
 each, for each precision of the rows, each loss and each kind of frame. Scheme and gradient are numbers, so that no
-other choice is compiled anew; but a model of which nothing is taken makes a shorter loop, which knows nothing of SAGA and of
-rows drawn by importance, and compiles in less time.
+other choice is compiled anew; but a model of which nothing is taken makes a shorter loop, which knows nothing of SAGA
+and of rows drawn by importance, and compiles in less time.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows.
 """
@@ -15,10 +15,10 @@ from numba import njit
 
 from svrhmc.kernels.anchors import finish_gradient, keep, recall, refresh, renew
 from svrhmc.kernels.batches import card_prefetch, draw_batches, rows_gradient
-from svrhmc.kernels.compiling import ENTRY, QUICK, prefetch, unshared
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, prefetch, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
-from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.normals import fill_noise
 from svrhmc.kernels.rows import row_prefetch
 
 
@@ -50,6 +50,12 @@ def _move(table, x, v, gradient, z, at):
     return check == 0.0
 
 
+@njit(forceinline=True, **PLAIN)
+def _copy(source, out):
+    for j in range(len(out)):
+        out[j] = source[j]
+
+
 @njit(**ENTRY)
 def advance(
     model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags
@@ -66,7 +72,7 @@ def advance(
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
     later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
-    passed = flags.passed
+    first, second, passed = held.normals[0], held.normals[1], flags.passed
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
         for j in range(dim):
@@ -81,7 +87,8 @@ def advance(
                 draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
             fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
-                take_normals(held.normals, s, half, z)
+                _copy(first[s * half : (s + 1) * half], z[:half])
+                _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
                 displace(model.frame, xc, held.room, at)
