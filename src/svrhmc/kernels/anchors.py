@@ -10,7 +10,7 @@ from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull
-from svrhmc.kernels.layout import FULL, is_a, is_plain
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_plain
 from svrhmc.kernels.passes import join, sum_blocks
 from svrhmc.kernels.rows import row_add
 from svrhmc.kernels.words import draw_rows, threefry
@@ -95,24 +95,30 @@ def full(model, plan, held, sums):
 
 
 @njit(**INLINE)
-def refresh(model, plan, k0, k1, base, held, sums, batch, draw, words):
-    """The anchor (and memory) at the present state: from all rows, or from some drawn for this snapshot."""
-    for j in range(len(held.at)):
-        held.snapshot[j] = held.at[j]
-    size = plan.snapshot_rows
-    if size == 0:
-        full(model, plan, held, sums)
-    else:
-        w0, w1 = words[0], words[1]
-        for k in range(size):
-            w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
-        rows = batch.rows[len(batch.rows) - size :]
-        draw_rows(w0[:size], w1[:size], plan.n, plan.replacement, rows, draw.seen)
-        never = size < 0  # not False: numba compiles anew for a constant
-        rows_gradient(model, rows, batch.weights[:0], never, never, held, batch)
-        for j in range(len(held.at)):
-            held.anchor[j] = held.sum[j]
-        pull(model.frame, held.anchor, held.room, held.anchor)
+def draw_snapshot(plan, k0, k1, base, draw, words, rows):
+    """The rows from which the gradient at a snapshot is estimated."""
+    w0, w1 = words[0], words[1]
+    for k in range(len(rows)):
+        w0[k], w1[k] = threefry(k0, k1, base, np.uint32(SNAPSHOT_SLOT + k))
+    draw_rows(w0, w1, plan.n, plan.replacement, rows, draw.seen)
+
+
+@njit(**INLINE)
+def batch_gradient(model, plan, turn, picked, held, batch):
+    """held.sum = what the batch adds to ḡ; before that, in turn 0, the anchor from the rows drawn for a snapshot.
+
+    Turn 0 has the same line, so that the gradient from some rows is compiled into the loop once.
+    """
+    snapshot, weights, reduced = batch.rows[len(batch.rows) - plan.snapshot_rows :], batch.weights, plan.kind == SVRG
+    none = weights[:0]
+    while turn < 2:
+        some, scales = (picked, weights) if turn == 1 else (snapshot, none)
+        rows_gradient(model, some, scales, reduced and turn == 1, plan.remembers, held, batch)
+        if turn == 0:
+            for j in range(len(held.at)):
+                held.anchor[j] = held.sum[j]
+            pull(model.frame, held.anchor, held.room, held.anchor)
+        turn += 1
 
 
 @njit(**INLINE)

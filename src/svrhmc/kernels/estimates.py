@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.anchors import finish_gradient, full, refresh
-from svrhmc.kernels.batches import draw_batches, rows_gradient
+from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full
+from svrhmc.kernels.batches import draw_batches
 from svrhmc.kernels.compiling import ENTRY
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.layout import SVRG
 
 
 @njit(**ENTRY)
@@ -26,15 +25,19 @@ def estimate(model, plan, held, sums, batch, draw, words, k0, k1, x, out, chains
         for j in range(len(xc)):
             at[j] = xc[j]
         displace(model.frame, xc, held.room, at)
+        turn = 1
         if sums is not None:
-            if batch is None:
+            for j in range(len(xc)):
+                held.snapshot[j] = at[j]
+            if plan.snapshot_rows == 0:
                 full(model, plan, held, sums)
-            else:
-                refresh(model, plan, k0[chain], k1[chain], base, held, sums, batch, draw, words)
         if batch is not None:
             draw_batches(model, k0[chain], k1[chain], base, 1, plan, draw, words, batch.rows)
-            picked = batch.rows[: plan.batch]
-            rows_gradient(model, picked, batch.weights, plan.kind == SVRG, plan.remembers, held, batch)
+            if plan.snapshot_rows > 0:
+                turn = 0
+                snapshot = batch.rows[len(batch.rows) - plan.snapshot_rows :]
+                draw_snapshot(plan, k0[chain], k1[chain], base, draw, words, snapshot)
+            batch_gradient(model, plan, turn, batch.rows[: plan.batch], held, batch)
         finish_gradient(model, plan, held)
         for j in range(len(xc)):
             out[chain, j] = prior[j] * xc[j] - force[j] + anchor[j] + np.float64(total[j])

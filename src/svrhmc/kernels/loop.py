@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.anchors import finish_gradient, keep, recall, refresh, renew
-from svrhmc.kernels.batches import card_prefetch, draw_batches, rows_gradient
-from svrhmc.kernels.compiling import ENTRY, QUICK, prefetch, unshared
+from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
+from svrhmc.kernels.batches import card_prefetch, draw_batches
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, prefetch, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
-from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.normals import fill_noise
 from svrhmc.kernels.rows import row_prefetch
 
 
@@ -50,6 +50,12 @@ def _move(table, x, v, gradient, z, at):
     return check == 0.0
 
 
+@njit(forceinline=True, **PLAIN)
+def _copy(source, out):
+    for j in range(len(out)):
+        out[j] = source[j]
+
+
 @njit(**ENTRY)
 def advance(
     model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags
@@ -66,7 +72,8 @@ def advance(
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
     later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
-    passed = flags.passed
+    first, second, passed = held.normals[0], held.normals[1], flags.passed
+    snapshot = rows[len(rows) - plan.snapshot_rows :]
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
         for j in range(dim):
@@ -81,10 +88,12 @@ def advance(
                 draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
             fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
-                take_normals(held.normals, s, half, z)
+                _copy(first[s * half : (s + 1) * half], z[:half])
+                _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
                 displace(model.frame, xc, held.room, at)
+                turn = 1
                 if plan.kind == FULL or (
                     plan.kind == SVRG
                     and not plan.anchored
@@ -93,8 +102,13 @@ def advance(
                     if flags.outside and not passed:
                         return PASS_DUE, chain, step
                     if not passed:
-                        now = np.uint32(step & 0xFFFFFFFF)
-                        refresh(model, plan, k0[chain], k1[chain], now, held, sums, batch, draw, words)
+                        for j in range(dim):
+                            held.snapshot[j] = at[j]
+                        if plan.snapshot_rows == 0:
+                            full(model, plan, held, sums)
+                        else:
+                            turn, now = 0, np.uint32(step & 0xFFFFFFFF)
+                            draw_snapshot(plan, k0[chain], k1[chain], now, draw, words, snapshot)
                 passed = False
                 picked = rows[s * size : (s + 1) * size]
                 if plan.kind != FULL:
@@ -104,7 +118,7 @@ def advance(
                             card_prefetch(model, rows[b])
                             if plan.remembers:
                                 prefetch(held.memory, rows[b])
-                    rows_gradient(model, picked, batch.weights, plan.kind == SVRG, plan.remembers, held, batch)
+                    batch_gradient(model, plan, turn, picked, held, batch)
                 finish_gradient(model, plan, held)
                 fine = _move(table[9:], xc, vc, gradient, later, at)
                 renew(model, plan, picked, batch.labels, held)
