@@ -120,7 +120,11 @@ class Checkpoint(Journal):
         self._files: dict[str, dict[str, _File]] = {}  # by record
         with self._writing():
             self._open()
-        self._check(settings)
+        try:
+            self._check(settings)
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -155,10 +159,12 @@ class Checkpoint(Journal):
     def get(self, name: str) -> Record | None:
         """The record, with the growing files cut to what it speaks of."""
         record = self._read(name)
+        known = self._files.setdefault(name, {})
         with self._writing():
             for each, (shape, blocks) in (record.said["rows"] if record else {}).items():
-                file = _File(self.path / f"{each}.rows", tuple(shape), [tuple(block) for block in blocks])
-                self._files.setdefault(name, {})[each] = file
+                if each not in known:
+                    path = self.path / f"{each}.rows"
+                    known[each] = _File(path, tuple(shape), [tuple(block) for block in blocks])
         return record
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
@@ -305,6 +311,7 @@ def _lock(path: Path) -> Any:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        handle.close()
         raise CheckpointError(
             f"{path.parent} is used by another process; wait for it, or name another folder."
         ) from None

@@ -77,35 +77,48 @@ class Chooser:
         return self._among(method)
 
     def _among(self, method: str | None) -> Choice:
-        """By what an effective draw costs, in entries of X."""
-        target, space, draws = self.target, self.space, self.draws
-        n, entries = target.n, draws * target.row_entries
-        split, subsampled, rows = 4.0 * n * entries, math.inf, math.inf
-        said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
-        affordable = Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
-        if method is None and not space.identity_hessian:
-            return affordable
-        if SubsampledMH().refuses(target.form().loss) is None:
+        """By what an effective draw costs, in entries of X; samplers that refuse the loss cost too much."""
+        target, space, loss, n = self.target, self.space, self.target.form().loss, self.target.n
+        entries = self.draws * target.row_entries
+        split = 4.0 * n * entries if SplitHMC().refuses(loss) is None else math.inf
+        rows = subsampled = math.inf
+        if space.identity_hessian and SubsampledMH().refuses(loss) is None:
             rows = SubsampledMH().rows_of_step(space)
             subsampled = _RANDOM * 2 * rows / 0.4 * entries
-        far_cheaper = n * target.row_entries > _SMALL and subsampled <= split / _FAR_CHEAPER
-        if method is None and split <= EXACT_WORK and not far_cheaper:
-            return affordable
-        if method is None and subsampled <= min(EXACT_WORK / 4, split):
-            return Choice(
-                "subsampled-mh", SubsampledMH(), f"exact, with about {rows:.0f} rows a step of the {n:,} there are."
-            )
+        if method is None:
+            choice = self._exact(split, subsampled, rows)
+            if choice is not None:
+                return choice
         kind, step = _BIASED[method or "anchored"]
         size = self._batch(step, 1.0)
-        if method is None and size is None:
+        if method is None and size is None and split < math.inf:
             why = f"batches that keep the bias below {self.tolerance:g} would be nearly all rows."
             return Choice("split-hmc", SplitHMC(), why)
         gradient: Gradient = Full() if size is None else Minibatch(size, importance=True)
-        why = (
-            f"batches of {size} rows, drawn by importance, do; an exact sampler would need "
-            f"{min(split, subsampled):.2g} entries of X."
-        )
-        return Choice(method or "anchored", Sampler(kind(step, 1.0, 1.0), gradient), "as asked for." if method else why)
+        why = "as asked for."
+        if method is None:
+            how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
+            dear = (
+                f"would need {min(split, subsampled):.2g} entries of X"
+                if split < math.inf
+                else f"is not known for {loss}"
+            )
+            why = f"{how} do; an exact sampler {dear}."
+        return Choice(method or "anchored", Sampler(kind(step, 1.0, 1.0), gradient), why)
+
+    def _exact(self, split: float, subsampled: float, rows: float) -> Choice | None:
+        """An exact sampler where it is affordable, given what both need in entries of X."""
+        n, draws = self.target.n, self.draws
+        said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
+        if not self.space.identity_hessian and split < math.inf:
+            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        far_cheaper = n * self.target.row_entries > _SMALL and subsampled <= split / _FAR_CHEAPER
+        if split <= EXACT_WORK and not far_cheaper:
+            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
+        if subsampled <= min(EXACT_WORK / 4, split):
+            why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are."
+            return Choice("subsampled-mh", SubsampledMH(), why)
+        return None
 
     def _batch(self, step: float, friction: float) -> int | None:
         """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability.

@@ -1,0 +1,113 @@
+"""How the code hangs together: sizes of files, who imports whom, and that nobody asks for a class elsewhere."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import svrhmc
+
+SOURCE = Path(svrhmc.__file__).parent
+FILES = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
+# From the ground up: a part imports what stands before it, or beside it in its own folder.
+LAYERS = [
+    ("core",),
+    ("kernels",),
+    ("targets",),
+    ("whitening", "distances", "diagnostics", "scheme"),
+    ("flows", "gradients"),
+    ("dynamics", "checkpoint"),
+    ("engines", "trace"),
+    ("runs",),
+    ("samplers",),
+    ("exact",),
+    ("theory", "posterior"),
+    ("compare", "files"),
+    ("plots",),
+    ("paper",),
+    ("cli",),
+    ("__main__",),
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def module_of(file):
+    return "svrhmc." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+MODULES = {module_of(file): file for file in FILES if file != "__init__.py"}
+
+
+def imports(file):
+    """Every module of the package that a file imports, at its top, in a function or for its types."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[file].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in inner}
+    return {name for name in found if name.startswith("svrhmc.")}
+
+
+GRAPH = {name: imports(file) for name, file in MODULES.items()}
+
+
+def part(name):
+    return name.split(".")[1]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_file_is_long(file):
+    assert len(FILES[file].read_text().splitlines()) <= 400
+
+
+def test_every_part_has_its_layer():
+    assert {part(name) for name in GRAPH} == set(LEVEL)
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_no_import_goes_upwards(name):
+    for other in GRAPH[name]:
+        assert part(other) == part(name) or LEVEL[part(other)] < LEVEL[part(name)], f"{name} imports {other}"
+
+
+def test_no_import_goes_in_a_circle_not_even_a_lazy_one():
+    """A folder's __init__ names what is in it, and is left out."""
+    state: dict[str, str] = {}
+
+    def visit(name, path):
+        assert state.get(name) != "open", " → ".join([*path, name])
+        if state.get(name) == "done" or name not in GRAPH:
+            return
+        state[name] = "open"
+        for other in GRAPH[name]:
+            if not MODULES[other].endswith("__init__.py") if other in MODULES else False:
+                visit(other, [*path, name])
+        state[name] = "done"
+
+    for name, file in MODULES.items():
+        if not file.endswith("__init__.py"):
+            visit(name, [])
+
+
+KINDS = re.compile(
+    r"isinstance\([^)]*\b(Gradient|Batched|Full|Minibatch|SVRG|SAGA|ControlVariate"
+    r"|FiniteSum|GeneralisedLinear|Gaussian|Custom|Whitened\w*|DenseRows|SparseRows|DenseWhitening|LowRankWhitening"
+    r"|Loss|LogisticLoss|SquaredLoss|Dynamics|Overdamped|Underdamped|EulerMaruyama|Exponential|UBU|BAOAB|Anchored)\b"
+)
+OWN = {"gradients/kinds.py", "targets/base.py", "whitening/targets.py", "dynamics.py"}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nobody_asks_for_a_class_of_another_part(file):
+    found = KINDS.findall(re.sub(r"\s+", " ", FILES[file].read_text()))
+    assert not found or file in OWN
+    assert not re.search(r"type\(\w*(gradient|target|loss|dynamics)\w*\) (in|is|==)", FILES[file].read_text())
+
+
+def test_the_grep_finds_what_it_looks_for():
+    assert KINDS.search("if isinstance(gradient, SVRG | SAGA):")
+    assert KINDS.search("isinstance(job.target, GeneralisedLinear)")
+    assert not KINDS.search("isinstance(value, float)")
