@@ -1,4 +1,6 @@
+import gc
 import io
+import time
 
 import pytest
 
@@ -52,3 +54,16 @@ def test_an_interrupt_leaves_the_line_wiped(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         svrhmc.hmc(0.1).run(synthetic(5, 2), 10)
     assert closed
+
+
+def test_compilation_is_said_on_a_terminal_where_it_takes_long():
+    shown, quick, piped = Terminal(), Terminal(), io.StringIO()
+    with progress.compiling(None, shown):
+        assert not gc.isenabled()
+        time.sleep(0.8)
+    assert gc.isenabled()
+    assert "compiling, once on this machine: " in shown.getvalue()
+    assert shown.getvalue().endswith("\r")
+    with progress.compiling(None, quick), progress.compiling(None, piped), progress.compiling(False, shown):
+        pass
+    assert quick.getvalue() == piped.getvalue() == ""

@@ -22,7 +22,7 @@ from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
 from svrhmc.core.parts import part, to_settings
-from svrhmc.core.progress import COMPILING, Progress, finishing, reporter, stage
+from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
 from svrhmc.engines import Keep, Setup, State
@@ -117,7 +117,7 @@ class Sampler:
         }  # fmt: skip
         with journal, finishing(finish):
             if not is_whole(journal.get("state"), length):
-                with stage(COMPILING, progress):
+                with compiling(progress):
                     made.compile()
             driven = drive(made, length, kept, journal, report, out=target.out, told=told)
         return Trace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -65,9 +66,6 @@ def finishing(finish: Callable[[], None]) -> Iterator[None]:
         finish()
 
 
-COMPILING = "compiling, once on this machine"
-
-
 @contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Work whose length nobody knows: from 0.5 s on, a terminal shows its name and the seconds it has taken.
@@ -100,6 +98,22 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         if width:
             out.write("\r" + " " * width + "\r")
             out.flush()
+
+
+@contextmanager
+def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
+    """Compilation, or the loading of what was compiled before; said aloud where it takes long.
+
+    The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with stage("compiling, once on this machine", progress, stream):
+            yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 Progress = bool | Callable[[int, int], None] | None

@@ -13,7 +13,7 @@ from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.parts import to_settings
-from svrhmc.core.progress import COMPILING, Progress, finishing, reporter, stage
+from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Keep
 from svrhmc.runs import chain_list, drive, is_whole
@@ -69,7 +69,7 @@ class ExactSampler(ABC):
         report, finish = reporter(progress, end * len(numbers))
         with journal, finishing(finish):
             if not is_whole(journal.get("state"), end):
-                with stage(COMPILING, progress):
+                with compiling(progress):
                     made.compile()
             driven = drive(made, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told)
         assert driven.accepted is not None

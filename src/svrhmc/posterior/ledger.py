@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from svrhmc.core.progress import COMPILING, Progress, stage
+from svrhmc.core.progress import Progress, compiling
 
 
 class Ledger:
@@ -43,7 +43,7 @@ class Ledger:
     def compile(self, work: Callable[[], object]) -> None:
         """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
         began = time.perf_counter()
-        with stage(COMPILING, self._progress):
+        with compiling(self._progress):
             work()
         self.compiling += time.perf_counter() - began
 
