@@ -2,13 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow bench bench-posterior lint format clean
+.PHONY: run test quick test-slow bench bench-posterior lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc compare --plot compare.png
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+
+# A minute or two: the shape of the code, paths, laws of a few cells, and what outsiders may add
+quick: .venv/test.done
+	$(BIN)/ruff check
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/test_structure.py tests/test_state.py tests/test_stored.py tests/test_outside.py \
+		tests/test_gradients.py tests/test_dynamics.py tests/test_trace.py
 
 test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow

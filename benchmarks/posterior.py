@@ -30,12 +30,12 @@ from bench import machine, nuts, worst_ess
 from problems import PROBLEMS, breast_cancer, heavy_tailed, synth_1e5, with_ones
 
 import svrhmc
-from svrhmc.certificate import effective_draws
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC
 from svrhmc.gradients import Full, Minibatch
 from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib
 from svrhmc.plots import save as save_figure
+from svrhmc.posterior.certificate import effective_draws
 
 HERE = Path(__file__).parent
 
@@ -698,11 +698,11 @@ def cost_of(X, y, method, options):
 
 
 def run_exact(sampler, target, how, seed, options):
-    chains = sampler._chains(target, how, seed, np.arange(4), os.cpu_count())
+    chains = sampler.chains(svrhmc.whitening.whitened(target, how), seed, np.arange(4), os.cpu_count())
     chains.compile()
     chains.extend(100)
     extension, took = timed(lambda: chains.extend(options.draws))
-    return how.out(extension.z), took, extension.evaluations
+    return how.out(extension.draws), took, extension.evaluations
 
 
 def run_grid(sampler, target, how, seed, options):

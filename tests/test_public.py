@@ -10,8 +10,8 @@ import pytest
 
 import svrhmc
 
-MODULES = [svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines]
-OPEN = [svrhmc.dynamics, svrhmc.gradients, svrhmc.distances]
+MODULES = [svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact]
+OPEN = [svrhmc.dynamics, svrhmc.distances]
 NAMES = [(module, name) for module in MODULES for name in module.__all__] + [
     (module, name)
     for module in OPEN
@@ -26,15 +26,19 @@ TYPES_RETURNED = {
     "Summary",
     "Custom",
     "GeneralisedLinear",
-    "Outcome",
+    "Engine",
     "Estimator",
     "Gradient",
     "Dynamics",
     "PlugIn",
     "Curved",
     "Gaussian",
-    "normals_of",
-    "Counted",
+    "Memory",
+    "require_dynamics",
+    "require_gradient",
+    "require_whitening",
+    "is_whitened",
+    "Whitened",
     "Expansion",
     "RowExpansion",
     "Bound",
