@@ -29,6 +29,8 @@ TYPES_RETURNED = {
     "Engine",
     "Estimator",
     "Gradient",
+    "Batched",
+    "Whitening",
     "Dynamics",
     "PlugIn",
     "Curved",
