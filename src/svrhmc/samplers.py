@@ -21,7 +21,7 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
-from svrhmc.core.parts import part, to_settings
+from svrhmc.core.parts import is_part, part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
@@ -106,15 +106,15 @@ class Sampler:
         states = _start(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
         made = engines.chains(engine, setup, State(states, np.zeros_like(states)))
+        report, finish = reporter(progress, length * len(numbers))
+        told = {
+            "sampler": self.settings() if is_part(self) else {}, "seed": seed, "chains": numbers.tolist(),
+            "engine": made.engine, "n": target.n,
+        }  # fmt: skip
         journal: Journal = InMemory()
         if checkpoint is not None:
             said = {"length": length, "burn_in": burn_in, "thin": thin, "keep": keep, "start": digest(states)}
             journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, made.engine) | said)
-        report, finish = reporter(progress, length * len(numbers))
-        told = {
-            "sampler": self.settings() if journal.kept else None, "seed": seed, "chains": numbers.tolist(),
-            "engine": made.engine, "n": target.n,
-        }  # fmt: skip
         with journal, finishing(finish):
             if not is_whole(journal.get("state"), length):
                 with compiling(progress):

@@ -22,6 +22,14 @@ def part(kind: Kind) -> Kind:
     return kind
 
 
+def is_part(value: Any) -> bool:
+    """Whether it can be written, with all the parts in it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return True
+    known = _KINDS.get(type(value).__name__) is type(value)
+    return known and all(is_part(getattr(value, field.name)) for field in fields(value))
+
+
 def to_settings(value: Any) -> dict[str, Any]:
     """A part as plain data."""
     if _KINDS.get(type(value).__name__) is not type(value):

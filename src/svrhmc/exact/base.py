@@ -58,15 +58,15 @@ class ExactSampler(ABC):
         seed = whole("seed", seed, 0, (1 << 64) - 1)
         space = whitened(target, self.whitening if whitening is None else whitening)
         made, end = self.chains(space, seed, numbers, threads), burn_in + draws
+        told = {
+            "sampler": self.settings(), "seed": seed, "chains": numbers.tolist(), "engine": made.engine, "n": target.n,
+        }  # fmt: skip
+        report, finish = reporter(progress, end * len(numbers))
         journal: Journal = InMemory()
         if checkpoint is not None:
             journal = Checkpoint(
                 checkpoint, self._identity(space, seed, numbers) | {"draws": draws, "burn_in": burn_in}
             )
-        told = {
-            "sampler": self.settings(), "seed": seed, "chains": numbers.tolist(), "engine": made.engine, "n": target.n,
-        }  # fmt: skip
-        report, finish = reporter(progress, end * len(numbers))
         with journal, finishing(finish):
             if not is_whole(journal.get("state"), end):
                 with compiling(progress):

@@ -78,10 +78,10 @@ def sample(
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request, budget_seconds, budget_passes))
-    began = time.perf_counter()
-    if target.closed_form is not None and method in (None, "closed-form"):
-        return _closed_form(request, target.closed_form, began)
     with journal:
+        began = time.perf_counter()
+        if target.closed_form is not None and method in (None, "closed-form"):
+            return _closed_form(request, target.closed_form, began)
         return Search(request, journal).run()
 
 

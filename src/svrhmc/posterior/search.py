@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.parts import from_settings, to_settings
+from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.diagnostics import r_hat
@@ -78,13 +78,14 @@ class Search:
         return self.request.method is not None and not isinstance(self.request.method, str)
 
     def _choose(self) -> Choice:
-        request, found = self.request, self.journal.get("choice")
+        request = self.request
+        found = None if self._given else self.journal.get("choice")
         if found is not None:
             self.ledger.restore(found.said["ledger"])
             return Choice(found.said["method"], sampler_of(found.said["sampler"]), found.said["why"])
         chooser = Chooser(request.target, self.space, request.draws, request.tolerance, request.seed, self._noise)
         choice = chooser.choose(request.method)
-        if self.journal.kept:
+        if self.journal.kept and not self._given:
             said = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
             self.journal.put("choice", {**said, "ledger": self.ledger.said()})
         return choice
@@ -129,7 +130,7 @@ class Search:
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and getattr(space, "identity_hessian", False)
         told = {
-            "sampler": sampler.settings() if self.journal.kept else None, "engine": chains.engine,
+            "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine,
             "seed": request.seed, "chains": request.chains.tolist(), "n": request.target.n,
             "step_size": sampler.dynamics.step_size if near else None,
         }  # fmt: skip
