@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import CheckpointError, StorageError
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError
 from svrhmc.core.storage import Record, read_record, sync_folder, write_record
 
 SECONDS = 2.0  # between two records of a run that goes on
@@ -120,7 +120,11 @@ class Checkpoint(Journal):
         self._files: dict[str, dict[str, _File]] = {}  # by record
         with self._writing():
             self._open()
-        self._check(settings)
+        try:
+            self._check(settings)
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -157,8 +161,10 @@ class Checkpoint(Journal):
         record = self._read(name)
         with self._writing():
             for each, (shape, blocks) in (record.said["rows"] if record else {}).items():
-                file = _File(self.path / f"{each}.rows", tuple(shape), [tuple(block) for block in blocks])
-                self._files.setdefault(name, {})[each] = file
+                files = self._files.setdefault(name, {})
+                if each in files:
+                    files[each].close()
+                files[each] = _File(self.path / f"{each}.rows", tuple(shape), [tuple(block) for block in blocks])
         return record
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
@@ -305,7 +311,8 @@ def _lock(path: Path) -> Any:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise CheckpointError(
+        handle.close()
+        raise CheckpointInUseError(
             f"{path.parent} is used by another process; wait for it, or name another folder."
         ) from None
     sync_folder(path.parent)
