@@ -413,9 +413,9 @@ class Killed:
 
 def test_a_run_killed_at_any_moment_writes_the_same_files(folder, tmp_path):
     killed = Killed(folder, seed=1)
-    killed("figure1", tmp_path / "killed", jobs=1, kills=5, longest=0.8)
+    killed("figure1", tmp_path / "killed", jobs=1, kills=5, longest=0.7)
     run.reproduce(("figure1",), tmp_path / "whole", quick=True, jobs=1, say=lambda line: None)
-    assert killed.kills >= 3
+    assert killed.kills >= 2
     assert written(tmp_path / "killed") == written(tmp_path / "whole")
 
 

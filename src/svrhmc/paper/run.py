@@ -65,8 +65,8 @@ def reproduce(
     """Run what is not yet in `out`, and write figures, tables and the report of these parts.
 
     Each task's result is a file under out/work, with the settings it was made with; a result made with others, or by
-    another version of the experiments, is made again. A data set whose files are missing is left out, and named in
-    the end.
+    another version of the experiments, is made again. What a task has made before it is finished is in a folder beside
+    its result, and goes with it. A data set whose files are missing is left out, and named in the end.
     """
     settings = load_settings(quick, seeds)
     tasks = [task for part in parts for task in _tasks(part, settings, data)]
