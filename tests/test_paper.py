@@ -486,6 +486,37 @@ def test_a_task_makes_no_piece_of_work_twice(folder, unchecked, work, tmp_path, 
     assert not [path for path in (tmp_path / "journal").iterdir() if path.name.startswith("run ")]
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_ends_after_every_piece_gives_the_same(folder, unchecked, tmp_path, monkeypatch, name):
+    settings = load_settings(quick=True)
+    settings["figure2"]["preparation"]["a3a"] = {"scale": "none", "intercept": False}
+    plain = TASKS[name](settings, folder, None)
+
+    class StopError(Exception):
+        pass
+
+    real = Pieces.once
+
+    def stop(self, name, make, *arguments):
+        new = name not in self._done
+        found = real(self, name, make, *arguments)
+        if new:
+            raise StopError
+        return found
+
+    monkeypatch.setattr(Pieces, "once", stop)
+    lives, result = 0, None
+    while result is None:
+        lives += 1
+        with open_journal(tmp_path / "journal", {"task": name}) as journal:
+            try:
+                result = TASKS[name](settings, folder, journal)
+            except StopError:
+                continue
+    assert lives > 1
+    assert json.dumps(result) == json.dumps(plain)
+
+
 def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, work):
     """Also its seconds: those of the life before count."""
     monkeypatch.setattr("svrhmc.checkpoint.SECONDS", 0.0)
