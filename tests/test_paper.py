@@ -2,17 +2,26 @@
 
 import json
 import lzma
+import os
+import random
+import signal
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import svrhmc
+from svrhmc.checkpoint import Checkpoint
 from svrhmc.cli import app
-from svrhmc.paper import data, regression, run, synthetic
+from svrhmc.core.errors import CheckpointInUseError
+from svrhmc.paper import data, pieces, regression, run, synthetic
 from svrhmc.paper.blocks import inline
+from svrhmc.paper.pieces import Pieces, open_journal
 from svrhmc.paper.settings import fingerprint, load_settings
 
 
@@ -116,7 +125,20 @@ def test_other_settings_are_run_anew(tmp_path):
     assert store.get(task) == {"x": 1}
     assert store.get(run.Task("a", print, ({"chains": 1}, tmp_path / "elsewhere"))) == {"x": 1}
     assert store.get(run.Task("a", print, ({"chains": 2}, tmp_path))) is None
-    (tmp_path / "a.json").write_text("{")  # cut short by a crash of the machine
+    named = json.loads((tmp_path / "a.json").read_text())["settings"]
+    damaged = (
+        "{",
+        "{}",
+        "[]",
+        "null",
+        '{"result": {}}',
+        f'{{"settings": "{named}"}}',
+        f'{{"settings": "{named}", "result": 1}}',
+    )
+    for text in damaged:  # such as one cut short by a crash of the machine
+        (tmp_path / "a.json").write_text(text)
+        assert store.get(task) is None
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe{")
     assert store.get(task) is None
 
 
@@ -247,7 +269,7 @@ def test_the_expected_plug_in_is_that_of_samples():
     target = svrhmc.targets.synthetic(20, 3)
     law = svrhmc.theory.law(svrhmc.hmc(0.2), target, 400)
     rng = np.random.default_rng(0)
-    mean, deviation = synthetic.expected_plug_in(law, target.closed_form, 200, 4000, rng)
+    mean, deviation = synthetic.expected_plug_in(law.position, target.closed_form, 200, 4000, rng)
     x, pi = law.position, target.closed_form
     seen = [
         svrhmc.distances.plug_in_w2(rng.multivariate_normal(x.mean, x.covariance, 200), pi.mean, pi.covariance).value
@@ -256,7 +278,7 @@ def test_the_expected_plug_in_is_that_of_samples():
     error = deviation / np.sqrt(len(seen))
     assert abs(np.mean(seen) - mean) < 4.5 * error * np.sqrt(1 + 1500 / 4000)
     assert np.std(seen) == pytest.approx(deviation, rel=0.1)
-    other, _ = synthetic.expected_plug_in(law, pi, 800, 4000, rng)
+    other, _ = synthetic.expected_plug_in(law.position, pi, 800, 4000, rng)
     assert abs(np.mean(seen) - other) > 9 * error
 
 
@@ -344,3 +366,230 @@ def test_a_killed_run_goes_on(tmp_path):
     assert "of 12 tasks are already there" in done
     for name in ("report.md", "report.html", "figure1.csv", "figure1_common.svg", "figure1_own.svg"):
         assert (whole / name).read_text() == (tmp_path / "two" / name).read_text()
+
+
+def written(out):
+    """All that a run wrote, by name, without the seconds it took."""
+    found = {}
+    for path in (path for path in Path(out).rglob("*") if path.name != "runtime.txt" and not path.is_dir()):
+        content = path.read_bytes()
+        if path.suffix == ".json":
+            saved = json.loads(content)
+            assert saved["result"].pop("seconds") > 0
+            content = json.dumps(saved).encode()
+        found[str(path.relative_to(out))] = content
+    return found
+
+
+class Killed:
+    """Runs of `killed_run.py` that are killed, and how many were, and how many left a task half done."""
+
+    def __init__(self, folder, seed):
+        self.folder, self.random, self.kills, self.half_done = folder, random.Random(seed), 0, 0
+
+    def __call__(self, part, out, jobs, kills, longest, alone=False):
+        """Start it again until it has ended, with up to so many kills within so many seconds of its beginning."""
+        script = Path(__file__).with_name("killed_run.py")
+        command = [sys.executable, str(script), part, str(out), str(self.folder), str(jobs)]
+        for life in range(kills + 1):
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            ) as made:
+                assert made.stdout.readline() == b"begun\n", made.stderr.read()
+                try:
+                    made.wait(self.random.uniform(0, longest) if life < kills else 120)
+                except subprocess.TimeoutExpired:
+                    if alone:  # its workers are left for a second, and the next life has to wait for them
+                        made.kill()
+                    else:
+                        os.killpg(made.pid, signal.SIGKILL)
+                    made.wait()
+                    self.kills += 1
+                    self.half_done += any((out / "work").glob("*.progress/pieces"))
+                else:
+                    assert made.returncode == 0, made.stderr.read()
+                    return
+
+
+def test_a_run_killed_at_any_moment_writes_the_same_files(folder, tmp_path):
+    killed = Killed(folder, seed=1)
+    killed("figure1", tmp_path / "killed", jobs=1, kills=5, longest=0.7)
+    run.reproduce(("figure1",), tmp_path / "whole", quick=True, jobs=1, say=lambda line: None)
+    assert killed.kills >= 2
+    assert written(tmp_path / "killed") == written(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["figure1", "figure2"])
+def test_a_run_killed_many_times_writes_the_same_files(folder, unchecked, tmp_path, part):
+    killed, rounds = Killed(folder, seed=2), 0
+    run.reproduce((part,), tmp_path / "whole", folder, quick=True, jobs=1, say=lambda line: None)
+    whole = written(tmp_path / "whole")
+    while killed.kills < 25:
+        rounds += 1
+        out, jobs = tmp_path / f"round {rounds}", 1 + rounds % 2
+        killed(part, out, jobs, kills=10, longest=3.5 if jobs == 2 else 0.5, alone=rounds % 4 < 2)
+        assert written(out) == whole
+    assert killed.half_done >= 3
+
+
+TASKS = {
+    "figure1": lambda s, f, j: synthetic.panel(s["figure1"], 0.5, 10, 50, "svr-hmc", 1, journal=j),
+    "figure2": lambda s, f, j: regression.classify(s["figure2"], "pima", "sg-hmc", f, 1, journal=j),
+    "figure2, one split": lambda s, f, j: regression.classify(s["figure2"], "a3a", "sgld", f, 1, journal=j),
+    "figure2 reference": lambda s, f, j: regression.classification_reference(s["figure2"], "pima", f, 1, journal=j),
+    "figure3": lambda s, f, j: regression.regress(s["figure3"], "noise", "vr-sgld", f, 1, journal=j),
+    "figure3 reference": lambda s, f, j: regression.regression_reference(s["figure3"], "noise", f, journal=j),
+    "preparation": lambda s, f, j: regression.preparation_experiment(s["experiment"], s["figure2"], "pima", f, journal=j),
+    "steps": lambda s, f, j: regression.steps_experiment(s["experiment"], s["figure2"], f, 1, journal=j),
+    "passes": lambda s, f, j: regression.longer_experiment(s["experiment"], s["figure2"], "pima", f, 1, journal=j),
+    "table1": lambda s, f, j: regression.constants(s["figure2"], "pima", f, 0.1, True, journal=j),
+}  # fmt: skip
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Counts what takes time in the experiments."""
+    count = [0]
+
+    def counted(real):
+        def made(*arguments, **options):
+            count[0] += 1
+            return real(*arguments, **options)
+
+        return made
+
+    places = [
+        (svrhmc.Sampler, "run"),
+        (synthetic, "expected_plug_in"),
+        (synthetic, "law_of"),
+        (svrhmc.theory, "compare"),
+    ]
+    places += [(synthetic.Chain, "step"), (synthetic.Chain, "after"), (regression, "loss_of"), (regression, "error_of")]
+    for place, name in places:
+        monkeypatch.setattr(place, name, counted(getattr(place, name)))
+    return count
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_makes_no_piece_of_work_twice(folder, unchecked, work, tmp_path, name):
+    settings = load_settings(quick=True)
+    settings["figure2"]["preparation"]["a3a"] = {"scale": "none", "intercept": False}
+    plain = TASKS[name](settings, folder, None)
+    results = []
+    for _ in range(2):
+        with open_journal(tmp_path / "journal", {"task": name}) as journal:
+            work[0] = 0
+            results.append(TASKS[name](settings, folder, journal))
+            assert (work[0] > 0) == (len(results) == 1)
+    assert json.dumps(results[0]) == json.dumps(results[1]) == json.dumps(plain)
+    assert not [path for path in (tmp_path / "journal").iterdir() if path.name.startswith("run ")]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_ends_after_every_piece_gives_the_same(folder, unchecked, tmp_path, monkeypatch, name):
+    settings = load_settings(quick=True)
+    settings["figure2"]["preparation"]["a3a"] = {"scale": "none", "intercept": False}
+    plain = TASKS[name](settings, folder, None)
+
+    class StopError(Exception):
+        pass
+
+    real = Pieces.once
+
+    def stop(self, name, make, *arguments):
+        new = name not in self._done
+        found = real(self, name, make, *arguments)
+        if new:
+            raise StopError
+        return found
+
+    monkeypatch.setattr(Pieces, "once", stop)
+    lives, result = 0, None
+    while result is None:
+        lives += 1
+        with open_journal(tmp_path / "journal", {"task": name}) as journal:
+            try:
+                result = TASKS[name](settings, folder, journal)
+            except StopError:
+                continue
+    assert lives > 1
+    assert json.dumps(result) == json.dumps(plain)
+
+
+def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, work):
+    """Also its seconds: those of the life before count."""
+    monkeypatch.setattr("svrhmc.checkpoint.SECONDS", 0.0)
+    settings = load_settings(quick=True)["figure1"]
+    arguments = (settings, 0.5, 10, 50, "svr-hmc", 1)
+    plain = synthetic.panel(*arguments)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done, total):
+        if done > total / 2:
+            raise StopError
+
+    real = svrhmc.Sampler.run
+    with monkeypatch.context() as patched:
+        patched.setattr(svrhmc.Sampler, "run", lambda *a, **options: real(*a, **{**options, "progress": stop}))
+        with open_journal(tmp_path / "j", {}) as journal, pytest.raises(StopError):
+            synthetic.panel(*arguments, journal=journal)
+    step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains" / "state").said["step"]
+    assert 0 < step < 200
+    with open_journal(tmp_path / "j", {}) as journal:
+        before = pieces.seconds_spent(journal)
+        assert before > 0
+        assert synthetic.panel(*arguments, journal=journal) == plain
+        assert pieces.seconds_spent(journal) > before
+
+
+def some_work(amount, journal):
+    with Pieces(journal) as made:
+        return {"amount": made.once("amount", lambda: amount)}
+
+
+def test_the_journal_of_a_task_is_its_own(tmp_path):
+    task, store = run.Task("a", some_work, (3,), threaded=False), run.Store(tmp_path)
+    place = store.progress(task)
+    result, seconds = run._perform(task, 1, place)
+    assert result == {"amount": 3}
+    settings = {"task": "a", "identity": run._identity(task)}
+    with open_journal(place, settings) as journal:
+        record = journal.get("pieces")
+        assert record.said["done"] == {"amount": 3}
+        journal.put("pieces", {"done": {"amount": 4}, "seconds": 1000.0})
+    result, seconds = run._perform(task, 1, place)
+    assert result == {"amount": 4}  # what was made is not made again
+    assert 1000 < seconds < 1100
+    other = run.Task("a", some_work, (5,), threaded=False)
+    assert run._perform(other, 1, place)[0] == {"amount": 5}  # other settings: from the beginning
+    assert run._perform(task, 1, place)[0] == {"amount": 3}
+    for damage in ("pieces", "settings"):
+        (place / damage).write_bytes(b"no record")
+        assert run._perform(task, 1, place)[0] == {"amount": 3}
+    (place / "settings").unlink()  # killed while it was removed
+    assert run._perform(task, 1, place)[0] == {"amount": 3}
+    pieces.remove(place)
+    place.write_text("a file")
+    assert run._perform(task, 1, place)[0] == {"amount": 3}
+    (tmp_path / "a.json.77.part").write_text("{")
+    store.put(task, {"amount": 3})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_task_waits_for_a_process_that_is_ending(tmp_path, monkeypatch):
+    held = Checkpoint(tmp_path / "j", {})
+    monkeypatch.setattr(pieces, "_PATIENCE", 0.1)
+    with pytest.raises(CheckpointInUseError, match="is used by another process"):
+        open_journal(tmp_path / "j", {"other": 1})
+    monkeypatch.setattr(pieces, "_PATIENCE", 10.0)
+    ending, began = threading.Timer(0.3, held.close), time.monotonic()
+    ending.start()
+    with open_journal(tmp_path / "j", {}):
+        assert time.monotonic() - began > 0.2
+    ending.join()
+    (tmp_path / "no folder").write_text("")
+    with pytest.raises(svrhmc.CheckpointError, match="cannot be written"):  # not a fault of what is in it
+        open_journal(tmp_path / "no folder" / "j", {})

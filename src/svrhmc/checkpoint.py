@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import CheckpointError, StorageError
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError
 from svrhmc.core.storage import Record, read_record, sync_folder, write_record
 
 SECONDS = 2.0  # between two records of a run that goes on
@@ -312,7 +312,7 @@ def _lock(path: Path) -> Any:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         handle.close()
-        raise CheckpointError(
+        raise CheckpointInUseError(
             f"{path.parent} is used by another process; wait for it, or name another folder."
         ) from None
     sync_folder(path.parent)

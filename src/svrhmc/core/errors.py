@@ -50,6 +50,10 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be used for this call, or cannot be written; what it holds is left as it is."""
 
 
+class CheckpointInUseError(CheckpointError):
+    """Another process has the checkpoint open."""
+
+
 def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:

@@ -11,6 +11,7 @@ record or the new one, never a part.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
@@ -52,6 +53,18 @@ def write_record(path: Path, said: Mapping[str, Any], arrays: Mapping[str, npt.N
             total.update(piece)
             file.write(piece)
         file.write(total.digest())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in one step."""
+    with _replacing(path) as file:
+        file.write(text.encode())
+
+
+def remove_partials(path: Path) -> None:
+    """What processes that were killed while they wrote this file have left."""
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        partial.unlink(missing_ok=True)
 
 
 def read_record(path: Path) -> Record | None:

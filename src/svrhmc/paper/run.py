@@ -1,9 +1,14 @@
-"""`svrhmc reproduce`: the experiments as tasks whose results are files, so that an interrupted run goes on."""
+"""`svrhmc reproduce`: the experiments as tasks whose results are files, so that an interrupted run goes on.
+
+A task keeps what it has made so far in a journal beside its result (`svrhmc.checkpoint`), so that a kill at any moment
+loses seconds and changes no result.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -15,8 +20,11 @@ from threading import Thread
 from typing import Any
 
 from svrhmc.core.arrays import cores
+from svrhmc.core.errors import CheckpointError
+from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import regression, synthetic
 from svrhmc.paper.data import DataError
+from svrhmc.paper.pieces import open_journal, remove, seconds_spent, unusable
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
 
@@ -26,7 +34,10 @@ PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work: a name, a function and its arguments; `threads` is added where the function takes it."""
+    """A piece of work: a name, a function and its arguments; `threads` is added where the function takes it.
+
+    The function keeps what it makes in the `journal` that it is given by that name.
+    """
 
     name: str
     function: Callable[..., dict[str, Any]]
@@ -54,8 +65,8 @@ def reproduce(
     """Run what is not yet in `out`, and write figures, tables and the report of these parts.
 
     Each task's result is a file under out/work, with the settings it was made with; a result made with others, or by
-    another version of the experiments, is made again. A data set whose files are missing is left out, and named in
-    the end.
+    another version of the experiments, is made again. What a task has made before it is finished is in a folder beside
+    its result, and goes with it. A data set whose files are missing is left out, and named in the end.
     """
     settings = load_settings(quick, seeds)
     tasks = [task for part in parts for task in _tasks(part, settings, data)]
@@ -78,17 +89,27 @@ class Store:
         """The result of a task with these very arguments, if it is there."""
         try:
             saved = json.loads(self._path(task).read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
+        except (OSError, ValueError):
             return None
-        result: dict[str, Any] | None = saved["result"] if saved["settings"] == _identity(task) else None
-        return result
+        if not isinstance(saved, dict) or saved.get("settings") != _identity(task):
+            return None
+        result = saved.get("result")
+        return result if isinstance(result, dict) else None
 
     def put(self, task: Task, result: dict[str, Any]) -> None:
-        """Keep it."""
-        path = self._path(task)
-        partial = path.with_suffix(f".{os.getpid()}.part")
-        partial.write_text(json.dumps({"settings": _identity(task), "result": result}, indent=1))
-        partial.replace(path)
+        """Keep it; what led to it is not needed any more."""
+        write_text(self._path(task), json.dumps({"settings": _identity(task), "result": result}, indent=1))
+        self.tidy(task, finished=True)
+
+    def progress(self, task: Task) -> Path:
+        """The folder of a task's journal."""
+        return self._path(task).with_suffix(".progress")
+
+    def tidy(self, task: Task, finished: bool) -> None:
+        """Remove what a kill may have left of a task, and the journal of a finished one."""
+        remove_partials(self._path(task))
+        if finished:
+            shutil.rmtree(self.progress(task), ignore_errors=True)
 
     def _path(self, task: Task) -> Path:
         return self.folder / (task.name.replace(" ", "-").replace("=", "") + ".json")
@@ -110,12 +131,15 @@ def _work(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     results = {task.name: saved for task in tasks if (saved := store.get(task)) is not None}
     left = [task for task in tasks if task.name not in results]
+    for task in tasks:
+        store.tidy(task, finished=task.name in results)
     if results:
         say(f"{len(results)} of {len(tasks)} tasks are already there")
     missing: list[str] = []
-    for number, (task, outcome, seconds) in enumerate(_each(left, jobs), start=len(results) + 1):
+    for number, (task, outcome, seconds) in enumerate(_each(left, store, jobs), start=len(results) + 1):
         if isinstance(outcome, DataError):
             missing.append(str(outcome))
+            store.tidy(task, finished=True)
             say(f"[{number}/{len(tasks)}] {task.name}: no data")
             continue
         results[task.name] = {**outcome, "seconds": seconds}
@@ -125,12 +149,12 @@ def _work(
     return ordered, list(dict.fromkeys(missing))
 
 
-def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
+def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Any, float]]:
     """Tasks as they finish; in processes of their own where there are several jobs."""
     threads = max(1, cores() // jobs)
     if jobs == 1:
         for task in tasks:
-            yield task, *_perform(task, threads)
+            yield task, *_perform(task, threads, store.progress(task))
         return
     with (
         _one_thread_each(threads),
@@ -142,7 +166,7 @@ def _each(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Any, float]]:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     task = waiting.pop()
-                    running[pool.submit(_perform, task, threads)] = task
+                    running[pool.submit(_perform, task, threads, store.progress(task))] = task
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), *future.result()
         except BaseException:
@@ -179,13 +203,25 @@ def _one_thread_each(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _perform(task: Task, threads: int) -> tuple[Any, float]:
-    began = time.perf_counter()
+def _perform(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
+    """The result of a task, and the seconds it took in all its lives; from its beginning if its journal is damaged."""
     try:
-        outcome: Any = task.function(*task.arguments, *((threads,) if task.threaded else ()))
-    except DataError as error:
-        outcome = error
-    return outcome, time.perf_counter() - began
+        return _go_on(task, threads, progress)
+    except CheckpointError as error:
+        if not unusable(error):
+            raise
+        remove(progress)
+        return _go_on(task, threads, progress)
+
+
+def _go_on(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
+    with open_journal(progress, {"task": task.name, "identity": _identity(task)}) as journal:
+        earlier, began = seconds_spent(journal), time.perf_counter()
+        try:
+            outcome: Any = task.function(*task.arguments, *((threads,) if task.threaded else ()), journal=journal)
+        except DataError as error:
+            outcome = error
+        return outcome, earlier + time.perf_counter() - began
 
 
 def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:

@@ -1,0 +1,127 @@
+"""The work of a task in pieces, each made once: what is finished is kept in the task's journal, and not made again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.checkpoint import Checkpoint, Clock, Journal
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError
+from svrhmc.core.storage import Record
+from svrhmc.samplers import Sampler
+from svrhmc.targets.base import FiniteSum
+from svrhmc.trace import Trace
+
+_PATIENCE = 10.0  # seconds for a process of a run that was killed to end
+_RECORD = "pieces"
+
+
+class Pieces:
+    """Finished pieces by name, as plain JSON values: all of them in one record, written about every second.
+
+    The seconds of a task count from here on, through all its lives.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        record = journal.get(_RECORD)
+        self._done: dict[str, Any] = dict(record.said["done"]) if record else {}
+        self._earlier, self._began = seconds_spent(journal), time.perf_counter()
+        self._clock, self._new = Clock(), False
+
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if self._new:
+            self.save()
+
+    def once(self, name: str, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What was made under this name before, else made now, of these arguments."""
+        if name not in self._done:
+            self._done[name] = make(*arguments)
+            self._new = True
+            self._save_when_due()
+        return self._done[name]
+
+    def save(self) -> None:
+        """Write what there is."""
+        seconds = self._earlier + time.perf_counter() - self._began
+        self.journal.put(_RECORD, {"done": self._done, "seconds": seconds})
+        self._new = False
+
+    def run(self, name: str, sampler: Sampler, target: FiniteSum, steps: int, **options: Any) -> Trace:
+        """A run of many seconds, which keeps its own state as it goes; the draws are in memory, in their usual order.
+
+        Its folder stays until `forget`, or until the task's own is removed.
+        """
+        folder = self._folder(name)
+        if folder is None:
+            return sampler.run(target, steps, **options)
+        trace = sampler.run(
+            target, steps, checkpoint=folder, progress=lambda done, total: self._save_when_due(), **options
+        )
+        return replace(trace, draws=np.ascontiguousarray(trace.draws))
+
+    def recall_mode(self, name: str, target: FiniteSum) -> None:
+        """Let a target know its mode, found once."""
+        found = self.journal.once(name, lambda: Record({}, {"mode": target.mode()}))
+        target.recall_mode(found.arrays["mode"])
+
+    def forget(self, name: str) -> None:
+        """Remove what a run kept, once what was made of it is written."""
+        folder = self._folder(name)
+        if folder is not None and folder.exists():
+            self.save()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, name: str) -> Path | None:
+        return self.journal.path / name if isinstance(self.journal, Checkpoint) else None
+
+    def _save_when_due(self) -> None:
+        if self.journal.kept and self._clock.due():
+            self.save()
+
+
+def seconds_spent(journal: Journal) -> float:
+    """By a task, in all its lives so far, up to its last record."""
+    record = journal.get(_RECORD)
+    return 0.0 if record is None else float(record.said["seconds"])
+
+
+def open_journal(folder: Path, settings: dict[str, Any]) -> Checkpoint:
+    """A task's journal, empty where the one in this folder was made with other settings or cannot be read.
+
+    Processes of a run that was killed end within seconds; so long it waits for the folder.
+    """
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return Checkpoint(folder, settings)
+        except CheckpointInUseError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.05)
+        except CheckpointError as error:
+            if not unusable(error):
+                raise
+            remove(folder)
+
+
+def unusable(error: CheckpointError) -> bool:
+    """Whether what is in the folder is at fault, and not another process or the system."""
+    return not isinstance(error, CheckpointInUseError) and not isinstance(error.__cause__, OSError)
+
+
+def remove(folder: Path) -> None:
+    """A folder, or whatever is in its place."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
