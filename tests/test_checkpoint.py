@@ -18,6 +18,7 @@ from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, target
 from svrhmc.core.errors import StorageError
 from svrhmc.core.storage import read_record, write_record
 from svrhmc.exact import SplitHMC
+from svrhmc.posterior.drawing import Drawing
 from svrhmc.whitening import whitened
 
 HERE = Path(__file__).parent
@@ -107,7 +108,7 @@ def other_rows():
     ("change", "message"),
     [
         ({"seed": 4}, "another seed: 3, and this call has 4"),
-        ({"steps": 61}, "another length: 60, and this call has 61"),
+        ({"steps": 61}, "another steps: 60, and this call has 61"),
         ({"burn_in": 1}, "another burn_in: 0, and this call has 1"),
         ({"keep": "last"}, "another keep: all, and this call has last"),
         ({"chains": 5}, "another chains: 0 to 3, and this call has 0 to 4"),
@@ -189,7 +190,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     first = threading.Thread(target=run, args=(tmp_path / "a",), kwargs={"progress": hold})
     first.start()
     entered.wait(10)
-    with pytest.raises(CheckpointError, match="is used by another process"):
+    with pytest.raises(CheckpointError, match="is in use by another run"):
         run(tmp_path / "a")
     leave.set()
     first.join()
@@ -297,6 +298,131 @@ def test_a_record_is_whole_or_not_there(tmp_path):
     assert read_record(tmp_path / "none") is None
     with pytest.raises(StorageError, match="cannot be read"):
         read_record(tmp_path)
+
+
+class Springs(targets.FiniteSum):
+    """A target of one's own: fᵢ(x) = |x − cᵢ|²/2."""
+
+    scalar_parts = False
+
+    def __init__(self, c):
+        self.c, (self.n, self.dim) = c, c.shape
+        self.row_size = self.dim
+
+    smoothness = component_smoothness = convexity = 1.0
+    closed_form = None
+
+    def curvature_range(self, bound):
+        return 1.0, 1.0
+
+    def mode(self):
+        return self.c.mean(axis=0)
+
+    def potentials(self, x):
+        return ((x[:, None] - self.c) ** 2).sum(axis=2).mean(axis=1) / 2
+
+    def gradients(self, x):
+        return x - self.c.mean(axis=0)
+
+    def parts(self, x, indices):
+        return x[:, None] - (self.c[None] if indices is None else self.c[indices])
+
+    def assemble(self, parts, indices):
+        return parts.mean(axis=1)
+
+    def prior_gradient(self, x):
+        return np.zeros_like(x)
+
+    def _with_quadratic(self, strength, centre): ...
+
+
+def test_targets_losses_and_samplers_of_ones_own_are_told_apart(tmp_path):
+    c = np.random.default_rng(0).normal(size=(30, 2))
+    first = svrhmc.sgld(0.1).run(Springs(c), 20, checkpoint=tmp_path / "a")
+    assert (svrhmc.sgld(0.1).run(Springs(c), 20, checkpoint=tmp_path / "a").draws == first.draws).all()
+    with pytest.raises(CheckpointError, match="another components"):
+        svrhmc.sgld(0.1).run(Springs(c + 5), 20, checkpoint=tmp_path / "a")
+
+    class Plain(targets.losses.LogisticLoss):
+        __repr__ = object.__repr__
+
+    class Mine(SplitHMC):
+        pass
+
+    def target():
+        return targets.glm.GeneralisedLinear(dense().rows, dense().y, Plain(), 1.0)
+
+    for _ in range(2):
+        assert svrhmc.sgld(1e-4).run(target(), 9, checkpoint=tmp_path / "b").draws.shape == (4, 9, 5)
+        assert Mine().run(dense(), 9, checkpoint=tmp_path / "c").draws.shape == (4, 9, 5)
+    assert Trace.load(tmp_path / "c").sampler is None
+    assert Trace.load(tmp_path / "c").acceptance.shape == (4,)
+
+
+def test_numbers_of_numpy_are_as_good_and_other_things_are_refused(tmp_path):
+    whole = run(tmp_path / "a", thin=np.int64(5), steps=np.int32(60))
+    assert (run(tmp_path / "a", thin=5).draws == whole.draws).all()
+    sample(dense(), np.int64(50), budget_passes=np.int64(10_000), checkpoint=tmp_path / "b")
+    for wrong in (True, 3.5):
+        with pytest.raises(ValueError, match="checkpoint must be the name of a folder"):
+            run(wrong)
+    with pytest.raises(ValueError, match="method must be None, a sampler, or one of"):
+        sample(dense(), method=SplitHMC)
+    posterior = sample(targets.linear(dense().rows.X, dense().y), checkpoint=tmp_path / "c")
+    assert (Trace.load(tmp_path / "c").draws == posterior.trace.draws).all()
+
+
+@pytest.mark.parametrize("after", [3, 40, 90, 108, 112])
+def test_a_budget_in_passes_ends_where_it_would_have(after, tmp_path, often, monkeypatch):
+    """Interrupted after so many records, also after the very last one of a piece."""
+    target = targets.logistic(*table(60, 3))
+    plain = sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "plain")
+    assert not plain.complete
+    record, count = Drawing._record, [0]
+
+    def stop(self):
+        record(self)
+        count[0] += 1
+        if count[0] == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Drawing, "_record", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "cut")
+    again = sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "cut")
+    assert again.trace.draws.shape == plain.trace.draws.shape
+    assert (again.trace.draws == plain.trace.draws).all()
+    assert (again.passes, again.complete) == (plain.passes, plain.complete)
+
+
+def test_other_threads_of_linear_algebra_change_no_bit(tmp_path):
+    """Modes, maps and bounds of a resumed run are those it began with, though they would be others now."""
+    code = (
+        "import sys, numpy as np, svrhmc\nfrom svrhmc import checkpoint\nfrom svrhmc.exact import SplitHMC\n"
+        "from stored_runs import table\ncheckpoint.SECONDS = 0.0\n"
+        "jobs = {'svr': lambda **k: svrhmc.svr_hmc(0.1).run(svrhmc.targets.logistic(*table(600, 150)), 60, **k),\n"
+        "        'cv': lambda **k: svrhmc.cv_hmc(0.1).run(svrhmc.targets.logistic(*table(600, 150)), 60, **k),\n"
+        "        'split': lambda **k: SplitHMC().run(svrhmc.targets.logistic(*table(600, 150)), 30, burn_in=9, **k)}\n"
+        "name, folder, stop = sys.argv[1:]\n"
+        "def interrupt(done, total):\n"
+        "    if stop == 'half' and done > total / 2: raise KeyboardInterrupt\n"
+        "try: np.save(folder + '.npy', jobs[name](checkpoint=folder, progress=interrupt).draws)\n"
+        "except KeyboardInterrupt: pass\n"
+    )
+
+    def go(name, folder, threads, stop):
+        settings = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "PYTHONPATH": str(HERE)}
+        command = [sys.executable, "-c", code, name, str(folder), stop]
+        told = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+
+    for name in ("svr", "cv", "split"):
+        go(name, tmp_path / f"{name}-whole", 1, "never")
+        go(name, tmp_path / f"{name}-cut", 1, "half")
+        go(name, tmp_path / f"{name}-cut", 2, "never")
+        whole, cut = (np.load(tmp_path / f"{name}-{which}.npy") for which in ("whole", "cut"))
+        assert (whole == cut).all()
 
 
 def killed(kind, kills, folder, seed=0):

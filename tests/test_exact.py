@@ -20,7 +20,7 @@ from conftest import LIMIT
 from svrhmc.core.alias import alias_table
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.compiled import metropolis
-from svrhmc.engines.compiled.threads import fixed
+from svrhmc.engines.compiled.room import fixed
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.kernels import losses, split, subsampled
 from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitening

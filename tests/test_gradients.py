@@ -8,7 +8,7 @@ from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU
 from svrhmc.engines import names
-from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
+from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
@@ -249,3 +249,35 @@ def test_rows_of_a_gaussian_are_not_drawn_by_importance(engine):
     sampler = svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), svrhmc.gradients.SVRG(2, 3, importance=True))
     with pytest.raises(ValueError, match="a model with a linear predictor for rows drawn by importance"):
         sampler.run(svrhmc.targets.synthetic(20, 3), 5, chains=2, engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 0, "reference": "mode"}, "batch must be at least 1 for a gradient with a reference; got 0."),
+        ({"batch": 5, "reference": "table"}, "remembers must be True for a table; got False."),
+        (
+            {"batch": 5, "reference": "table", "remembers": True, "period": 10},
+            "reference must be 'snapshot' where there is a period or snapshot_rows; got 'table'.",
+        ),
+        (
+            {"batch": 5, "reference": "snapshot", "period": 9, "snapshot_rows": 8, "remembers": True},
+            "remembers must be False without a reference that all components have; got True.",
+        ),
+        ({"batch": 5, "order": 2}, "order must be 1 for a gradient whose reference is not the mode; got 2."),
+        ({"batch": 5, "draw": "oddly"}, "draw must be one of 'evenly', 'distinct', 'weighted'; got 'oddly'."),
+    ],
+)
+def test_recipes_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match="must be") as caught:
+        Recipe(20, **settings)
+    assert str(caught.value) == message
+
+
+def test_what_quadratics_cannot_remember_in_compiled_code_runs_on_the_reference():
+    class Kept(ControlVariate):
+        def recipe(self, target):
+            return Recipe(target.n, 3, "evenly", "mode", remembers=True)
+
+    target = svrhmc.targets.synthetic(20, 2, spread=0.5)
+    assert svrhmc.Sampler(svrhmc.dynamics.UBU(0.1), Kept(3)).run(target, 5).engine == "reference"

@@ -370,7 +370,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines.compiled.threads import noise_room
+    from svrhmc.engines.compiled.room import noise_room
     from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50

@@ -582,7 +582,7 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
 def test_a_task_waits_for_a_process_that_is_ending(tmp_path, monkeypatch):
     held = Checkpoint(tmp_path / "j", {})
     monkeypatch.setattr(pieces, "_PATIENCE", 0.1)
-    with pytest.raises(CheckpointInUseError, match="is used by another process"):
+    with pytest.raises(CheckpointInUseError, match="is in use by another run"):
         open_journal(tmp_path / "j", {"other": 1})
     monkeypatch.setattr(pieces, "_PATIENCE", 10.0)
     ending, began = threading.Timer(0.3, held.close), time.monotonic()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement
 from svrhmc.core.storage import Record, read_record, sync_folder, write_record
 
 SECONDS = 2.0  # between two records of a run that goes on
@@ -116,6 +116,8 @@ class Checkpoint(Journal):
     kept = True
 
     def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise requirement("checkpoint", "the name of a folder", repr(path))
         self.path = Path(path)
         self._files: dict[str, dict[str, _File]] = {}  # by record
         with self._writing():
@@ -161,16 +163,15 @@ class Checkpoint(Journal):
         record = self._read(name)
         known = self._files.setdefault(name, {})
         with self._writing():
-            for each, (shape, blocks) in (record.said["rows"] if record else {}).items():
+            for each, (shape, rows, checksum) in (record.said["rows"] if record else {}).items():
                 if each not in known:
-                    path = self.path / f"{each}.rows"
-                    known[each] = _File(path, tuple(shape), [tuple(block) for block in blocks])
+                    known[each] = _File(self.path / f"{each}.rows", tuple(shape), rows, checksum)
         return record
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
         """Rows first, then the record that speaks of them."""
         with self._writing():
-            rows = {each: [list(file.shape), file.flush()] for each, file in self._files.get(name, {}).items()}
+            rows = {each: [list(file.shape), *file.flush()] for each, file in self._files.get(name, {}).items()}
             write_record(self.path / name, {**said, "rows": rows}, arrays)
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
@@ -178,7 +179,7 @@ class Checkpoint(Journal):
         files = self._files.setdefault(record, {})
         if name not in files:
             with self._writing():
-                files[name] = _File(self.path / f"{name}.rows", shape, [])
+                files[name] = _File(self.path / f"{name}.rows", shape, 0, 0)
         return files[name]
 
     def close(self) -> None:
@@ -209,31 +210,28 @@ class Checkpoint(Journal):
 
 
 class _File(Growing):
-    """Raw float64 rows (rows, chains, …), with the length and the checksum of each block that a record spoke of."""
+    """Raw float64 rows (rows, chains, …), with the checksum of all of them."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], blocks: list[tuple[int, int]]) -> None:
-        self.path, self.shape, self._blocks = path, shape, blocks
+    def __init__(self, path: Path, shape: tuple[int, ...], rows: int, checksum: int) -> None:
+        self.path, self.shape, self._rows, self._checksum = path, shape, rows, checksum
         self._width = int(np.prod(shape)) * 8
-        self._begun = self._rows = sum(rows for rows, _ in blocks)
-        self._crc = 0
-        if blocks:
+        if rows:
             self._verify()
         with path.open("ab") as file:
-            file.truncate(self._rows * self._width)
+            file.truncate(rows * self._width)
         self._handle = path.open("ab")
 
     def _verify(self) -> None:
         damaged = f"{self.path} is cut short or was changed; the work kept in {self.path.parent} cannot be used."
+        found, left = 0, self._rows * self._width
         try:
             with self.path.open("rb") as file:
-                for rows, crc in self._blocks:
-                    found, left = 0, rows * self._width
-                    while left and (piece := file.read(min(left, 1 << 24))):
-                        found, left = zlib.crc32(piece, found), left - len(piece)
-                    if left or found != crc:
-                        raise CheckpointError(damaged)
+                while left and (piece := file.read(min(left, 1 << 24))):
+                    found, left = zlib.crc32(piece, found), left - len(piece)
         except FileNotFoundError:
             raise CheckpointError(damaged) from None
+        if left or found != self._checksum:
+            raise CheckpointError(damaged)
 
     def append(self, block: Array) -> None:
         """To the file; it counts from the next record on."""
@@ -242,17 +240,14 @@ class _File(Growing):
             self._handle.write(rows.reshape(-1).data)
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be written ({error.strerror}); earlier work is kept.") from error
-        self._crc = zlib.crc32(rows.reshape(-1).data, self._crc)
+        self._checksum = zlib.crc32(rows.reshape(-1).data, self._checksum)
         self._rows += len(rows)
 
-    def flush(self) -> list[tuple[int, int]]:
-        """Bring all rows to the disk; gives the blocks that there are."""
-        if self._rows > self._begun:
-            self._handle.flush()
-            os.fsync(self._handle.fileno())
-            self._blocks = [*self._blocks, (self._rows - self._begun, self._crc)]
-            self._begun, self._crc = self._rows, 0
-        return self._blocks
+    def flush(self) -> tuple[int, int]:
+        """Bring all rows to the disk; gives their number and their checksum."""
+        self._handle.flush()
+        os.fsync(self._handle.fileno())
+        return self._rows, self._checksum
 
     def close(self) -> None:
         """Rows that no record speaks of may be left; they are cut off later."""
@@ -313,8 +308,10 @@ def _lock(path: Path) -> Any:
     except BlockingIOError:
         handle.close()
         raise CheckpointInUseError(
-            f"{path.parent} is used by another process; wait for it, or name another folder."
+            f"{path.parent} is in use by another run; wait for it, or name another folder."
         ) from None
+    except OSError:  # a file system without locks: nothing is guarded there
+        return handle
     sync_folder(path.parent)
     return handle
 

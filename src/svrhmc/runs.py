@@ -27,6 +27,7 @@ class Driven:
 
 def drive(
     chains: Chains,
+    numbers: Indices,
     end: int,
     keep: Keep,
     journal: Journal,
@@ -64,7 +65,7 @@ def drive(
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
             said = {**(told or {}), **said_of(chains.state), "seconds": seconds, "end": end}
-            journal.put("state", said, {**arrays_of(chains.state), **counts})
+            journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": numbers})
     return Driven(draws.array(), spent.array()[0], accepted, seconds)
 
 

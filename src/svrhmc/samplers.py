@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,13 +21,15 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
-from svrhmc.core.parts import is_part, part, to_settings
+from svrhmc.core.parts import described, is_part, part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
 from svrhmc.engines import Keep, Setup, State
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
 from svrhmc.runs import chain_list, drive, is_whole
+from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
 
@@ -95,7 +97,6 @@ class Sampler:
         (3, 10, 2)
         """
         require_target(target)
-        recipe = self.gradient.recipe(target)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
         numbers = chain_numbers(chains)
         if (steps is None) == (passes is None):
@@ -103,27 +104,27 @@ class Sampler:
         length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1)
         kept = _kept(length, burn_in, thin, keep)
         self.dynamics.check_stable(target)
-        states = _start(start, target, len(numbers))
+        given = _start(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
-        made = engines.chains(engine, setup, State(states, np.zeros_like(states)))
+        name = engines.choose(engine, setup).name
         report, finish = reporter(progress, length * len(numbers))
-        told = {
-            "sampler": self.settings() if is_part(self) else {}, "seed": seed, "chains": numbers.tolist(),
-            "engine": made.engine, "n": target.n,
-        }  # fmt: skip
         journal: Journal = InMemory()
         if checkpoint is not None:
-            said = {"length": length, "burn_in": burn_in, "thin": thin, "keep": keep, "start": digest(states)}
-            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, made.engine) | said)
+            begin = start if start is None or isinstance(start, str) else digest(given)
+            said = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": begin}
+            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | said)
+        told = {"sampler": self.settings() if is_part(self) else {}, "seed": seed, "engine": name, "n": target.n}
         with journal, finishing(finish):
+            setup, states = _settled(journal, setup, given)
+            made = engines.chains(name, setup, State(states, np.zeros_like(states)))
             if not is_whole(journal.get("state"), length):
                 with compiling(progress):
                     made.compile()
-            driven = drive(made, length, kept, journal, report, out=target.out, told=told)
+            driven = drive(made, numbers, length, kept, journal, report, out=target.out, told=told)
         return Trace(
             draws=driven.draws,
             passes=driven.spent / target.n,
-            gradient_evaluations=int(recipe.evaluations(length)),
+            gradient_evaluations=int(setup.recipe.evaluations(length)),
             velocity=made.state.v,
             seconds=driven.seconds,
             sampler=self,
@@ -154,7 +155,7 @@ class Sampler:
         return {
             "call": "Sampler.run",
             "version": VERSION,
-            "sampler": repr(self),
+            "sampler": described(self),
             **target.identity(),
             "seed": seed,
             "chains": chain_list(chains),
@@ -306,6 +307,25 @@ def _kept(steps: int, burn_in: int, thin: int, keep: str) -> Keep:
     burn_in = whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
     thin = whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Keep(steps, steps) if keep == "last" else Keep(burn_in + thin, thin)
+
+
+def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array]:
+    """What a run begins with, from a journal where it was kept: the sixteen numbers, the states, the mode.
+
+    Their last digits may depend on the machine and on the threads of its linear algebra; so they are found once.
+    """
+    target = setup.target
+    if not journal.kept:
+        return setup, start
+
+    def make() -> Record:
+        mode = {"mode": target.mode()} if setup.recipe.reference == "mode" else {}
+        return Record({"scheme": setup.scheme.numbers()}, {"start": start, **mode})
+
+    found = journal.once("start", make)
+    if "mode" in found.arrays:
+        target.recall_mode(found.arrays["mode"])
+    return replace(setup, scheme=Scheme.of(found.said["scheme"])), found.arrays["start"]
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,16 @@ class Scheme:
     kick: Kick
     after: Map
     after_noise: NoiseFactor
+
+    def numbers(self) -> list[list[float]]:
+        """The sixteen numbers, part by part."""
+        return [list(each) for each in (self.before, self.before_noise, self.kick, self.after, self.after_noise)]
+
+    @staticmethod
+    def of(numbers: list[list[float]]) -> Scheme:
+        """The scheme of these numbers."""
+        kinds: tuple[type[Any], ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
+        return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))
 
     @property
     def normals(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from svrhmc.checkpoint import is_checkpoint, mapped
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import StorageError, TraceFileError, missing, requirement
 from svrhmc.core.parts import from_settings
-from svrhmc.core.storage import read_record
+from svrhmc.core.storage import Record, read_record
 
 _FORMAT, _VERSION = "svrhmc-trace", 2
 _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
@@ -84,6 +85,8 @@ class Trace:
 
     def mean(self) -> Array:
         """Mean over all draws of all chains."""
+        if not self._count:
+            raise requirement("a trace", "of at least 1 draw for a mean", 0)
         if self._in_memory:
             mean: Array = self._flat().mean(axis=0)
             return mean
@@ -95,7 +98,7 @@ class Trace:
     def covariance(self) -> Array:
         """Covariance over all draws of all chains."""
         if self._count < 2:
-            raise requirement("a trace", "of at least 2 draws for a covariance", 1)
+            raise requirement("a trace", "of at least 2 draws for a covariance", self._count)
         if self._in_memory:
             return np.atleast_2d(np.cov(self._flat(), rowvar=False))
         mean, total = self.mean(), np.zeros((self.draws.shape[2],) * 2)
@@ -152,7 +155,7 @@ class Trace:
         if is_checkpoint(Path(path)):
             try:
                 return _load_checkpoint(Path(path))
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 raise TraceFileError(str(error)) from error
         try:
             with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
@@ -190,7 +193,7 @@ class Trace:
     @property
     def _in_memory(self) -> bool:
         """Whether the draws are an array of their own, and not read from a file as they are needed."""
-        return self.draws.flags.c_contiguous
+        return not isinstance(self.draws, np.memmap)
 
     def _blocks(self) -> Iterator[Array]:
         """Draws, some at a time."""
@@ -212,13 +215,13 @@ class _Coordinates:
 
 def _load_checkpoint(folder: Path) -> Trace:
     """The draws that a run has kept so far; they are read from the folder as they are needed."""
-    names = [path.name for path in folder.iterdir() if path.name == "state" or path.name.startswith("chains-")]
+    names = [path.name for path in folder.iterdir() if re.fullmatch(r"state|chains-[0-9-]+", path.name)]
     records = {name: record for name in names if (record := read_record(folder / name)) is not None}
     if not records:
         raise TraceFileError(f"{folder} is a checkpoint that holds no draws yet.")
     name = max(records, key=lambda each: (folder / each).stat().st_mtime_ns)
     said, suffix = records[name].said, "" if name == "state" else f"-{name}"
-    rows = {each: (tuple(shape), sum(block[0] for block in blocks)) for each, (shape, blocks) in said["rows"].items()}
+    rows = {each: (tuple(shape), count) for each, (shape, count, _) in said["rows"].items()}
     (shape, count), spent = rows[f"draws{suffix}"], rows[f"spent{suffix}"][1]
     return Trace(
         draws=mapped(folder / f"draws{suffix}.rows", shape, count),
@@ -228,9 +231,15 @@ def _load_checkpoint(folder: Path) -> Trace:
         seconds=float(said.get("seconds", 0.0)),
         sampler=sampler_of(said["sampler"]),
         seed=said["seed"],
-        chains=np.array(said["chains"], np.int64),
+        chains=records[name].arrays["chains"],
         engine=said["engine"],
+        acceptance=_acceptance(records[name], count),
     )
+
+
+def _acceptance(record: Record, draws: int) -> Array | None:
+    accepted = record.arrays.get("accepted")
+    return None if accepted is None or not draws else accepted / draws
 
 
 def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices) -> None:

@@ -5,6 +5,7 @@ What reads a file builds only what was declared with `part`, so that a file name
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -16,8 +17,9 @@ _KINDS: dict[str, type] = {}
 
 def part(kind: Kind) -> Kind:
     """Declare that objects of a frozen dataclass can be written and read by the name of their class."""
-    if _KINDS.setdefault(kind.__name__, kind).__qualname__ != kind.__qualname__:
-        raise requirement("a part", "of a name of its own", kind.__name__)
+    known = _KINDS.get(kind.__name__, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise requirement("a part", "of a name of its own", kind.__name__, f"{known.__module__} has one of this name")
     _KINDS[kind.__name__] = kind
     return kind
 
@@ -28,6 +30,11 @@ def is_part(value: Any) -> bool:
         return True
     known = _KINDS.get(type(value).__name__) is type(value)
     return known and all(is_part(getattr(value, field.name)) for field in fields(value))
+
+
+def described(value: Any) -> str:
+    """Its repr, without the place in memory that Python writes for objects which have none of their own."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def to_settings(value: Any) -> dict[str, Any]:

@@ -10,17 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
-from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import requirement, whole
-from svrhmc.core.parts import to_settings
+from svrhmc.core.parts import described, is_part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Keep
 from svrhmc.runs import chain_list, drive, is_whole
 from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
+from svrhmc.targets.forms import rows_of
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening, whitened
+from svrhmc.whitening import Whitening, require_whitening, whitened
+from svrhmc.whitening import whitening as whiten
+from svrhmc.whitening.maps import whitening_of
 
 
 class ExactSampler(ABC):
@@ -56,22 +60,26 @@ class ExactSampler(ABC):
         numbers = chain_numbers(chains)
         threads = cores() if threads is None else whole("threads", threads, 1)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
-        space = whitened(target, self.whitening if whitening is None else whitening)
-        made, end = self.chains(space, seed, numbers, threads), burn_in + draws
-        told = {
-            "sampler": self.settings(), "seed": seed, "chains": numbers.tolist(), "engine": made.engine, "n": target.n,
-        }  # fmt: skip
+        how = self.whitening if whitening is None else whitening
+        if not (how is None or isinstance(how, str)):
+            require_whitening(how, target.dim)
+        end = burn_in + draws
         report, finish = reporter(progress, end * len(numbers))
         journal: Journal = InMemory()
         if checkpoint is not None:
-            journal = Checkpoint(
-                checkpoint, self._identity(space, seed, numbers) | {"draws": draws, "burn_in": burn_in}
-            )
+            length = {"draws": draws, "burn_in": burn_in}
+            journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers) | length)
         with journal, finishing(finish):
+            space = whitened(target, _map(journal, target, how))
+            made = self.chains(space, seed, numbers, threads)
             if not is_whole(journal.get("state"), end):
                 with compiling(progress):
                     made.compile()
-            driven = drive(made, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told)
+            settings = self.settings() if is_part(self) else {}
+            told = {"sampler": settings, "seed": seed, "engine": made.engine, "n": target.n}
+            driven = drive(
+                made, numbers, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told
+            )
         assert driven.accepted is not None
         return Trace(
             draws=driven.draws,
@@ -90,15 +98,19 @@ class ExactSampler(ABC):
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
 
+    def smaller(self) -> ExactSampler | None:
+        """The same with a smaller step, for chains that accept too little; None where there is no such thing."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Its parts as plain data, for a file."""
         return {"exact": to_settings(self)}
 
     def require(self, target: FiniteSum) -> None:
         """Refuse a target that this sampler does not run on."""
-        form = require_target(target).form()
+        form = rows_of(require_target(target).form())
         allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
-        if form is None or form.kind != "rows":
+        if form is None:
             raise requirement("target", allowed, repr(target))
         if (reason := self.refuses(form.loss)) is not None:
             raise requirement("target", allowed, repr(target), reason)
@@ -107,13 +119,28 @@ class ExactSampler(ABC):
         """Why it does not run with such a loss, or None."""
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
-    def _identity(self, space: FiniteSum, seed: int, chains: Indices) -> dict[str, Any]:
+    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices) -> dict[str, Any]:
         """What decides the numbers of a run, but for its length."""
         return {
             "call": f"{type(self).__name__}.run",
             "version": VERSION,
-            "sampler": repr(self),
-            **space.identity(),
+            "sampler": described(self),
+            **target.identity(),
+            "whitening": how if how is None or isinstance(how, str) else digest(*how.arrays().values()),
             "seed": seed,
             "chains": chain_list(chains),
         }
+
+
+def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:
+    """The whitening, found once for a journal: its last digits may depend on the machine."""
+    if not (how is None or isinstance(how, str)) or not journal.kept:
+        return how
+
+    def make() -> Record:
+        made = whiten(target, how)  # type: ignore[arg-type]
+        return Record({"kind": made.kind}, made.arrays())
+
+    found = journal.once("map", make)
+    target.recall_mode(found.arrays["centre"])
+    return whitening_of(found.said["kind"], found.arrays)

@@ -11,6 +11,7 @@ from svrhmc.core.parts import part
 from svrhmc.engines import Chains
 from svrhmc.exact.base import ExactSampler
 from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import rows_of
 
 
 @part
@@ -71,4 +72,6 @@ class SplitHMC(ExactSampler):
         """Compiled chains, for every kind of whitening."""
         from svrhmc.engines.compiled.metropolis import SplitChains
 
-        return SplitChains(space.form(), self, seed, chains, threads, start)
+        form = rows_of(space.form())
+        assert form is not None
+        return SplitChains(form, self, seed, chains, threads, start)

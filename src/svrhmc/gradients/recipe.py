@@ -70,6 +70,12 @@ class Recipe:
             raise requirement("batch", "at least 1 for a gradient with a reference", 0)
         if self.order == 2 and self.reference != "mode":
             raise requirement("order", "1 for a gradient whose reference is not the mode", 2)
+        if self.reference != "snapshot" and (self.period != NEVER or self.snapshot_rows):
+            raise requirement("reference", "'snapshot' where there is a period or snapshot_rows", repr(self.reference))
+        if self.remembers and (self.reference == "none" or self.snapshot_rows):
+            raise requirement("remembers", "False without a reference that all components have", True)
+        if self.reference == "table" and not self.remembers:
+            raise requirement("remembers", "True for a table", False)
         if self.draw == "distinct":
             for name, size in (("batch_size", self.batch), ("snapshot_size", self.snapshot_rows)):
                 if size > self.n:

@@ -12,6 +12,7 @@ import numpy as np
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.core.parts import described
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
@@ -59,7 +60,7 @@ def sample(
         raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
     if isinstance(method, str):
         one_of("method", method, METHODS)
-    elif method is not None and not hasattr(method, "invariant"):
+    elif method is not None and (isinstance(method, type) or not hasattr(method, "invariant")):
         raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
     request = Request(
         target=target,
@@ -77,15 +78,15 @@ def sample(
         raise requirement("method", "another one for this target", "'closed-form'", "its posterior is not Gaussian")
     journal: Journal = InMemory()
     if checkpoint is not None:
-        journal = Checkpoint(checkpoint, _identity(request, budget_seconds, budget_passes))
+        journal = Checkpoint(checkpoint, _identity(request))
     with journal:
         began = time.perf_counter()
         if target.closed_form is not None and method in (None, "closed-form"):
-            return _closed_form(request, target.closed_form, began)
+            return _closed_form(request, journal, target.closed_form, began)
         return Search(request, journal).run()
 
 
-def _identity(request: Request, seconds: float | None, passes: float | None) -> dict[str, Any]:
+def _identity(request: Request) -> dict[str, Any]:
     """What decides the numbers of a search."""
     return {
         "call": "sample",
@@ -95,13 +96,13 @@ def _identity(request: Request, seconds: float | None, passes: float | None) -> 
         "chains": len(request.chains),
         "tolerance": request.tolerance,
         "seed": request.seed,
-        "method": repr(request.method),
-        "budget_seconds": seconds,
-        "budget_passes": passes,
+        "method": described(request.method),
+        "budget_seconds": request.seconds,
+        "budget_passes": request.passes,
     }
 
 
-def _closed_form(request: Request, law: Moments, began: float) -> Posterior:
+def _closed_form(request: Request, journal: Journal, law: Moments, began: float) -> Posterior:
     """Independent draws from a Gaussian known exactly."""
     chains, dim = len(request.chains), len(law.mean)
     count = max(4, -(-request.draws // chains))
@@ -112,6 +113,11 @@ def _closed_form(request: Request, law: Moments, began: float) -> Posterior:
     zero = np.zeros(dim)
     seconds = time.perf_counter() - began
     velocity = np.zeros((chains, dim))
+    if journal.kept:
+        journal.growing("draws", (chains, dim), "state").append(x)
+        journal.growing("spent", (1,), "state").append(np.zeros((1, count)))
+        told = {"sampler": {}, "seed": request.seed, "engine": "numpy", "n": request.target.n, "spent": 0.0}
+        journal.put("state", told, {"v": velocity, "chains": request.chains})
     return Posterior(
         mean=law.mean,
         sd=sd,

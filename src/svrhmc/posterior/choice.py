@@ -17,6 +17,8 @@ from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import rows_of
+from svrhmc.targets.losses import Loss
 
 EXACT_WORK = 6e9  # entries of X up to which an exact sampler is chosen whatever else is cheaper
 _SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
@@ -65,8 +67,8 @@ class Chooser:
             if method.invariant:
                 method.require(self.target)
             return Choice(method.method, method, "as asked for.")
-        form = self.target.form()
-        if form is None or form.kind != "rows":
+        form = rows_of(self.target.form())
+        if form is None:
             if method not in (None, "ubu"):
                 raise requirement("method", "None, 'ubu' or a sampler for this target", repr(method))
             return self._for_components()
@@ -74,11 +76,11 @@ class Chooser:
             sampler = _EXACT[method]()
             sampler.require(self.target)
             return Choice(method, sampler, "as asked for.")
-        return self._among(method)
+        return self._among(method, form.loss)
 
-    def _among(self, method: str | None) -> Choice:
+    def _among(self, method: str | None, loss: Loss) -> Choice:
         """By what an effective draw costs, in entries of X; samplers that refuse the loss cost too much."""
-        target, space, loss, n = self.target, self.space, self.target.form().loss, self.target.n
+        target, space, n = self.target, self.space, self.target.n
         entries = self.draws * target.row_entries
         split = 4.0 * n * entries if SplitHMC().refuses(loss) is None else math.inf
         rows = subsampled = math.inf

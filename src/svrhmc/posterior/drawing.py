@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Growing, Journal
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
 from svrhmc.engines import EVERY, Chains, Extension, Keep
@@ -44,11 +44,15 @@ def _ordered(rows: Growing) -> Array:
 class Drawing:
     """Chains under a name in the journal, which knows where they are and what they have drawn."""
 
-    def __init__(self, chains: Chains, space: Any, name: str, journal: Journal, ledger: Ledger, told: Any) -> None:
+    def __init__(
+        self, chains: Chains, numbers: Indices, space: Any, name: str, journal: Journal, ledger: Ledger, told: Any
+    ) -> None:
         self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
-        self._name, self._clock = name, Clock()
+        self._name, self._clock, self._numbers = name, Clock(), numbers
         self._accepted = 0
-        self._goal = 0
+        self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
+        self._looked = 0  # the goal at which the last look was taken
+        self._before: tuple[float, float] | None = None  # what was used before the first draw
         self._free, self._stopped = True, False
         shape = chains.state.x.shape
         self._found = journal.get(name)
@@ -60,8 +64,10 @@ class Drawing:
         if self._found is not None:
             said = self._found.said
             chains.state = state_of(self._found)
-            self._accepted, self._goal = said["accepted"], said["goal"]
+            self._accepted, self._looked = said["accepted"], said["looked"]
+            self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped = said["free"], said["stopped"]
+            self._before = None if said["before"] is None else tuple(said["before"])
             ledger.restore(said["ledger"])
 
     def settle(self, steps: int, progress: Progress) -> int:
@@ -78,14 +84,17 @@ class Drawing:
         """
         chains, ledger = len(self.chains.state.x), self._ledger
         self._goal = self._goal or max(100, math.ceil(wanted / (chains * expected)))
-        before = ledger.used()
-        begun = self.made(burn_in)
+        self._before = self._before or ledger.used()
         while True:
             while self.made(burn_in) < self._goal and not self._stopped:
                 made = self.made(burn_in)
-                piece = min(self._goal - made, self._affordable(made, begun, before))
-                self._advance(burn_in + made + piece, True, progress)
-                self._stopped = ledger.spent()
+                if made >= self._until:  # else a piece was begun before a kill, and is made to its end
+                    self._stopped = self._until > 0 and ledger.spent()
+                    self._until = made + min(self._goal - made, self._affordable(made))
+                if not self._stopped:
+                    self._advance(burn_in + self._until, True, progress)
+            if self._looked < self._goal:
+                self._stopped, self._looked = self._stopped or ledger.spent(), self._goal
             if self._journal.kept:
                 self._record()
             made, x = self.made(burn_in), _ordered(self._draws)
@@ -101,14 +110,14 @@ class Drawing:
         """Draws of a chain so far."""
         return max(0, self.chains.state.step - burn_in)
 
-    def _affordable(self, made: int, begun: int, before: tuple[float, float]) -> int:
+    def _affordable(self, made: int) -> int:
         """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
         if self._ledger.unlimited:
             return sys.maxsize
-        if made <= begun:
+        if not made:
             return 25
-        now = self._ledger.used()
-        price = ((now[0] - before[0]) / (made - begun), (now[1] - before[1]) / (made - begun))
+        now, then = self._ledger.used(), self._before or (0.0, 0.0)
+        price = ((now[0] - then[0]) / made, (now[1] - then[1]) / made)
         return max(1, math.ceil(min(self._ledger.affordable(price), made)))
 
     def _advance(self, end: int, kept: bool, progress: Progress) -> None:
@@ -149,13 +158,13 @@ class Drawing:
         far = (z**2).sum(axis=2) > 25 * z.shape[2] + 200
         if size is not None and far.any():
             chain, place = (int(k) for k in np.unravel_index(int(np.argmax(far)), far.shape))
-            raise DivergenceError(int(self._told["chains"][chain]), step + place + 1, size, size / 4)
+            raise DivergenceError(int(self._numbers[chain]), step + place + 1, size, size / 4)
 
     def _record(self) -> None:
         state = self.chains.state
         said = {
-            **self._told, **said_of(state), "accepted": self._accepted, "goal": self._goal, "free": self._free,
-            "stopped": self._stopped,
+            **self._told, **said_of(state), "accepted": self._accepted, "goal": self._goal, "until": self._until,
+            "free": self._free, "stopped": self._stopped, "looked": self._looked, "before": self._before,
             "ledger": self._ledger.said(),
         }  # fmt: skip
-        self._journal.put(self._name, said, arrays_of(state))
+        self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers})

@@ -112,13 +112,13 @@ class Search:
         accepted.
         """
         proposals, tuning = _TUNING * len(self.request.chains), 0
-        fixed = self._given or not hasattr(sampler, "smaller")
         while True:
             drawing = self._drawing(sampler, seed, f"{attempt}" if not tuning else f"{attempt}-{tuning}")
             accepted = drawing.settle(_TUNING, self.request.progress)
-            if fixed or drawing.made(_TUNING) or accepted >= _ACCEPTED * proposals:
+            smaller = None if self._given else sampler.smaller()
+            if smaller is None or drawing.made(_TUNING) or accepted >= _ACCEPTED * proposals:
                 return sampler, drawing, _TUNING
-            sampler, tuning = sampler.smaller(), tuning + 1
+            sampler, tuning = smaller, tuning + 1
 
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
@@ -128,13 +128,13 @@ class Search:
             start = Stream(seed, request.chains).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
-        near = not sampler.invariant and getattr(space, "identity_hessian", False)
+        near = not sampler.invariant and space.identity_hessian
         told = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine,
-            "seed": request.seed, "chains": request.chains.tolist(), "n": request.target.n,
+            "seed": request.seed, "n": request.target.n,
             "step_size": sampler.dynamics.step_size if near else None,
         }  # fmt: skip
-        return Drawing(chains, space, f"chains-{name}", self.journal, self.ledger, told)
+        return Drawing(chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told)
 
     def _posterior(
         self, choice: Choice, sampler: Any, drawing: Drawing, drawn: Drawn, gradients: Array, place: tuple[int, int]
@@ -213,7 +213,7 @@ class Search:
         target, space = self.request.target, self.space
         if target.n * float(len(flat)) * target.row_entries <= _FULL_WORK:
             return Full()
-        if not hasattr(space, "identity_hessian"):
+        if not space.scalar_parts:
             return ControlVariate(min(100, target.n))
         if not space.identity_hessian:
             return Full()

@@ -8,9 +8,9 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.storage import Record
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import rows_of
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitened, whitening
 from svrhmc.whitening.maps import whitening_of
 
@@ -19,21 +19,16 @@ _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by
 
 def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) -> Any:
     """The target in whitened variables; the map is found once for a journal."""
-
-    def make() -> Record:
-        how = _by_hessian(target, ledger) if _has_rows(target) else _by_differences(target, seed, ledger)
-        return Record({"kind": how.kind, "ledger": ledger.said()}, how.arrays())
-
-    record = journal.once("variables", make)
-    ledger.restore(record.said["ledger"])
-    how = whitening_of(record.said["kind"], record.arrays)
-    target.recall_mode(how.centre)
+    found = journal.get("variables")
+    if found is not None:
+        ledger.restore(found.said["ledger"])
+        how = whitening_of(found.said["kind"], found.arrays)
+        target.recall_mode(how.centre)
+    else:
+        known = rows_of(target.form()) is not None
+        how = _by_hessian(target, ledger) if known else _by_differences(target, seed, ledger)
+        journal.put("variables", {"kind": how.kind, "ledger": ledger.said()}, dict(how.arrays()))
     return whitened(target, how)
-
-
-def _has_rows(target: FiniteSum) -> bool:
-    form = target.form()
-    return form is not None and form.kind == "rows"
 
 
 def _by_hessian(target: Any, ledger: Ledger) -> Whitening:

@@ -52,6 +52,7 @@ class QuadraticForm:
     """fᵢ(x) = ½(x − aᵢ)ᵀSᵢ(x − aᵢ): S (one for all if `shared`), the forces Sᵢaᵢ, and the means of both."""
 
     kind: ClassVar[str] = "quadratic"
+    whitening: ClassVar[None] = None
     precision: Array
     shared: bool
     forces: Array
@@ -64,7 +65,13 @@ class ComponentsForm:
     """∇fᵢ(x) as a Python function of (x, indices)."""
 
     kind: ClassVar[str] = "components"
+    whitening: ClassVar[None] = None
     gradients: Callable[[Array, Indices], npt.ArrayLike]
 
 
 Form = RowsForm | QuadraticForm | ComponentsForm
+
+
+def rows_of(form: Form | None) -> RowsForm | None:
+    """The form itself where it is one of rows, else None."""
+    return form if isinstance(form, RowsForm) else None

@@ -97,7 +97,7 @@ class Gaussian(FiniteSum):
 
     def identity(self) -> dict[str, Any]:
         """Centres and precisions."""
-        return {**super().identity(), "centers": digest(self.centers), "precision": digest(self.precision)}
+        return {**self._kind(), "centers": digest(self.centers), "precision": digest(self.precision)}
 
     @property
     def convex_components(self) -> bool:

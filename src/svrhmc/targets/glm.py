@@ -109,10 +109,10 @@ class GeneralisedLinear(FiniteSum):
     def identity(self) -> dict[str, Any]:
         """The data and the model."""
         return {
-            **super().identity(),
-            "loss": repr(self.loss),
+            **self._kind(),
             "X": self.rows.digest(),
             "y": digest(self.y),
+            "loss": self.loss.identity(self.y[:1]),
             "prior": digest(self.prior_precision, self.prior_mean),
         }
 

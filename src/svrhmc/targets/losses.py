@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 
 
@@ -60,6 +60,11 @@ class Loss(ABC):
     @abstractmethod
     def mean(self, t: Array) -> Array:
         """E y at t: the inverse link."""
+
+    def identity(self, label: Array) -> str:
+        """A name for the loss: that of its class, and a digest of its values at some points for one label."""
+        t = np.linspace(-3.0, 3.0, 13)
+        return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
     def third_size(self, curvature: Array) -> Array:
         """The size of |∂³ℓ/∂t³| near a point with this curvature; a weight for drawing rows, not a bound."""

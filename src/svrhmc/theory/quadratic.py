@@ -255,12 +255,13 @@ class Quadratic:
 def has_components(target: FiniteSum) -> bool:
     """Whether the second derivatives of every component are known, in the target's own variables."""
     form = target.form()
-    return form is not None and form.kind in _COMPONENTS and getattr(form, "whitening", None) is None
+    return form is not None and form.kind in _COMPONENTS and form.whitening is None
 
 
 def eigen_components(target: FiniteSum, centre: Array) -> tuple[Array, Array, Components]:
     """Spectrum and eigenvectors of the Hessian at `centre`, and the components there (of a quadratic approximation)."""
     form = target.form()
+    assert form is not None
     return _COMPONENTS[form.kind](target, form, centre)
 
 

@@ -161,20 +161,27 @@ class LowRankWhitening(Whitening):
 
 
 def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
-    """Each row times the matrix; draws of a chain by BLAS, in blocks of 64.
+    """Each row times the matrix; draws of a chain by BLAS, in blocks of 64 × 64 × 64.
 
     A draw has its place in a block from its number, `first` being that of the first one: BLAS may round a row
-    differently in another place or among other numbers of rows, but not beside other rows.
+    differently in another place or among other numbers of rows, but not beside other rows. Blocks of this size are
+    small enough for BLAS to use one thread, so that their number changes no digit either.
     """
     if rows.ndim < 3:
         return contract("...d,de->...e", rows, matrix)
-    out = np.empty((*rows.shape[:2], matrix.shape[1]))
+    inner, outer = matrix.shape
+    out = np.empty((*rows.shape[:2], outer))
     for chain, result in zip(rows, out, strict=True):
         for begin in range(-(first % _BLOCK), len(chain), _BLOCK):
             low, high = max(begin, 0), min(begin + _BLOCK, len(chain))
-            block = np.zeros((_BLOCK, rows.shape[2]))
+            block = np.zeros((_BLOCK, inner))
             block[low - begin : high - begin] = chain[low:high]
-            result[low:high] = (block @ matrix)[low - begin : high - begin]
+            total = np.zeros((_BLOCK, outer))
+            for k in range(0, inner, _BLOCK):
+                part = np.ascontiguousarray(block[:, k : k + _BLOCK])
+                for j in range(0, outer, _BLOCK):
+                    total[:, j : j + _BLOCK] += part @ matrix[k : k + _BLOCK, j : j + _BLOCK]
+            result[low:high] = total[low - begin : high - begin]
     return out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
-from svrhmc.targets.forms import Removed, RowsForm
+from svrhmc.targets.forms import Removed, RowsForm, rows_of
 from svrhmc.targets.glm import GeneralisedLinear, mixed
 from svrhmc.whitening.made import whitening
 from svrhmc.whitening.maps import Whitening, require_whitening
@@ -28,8 +28,8 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
     (4, 200, 2)
     """
-    form = require_target(target).form()
-    known = form is not None and form.kind == "rows" and form.whitening is None
+    form = rows_of(require_target(target).form())
+    known = form is not None and form.whitening is None
     if how is None or isinstance(how, str):
         if not known:
             raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
@@ -40,6 +40,8 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
 
 class Whitened(FiniteSum):
     """What targets in other variables share: f(x̂ + W z) and its gradient."""
+
+    identity_hessian: bool = False  # whether the Hessian at the mode is known to be the identity
 
     def __init__(self, target: FiniteSum, how: Whitening) -> None:
         self.target, self.whitening = target, how

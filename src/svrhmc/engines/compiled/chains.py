@@ -36,7 +36,7 @@ class Program:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         form, recipe = setup.form, setup.recipe
-        second = recipe.order == 2 and getattr(form, "whitening", None) is None  # else that order is taken out already
+        second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
         self.model = second_order_model(form, setup.target.mode()) if second else make_model(form)
         if recipe.reference == "table" or recipe.weighted:
             self.model = longer(self.model)
@@ -137,7 +137,7 @@ class _Call:
             self.old = program.nothing if self.fresh else _from_memory(program.model, state.memory)
             columns = self.recipe.n if self.recipe.keeps_table(self.chains) else 0
             self.new = make_memory(program.model, self.chains, self.x.shape[1], columns)
-        self._lock, self._next, self._stopped = Lock(), 0, Event()
+        self._lock, self._next, self.stopping = Lock(), 0, Event()
         self._diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
 
     def run(self) -> State:
@@ -147,7 +147,7 @@ class _Call:
         if wanted > threads and self.program.passes_are_large:
             self._share_passes(wanted)
         else:
-            share(self._work, threads, self.report, self._stopped)
+            share(self._work, threads, self.report, self.stopping)
         if self._diverged is not None:
             raise self.program.diverged(self._diverged[1], self._diverged[0])
         memory = _to_memory(self.new, self.recipe.remembers) if self.recipe.carries else {}
@@ -190,7 +190,7 @@ class _Call:
         """Take chains until none is left; pieces grow to a tenth of a second."""
         work, pace = self.program.workspace(self.end - self.begin), Pace()
         for first, last in shares(self, pace, self.end - self.begin):
-            while first < last and not self._stopped.is_set():
+            while first < last and not self.stopping.is_set():
                 step, end = self.begin, self._last()
                 while step < end:
                     piece = end if last - first > 1 else min(end, step + pace.steps)
@@ -202,7 +202,7 @@ class _Call:
                     if reason == layout.DIVERGED:
                         self._note(chain, reached)
                         first, step = chain, end
-                    if self._stopped.is_set():
+                    if self.stopping.is_set():
                         return
                 first = first + 1 if reason == layout.DIVERGED else last
 
@@ -233,11 +233,6 @@ class _Call:
             self._next += min(max(0, left), size, max(1, left // (2 * self.program.setup.threads)))
             return first, self._next
 
-    @property
-    def stopped(self) -> bool:
-        """Whether an interrupt was heard."""
-        return self._stopped.is_set()
-
     def _last(self) -> int:
         """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
         return self.end if self._diverged is None else min(self.end, self._diverged[0])
@@ -249,7 +244,7 @@ class _Call:
 
 def shares(call: Any, pace: Pace, steps: int) -> Iterator[tuple[int, int]]:
     """Ranges of chains, each about a piece of work long."""
-    while not call.stopped:
+    while not call.stopping.is_set():
         first, last = call.take(max(1, pace.steps // max(1, steps)))
         if first >= last:
             return
@@ -272,7 +267,7 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
             estimates.estimate(program.model, program.plan, *rest, chains, step)
             pace.learn(chains[1] - chains[0], time.perf_counter() - began)
 
-    share(work, min(setup.threads, len(states)), quiet, Event())
+    share(work, min(setup.threads, len(states)), quiet, call.stopping)
     fine = np.isfinite(out).all(axis=1)
     if not fine.all():
         raise program.diverged(int(np.argmin(fine)), step + 1)

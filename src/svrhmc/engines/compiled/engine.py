@@ -48,8 +48,8 @@ def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
 
 
 def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
-    if recipe.reference == "table":
-        return "a table of the components of a quadratic has no compiled form"
+    if recipe.remembers:
+        return "what is remembered of the components of a quadratic has no compiled form"
     if recipe.order == 2 or recipe.weighted:
         return "second order, and rows drawn by weight, are for models with a linear predictor"
     return None

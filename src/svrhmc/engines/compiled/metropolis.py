@@ -14,7 +14,8 @@ from svrhmc.core.errors import real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.compiled.models import make_frame, plain_model, row_bytes
-from svrhmc.engines.compiled.threads import CHUNK_BLOCKS, HIGH, Pace, apart, fixed, noise_room, row_width, share
+from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width
+from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
 from svrhmc.kernels import split
 from svrhmc.kernels.layout import TILE, Noise

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.engines.compiled.threads import fixed
+from svrhmc.engines.compiled.room import fixed
 from svrhmc.kernels import frames, layout, passes
 from svrhmc.kernels.losses import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm

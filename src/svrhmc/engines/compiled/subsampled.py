@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.engines.base import State
 from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
-from svrhmc.engines.compiled.threads import apart, fixed, row_width
+from svrhmc.engines.compiled.room import apart, fixed, row_width
 from svrhmc.kernels import subsampled
 from svrhmc.targets.forms import RowsForm
 

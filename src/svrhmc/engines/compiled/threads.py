@@ -1,25 +1,15 @@
-"""What compiled runs are made of: pieces of a tenth of a second, and room that no two threads share."""
+"""Work on several threads, in pieces of a tenth of a second."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
-from typing import Any
 
-import numpy as np
-
-from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.engines.base import Report
-from svrhmc.kernels.layout import DenseModel, Noise
 
 PIECE_SECONDS = 0.1
 HIGH = 1 << 32
-LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
-CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
-PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
-_APART = 128  # bytes
 
 
 class Pace:
@@ -33,43 +23,6 @@ class Pace:
         if steps:
             wanted = steps * PIECE_SECONDS / max(seconds, 1e-9)
             self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
-
-
-def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
-    """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
-    size = math.prod(shape if isinstance(shape, tuple) else (shape,))
-    spare = _APART // np.dtype(kind).itemsize
-    return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
-
-
-def slots_of(purpose: Purpose, count: int) -> Any:
-    """Second words of the counters of so many blocks."""
-    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
-
-
-def row_width(model: Any, dim: int) -> int:
-    """To how many numbers a pass reads a row: where it costs little, a dense one to whole vectors."""
-    lanes = LANES[model[0].dtype]
-    width = -(-dim // lanes) * lanes
-    return width if isinstance(model, DenseModel) and width <= PADDING * dim else dim
-
-
-def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
-    """Counters and words for the normals of `span` steps of `half` random blocks each; room for `words` at least."""
-    counters = np.arange(span, dtype=np.uint32)
-    return Noise(
-        steps=np.repeat(counters, half),
-        slots=np.tile(slots_of(Purpose.NOISE, half), span),
-        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half if fine else 0), span),
-        words=apart((4, max(words, span * half)), np.uint32),
-    )
-
-
-def fixed(array: Any) -> Any:
-    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def share(work: Callable[[Report], None], threads: int, report: Report, stopped: Event) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.compiled.models import row_bytes
-from svrhmc.engines.compiled.threads import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of
+from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import layout
 from svrhmc.scheme import Scheme, normals_of
