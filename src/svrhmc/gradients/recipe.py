@@ -33,7 +33,7 @@ Memory = dict[str, npt.NDArray[Any]]
 DRAWS = ("evenly", "distinct", "weighted")
 REFERENCES = ("none", "snapshot", "mode", "table")
 NEVER = 1 << 62  # steps
-_MOST_KEPT = 1 << 25  # numbers of a table that could be made again from a snapshot
+_MOST_KEPT = 1 << 22  # numbers of a table that could be made again from a snapshot
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.layout import BLOCK
-from svrhmc.kernels.losses import slope
+from svrhmc.kernels.layout import BLOCK, TILE
+from svrhmc.kernels.losses import slopes
 
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
@@ -31,13 +31,35 @@ def combine(X, weights, low, high, partial):
 
 
 @njit(**_OPTIONS)
-def gradient(loss, X, y, x, low, high, partial):
-    """Add ℓ′(aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once."""
-    for i in range(low, high):
-        row, total = X[i], partial[i // BLOCK]
-        t = 0.0
-        for j in range(len(x)):
-            t += np.float64(row[j]) * x[j]
-        weight = slope(loss, t, y[i])
-        for j in range(len(row)):
-            total[j] += weight * row[j]
+def gradient(loss, X, y, x, low, high, partial, t, weights):
+    """Add ℓ′(aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and weights are room for a tile."""
+    dim = len(x)
+    for begin in range(low, high, TILE):
+        end = min(high, begin + TILE)
+        whole = begin + (end - begin) // 4 * 4
+        for i in range(begin, whole, 4):
+            a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
+            ta = tb = tc = td = 0.0
+            for j in range(dim):
+                ta += np.float64(a[j]) * x[j]
+                tb += np.float64(b[j]) * x[j]
+                tc += np.float64(c[j]) * x[j]
+                td += np.float64(d[j]) * x[j]
+            t[i - begin], t[i - begin + 1], t[i - begin + 2], t[i - begin + 3] = ta, tb, tc, td
+        for i in range(whole, end):
+            row, ta = X[i], 0.0
+            for j in range(dim):
+                ta += np.float64(row[j]) * x[j]
+            t[i - begin] = ta
+        slopes(loss, end - begin, t, y[begin:end], weights)
+        total = partial[begin // BLOCK]
+        for i in range(begin, whole, 4):
+            a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
+            k = i - begin
+            wa, wb, wc, wd = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+            for j in range(dim):
+                total[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + wd * d[j])
+        for i in range(whole, end):
+            row, wa = X[i], weights[i - begin]
+            for j in range(dim):
+                total[j] += wa * row[j]

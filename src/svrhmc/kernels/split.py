@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT, unshared
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import TILE
 from svrhmc.kernels.losses import energies, slopes
@@ -146,6 +146,7 @@ def split(
     The first draw of a chain goes to draws[chain, slot]. `f` and `gradient` belong to `z`; they are found first where
     f is nan. Each chain's proposals that were accepted are added to `accepted`.
     """
+    unshared()
     q, v, force, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
     normals, leapfrogs = paths.normals, plan.leapfrogs
     first, chains, dim = members[0], members[1] - members[0], z.shape[1]

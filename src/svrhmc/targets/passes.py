@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, cores
 from svrhmc.kernels import float64
-from svrhmc.kernels.layout import BLOCK
+from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.kernels.losses import KERNELS
 
 
@@ -30,12 +30,31 @@ def combine(X: Any, weights: Array) -> Array:
 
 
 def gradient(kernel: str, scale: float, X: Any, y: Array, x: Array) -> Array:
-    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once."""
-    loss = KERNELS[kernel](scale)
-    partial = np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-    _spread(len(X), lambda low, high: float64.gradient(loss, X, y, x, low, high, partial))
+    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
+    loss, partial = KERNELS[kernel](scale), np.zeros((-(-len(X) // BLOCK), X.shape[1]))
+
+    def some(low: int, high: int) -> None:
+        float64.gradient(loss, X, y, x, low, high, partial, np.empty(TILE), np.empty(TILE))
+
+    _spread(len(X), some)
     total: Array = partial.sum(axis=0)
     return total
+
+
+def gradients(kernel: str, scale: float, X: Any, y: Array, states: Array) -> Array:
+    """The same at many states, which the threads share."""
+    if len(states) < cores():
+        return np.array([gradient(kernel, scale, X, y, state) for state in states])
+    loss, n = KERNELS[kernel](scale), len(X)
+
+    def one(state: Array) -> Array:
+        partial = np.zeros((-(-n // BLOCK), X.shape[1]))
+        float64.gradient(loss, X, y, state, 0, n, partial, np.empty(TILE), np.empty(TILE))
+        total: Array = partial.sum(axis=0)
+        return total
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return np.array(list(pool.map(one, states)))
 
 
 def gram(X: Any, weights: Array) -> Array:

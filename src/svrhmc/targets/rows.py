@@ -51,6 +51,10 @@ class Rows(ABC):
         """Σᵢ ℓ′aᵢ in one pass over the rows, where there is a way; else None."""
         return None
 
+    def one_pass(self, loss: Loss) -> bool:
+        """Whether `slopes_combined` has a way, so that full gradients need no other compiled code."""
+        return False
+
     @property
     @abstractmethod
     def entries(self) -> float:
@@ -122,10 +126,16 @@ class DenseRows(Rows):
 
     def slopes_combined(self, loss: Loss, x: Array, y: Array) -> Array | None:
         """At many states in one pass each, where rows are many and the loss is compiled; else None."""
-        if loss.kernel is None or (passes := self._passes()) is None:
+        if not self.one_pass(loss):
             return None
-        kernel, scale, states = loss.kernel, float(loss.scale), np.ascontiguousarray(x)
-        return np.array([passes.gradient(kernel, scale, self.X, y, state) for state in states])
+        passes = self._passes()
+        return np.asarray(
+            passes.gradients(loss.kernel, float(loss.scale), self.X, y, np.ascontiguousarray(x)), np.float64
+        )
+
+    def one_pass(self, loss: Loss) -> bool:
+        """Where the loss is compiled, and rows are so many that passes are."""
+        return loss.kernel is not None and self._passes() is not None
 
     def gram(self, weights: Array) -> Array:
         """One pass over the rows."""
