@@ -19,23 +19,24 @@ from svrhmc.targets.rows import make_rows
 from svrhmc.whitening import whitened
 
 
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """ℓ(t, y) = eᵗ − yt: counts with a logarithmic link."""
+
+    def value(self, t, y):
+        return np.exp(t) - y * t
+
+    def slope(self, t, y):
+        return np.exp(t) - y
+
+    def curvature(self, t, y):
+        return np.exp(t)
+
+    def mean(self, t):
+        return np.exp(t)
+
+
 def test_a_loss_from_outside():
-    @dataclass(frozen=True)
-    class Poisson(Loss):
-        """ℓ(t, y) = eᵗ − yt: counts with a logarithmic link."""
-
-        def value(self, t, y):
-            return np.exp(t) - y * t
-
-        def slope(self, t, y):
-            return np.exp(t) - y
-
-        def curvature(self, t, y):
-            return np.exp(t)
-
-        def mean(self, t):
-            return np.exp(t)
-
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2)) / 2
     target = GeneralisedLinear(make_rows(X), rng.poisson(np.exp(X @ [0.5, -1.0])).astype(float), Poisson(), 1.0)
