@@ -290,7 +290,7 @@ def test_a_budget_of_passes_ends_the_run():
     for method in ("split-hmc", SubsampledMH(0.2), Sampler(UBU(0.3, 1.0, 1.0), Full())):
         found = sample(target, draws=10**6, method=method, budget_passes=2000)
         assert not found.complete
-        assert "stopped by the budget" in str(found)
+        assert "stopped before there were as many as asked for" in str(found)
         assert found.trace.draws.shape[1] >= 25
         whole = sample(target, draws=10, method=method, budget_passes=1e9)
         assert whole.complete
@@ -498,3 +498,28 @@ def test_no_certified_run_is_wrong():
             assert (sd <= allowed[1]).all(), (run, dynamics, gradient, tolerance)
     assert verdicts.count("certified") >= RUNS // 8
     assert verdicts.count("refuted") >= RUNS // 8
+
+
+def iris():
+    """Versicolor and virginica under a flat prior: nearly separable, so that a chain may freeze where it starts."""
+    data = pytest.importorskip("sklearn.datasets").load_iris()
+    some = data.target > 0
+    return targets.logistic(np.column_stack([np.ones(100), data.data[some]]), data.target[some] == 2, 0.0)
+
+
+def test_a_frozen_chain_is_cured_by_a_smaller_step():
+    """One of its four chains accepts nothing at the first step, and all together accept enough."""
+    found = [sample(iris(), seed=seed) for seed in (0, 4)]
+    assert all(posterior.sampler.step_size < 0.8 for posterior in found)
+    assert all(posterior.complete and posterior.certificate.verdict == "exact" for posterior in found)
+    assert (np.abs(found[0].raw.mean - found[1].raw.mean) < 0.25 * found[0].raw.sd).all()
+
+
+def test_chains_that_do_not_settle_are_not_called_exact(monkeypatch):
+    """A step with which no proposal is accepted: the draws end, and the verdict says why."""
+    monkeypatch.setattr("svrhmc.posterior.drawing._MOST", 3)
+    posterior = sample(iris(), 200, method=SplitHMC(3.0, 1, 0.0))
+    assert not posterior.complete
+    assert posterior.certificate.verdict == "undecided"
+    assert "its chains have not settled (R-hat up to" in str(posterior.certificate)
+    assert posterior.mean is posterior.raw.mean

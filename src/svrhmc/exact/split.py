@@ -63,9 +63,11 @@ class SplitHMC(ExactSampler):
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)
         settle(self, step_size=step_size, leapfrogs=whole("leapfrogs", self.leapfrogs, 1), jitter=jitter)
 
-    def smaller(self) -> SplitHMC:
-        """Three quarters of the step, and as many of them as make the same turn."""
+    def smaller(self) -> SplitHMC | None:
+        """Three quarters of the step, and as many of them as make the same turn; None below a step of 0.05."""
         step = self.step_size * 0.75
+        if step < 0.05:
+            return None
         return SplitHMC(step, max(1, round(1.6 / step)), self.jitter)
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:

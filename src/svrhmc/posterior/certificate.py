@@ -26,6 +26,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.diagnostics import ess, standard_error
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
+_AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
 
@@ -77,10 +78,11 @@ class Bias:
 class Certificate:
     """A verdict with what it rests on.
 
-    verdict: "exact" (the sampler leaves π itself invariant: only Monte Carlo error), "certified" (every bias is below
-        the tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run, by step-halving),
-        "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where it is not for want of
-        draws), or "refuted" (a bias is above the tolerance beyond doubt).
+    verdict: "exact" (the sampler leaves π itself invariant and its chains agree: only Monte Carlo error), "certified"
+        (every bias is below the tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run,
+        by step-halving), "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where it is
+        not for want of draws; or chains that do not agree, see `reason`), or "refuted" (a bias is above the tolerance
+        beyond doubt).
     stein, halving: the two measurements; None where one was not made.
     """
 
@@ -90,6 +92,7 @@ class Certificate:
     halving: Bias | None
     draws_needed: int | None
     mean_test: bool  # whether Stein's mean identity can see a bias of this sampler
+    reason: str = ""  # why a sampler that leaves π invariant is not called exact
 
     def __str__(self) -> str:
         mean, sd = self.stein.largest()
@@ -105,6 +108,8 @@ class Certificate:
             return (
                 f"exact: the sampler leaves the posterior invariant (what Stein's identities see in the draws: {check})"
             )
+        if self.reason:
+            return f"{self.verdict}: {self.reason}"
         if self.verdict == "undecided":
             end = "step-halving leaves it open" if self.halving is not None else "nothing has looked at the means"
             if self.draws_needed:
@@ -180,6 +185,18 @@ def judge(stein: Bias, halving: Bias | None, tolerance: float, mean_test: bool, 
         enough = math.isinf(factor) or stein.upper(mean_test) < tolerance
         verdict, needed = "undecided", None if enough else math.ceil(factor * effective / 100) * 100
     return Certificate(verdict, tolerance, stein, halving, needed, mean_test)
+
+
+def judge_invariant(stein: Bias, tolerance: float, effective: Array, r_hat: Array, wanted: int) -> Certificate:
+    """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other."""
+    fewest, worst = float(effective.min()), float(r_hat.max())
+    if worst <= _AGREE and fewest >= min(_FEW, wanted):
+        return Certificate("exact", tolerance, stein, None, None, True)
+    reason = (
+        f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
+        f"{fewest:.0f} effective draws at the least); the posterior may be improper or nearly so, or need more draws"
+    )
+    return Certificate("undecided", tolerance, stein, None, None, True, reason)
 
 
 def effective_draws(x: Array) -> Array:

@@ -20,6 +20,7 @@ from svrhmc.posterior.ledger import Ledger
 from svrhmc.runs import arrays_of, said_of, state_of
 
 _NONE = Keep(1 << 62)
+_MOST = 100  # times the draws that were expected to be enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Drawing:
     ) -> None:
         self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
         self._name, self._clock, self._numbers = name, Clock(), numbers
-        self._accepted = 0
+        self._accepted = np.zeros(len(numbers), np.int64)  # proposals, by chain
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
         self._before: tuple[float, float] | None = None  # what was used before the first draw
@@ -64,26 +65,27 @@ class Drawing:
         if self._found is not None:
             said = self._found.said
             chains.state = state_of(self._found)
-            self._accepted, self._looked = said["accepted"], said["looked"]
+            self._accepted, self._looked = self._found.arrays["accepted"], said["looked"]
             self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped = said["free"], said["stopped"]
             self._before = None if said["before"] is None else tuple(said["before"])
             ledger.restore(said["ledger"])
 
-    def settle(self, steps: int, progress: Progress) -> int:
-        """Make the first steps, of which none is kept; gives the proposals accepted in them."""
+    def settle(self, steps: int, progress: Progress) -> Indices:
+        """Make the first steps, of which none is kept; gives the proposals that each chain accepted in them."""
         self._advance(steps, False, progress)
         if self._journal.kept:
             self._record()
         return self._accepted
 
     def draw(self, burn_in: int, wanted: int, expected: float, progress: Progress) -> Drawn:
-        """Extend until so many draws are effective for x and x², or a budget ends.
+        """Extend until so many draws are effective for x and x², or a budget ends, or no end is in sight.
 
         `expected` is how many effective draws a draw is expected to be.
         """
         chains, ledger = len(self.chains.state.x), self._ledger
-        self._goal = self._goal or max(100, math.ceil(wanted / (chains * expected)))
+        first = max(100, math.ceil(wanted / (chains * expected)))
+        self._goal, most = self._goal or first, _MOST * first
         self._before = self._before or ledger.used()
         while True:
             while self.made(burn_in) < self._goal and not self._stopped:
@@ -100,11 +102,19 @@ class Drawing:
             made, x = self.made(burn_in), _ordered(self._draws)
             effective = effective_draws(x)
             least = float(effective.min())
-            if least >= wanted or self._stopped:
+            if least >= wanted or self._stopped or made >= most:
                 break
-            self._goal += math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
+            more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
+            self._goal = min(most, self._goal + more)
         gradients = _ordered(self._gradients) if self._free else None
-        return Drawn(_ordered(self._states), x, _ordered(self._spent)[0], effective, gradients, not self._stopped)
+        return Drawn(
+            _ordered(self._states),
+            x,
+            _ordered(self._spent)[0],
+            effective,
+            gradients,
+            least >= wanted and not self._stopped,
+        )
 
     def made(self, burn_in: int) -> int:
         """Draws of a chain so far."""
@@ -139,7 +149,7 @@ class Drawing:
     def _take(self, step: int, extension: Extension, kept: bool) -> None:
         self._ledger.evaluations += float(extension.evaluations)
         if extension.accepted is not None:
-            self._accepted += int(extension.accepted.sum())
+            self._accepted = self._accepted + extension.accepted
         if not kept:
             return
         self._require_near(step, extension.draws)
@@ -163,8 +173,8 @@ class Drawing:
     def _record(self) -> None:
         state = self.chains.state
         said = {
-            **self._told, **said_of(state), "accepted": self._accepted, "goal": self._goal, "until": self._until,
-            "free": self._free, "stopped": self._stopped, "looked": self._looked, "before": self._before,
+            **self._told, **said_of(state), "goal": self._goal, "until": self._until, "free": self._free,
+            "stopped": self._stopped, "looked": self._looked, "before": self._before,
             "ledger": self._ledger.said(),
         }  # fmt: skip
-        self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers})
+        self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, "accepted": self._accepted})

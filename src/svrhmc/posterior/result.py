@@ -51,7 +51,7 @@ class Posterior:
 
     def __str__(self) -> str:
         chains, draws, dim = self.trace.draws.shape
-        short = "" if self.complete else ", stopped by the budget"
+        short = "" if self.complete else ", stopped before there were as many as asked for"
         return "\n".join(
             (
                 f"posterior of {dim} coordinates by {self.method}: {self.why}",

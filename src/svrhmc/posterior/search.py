@@ -16,7 +16,15 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
-from svrhmc.posterior.certificate import Bias, Certificate, chosen_states, corrected_moments, judge, stein_bias
+from svrhmc.posterior.certificate import (
+    Bias,
+    Certificate,
+    chosen_states,
+    corrected_moments,
+    judge,
+    judge_invariant,
+    stein_bias,
+)
 from svrhmc.posterior.choice import EXACT_WORK, Choice, Chooser
 from svrhmc.posterior.drawing import Drawing, Drawn
 from svrhmc.posterior.halving import halving_bias
@@ -30,7 +38,7 @@ from svrhmc.trace import Trace, sampler_of
 
 _HALVINGS = 4  # of a refuted step
 _HALVING_CHAINS, _MOST_CHAINS = 256, 4096  # of step-halving: four times as many as long as it does not decide
-_TUNING, _ACCEPTED = 40, 0.7  # draws after which a share of proposals must have been accepted
+_TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
 _FULL_WORK = 2e9  # entries of X up to which gradients at all draws are full ones
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
 
@@ -108,15 +116,16 @@ class Search:
         return self._posterior(choice, sampler, drawing, drawn, gradients, (seed, attempt))
 
     def _tuned(self, sampler: Any, seed: int, attempt: int) -> tuple[Any, Drawing, int]:
-        """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 are
-        accepted.
+        """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 proposals are
+        accepted, and 3 in 10 of every single chain.
         """
         proposals, tuning = _TUNING * len(self.request.chains), 0
         while True:
             drawing = self._drawing(sampler, seed, f"{attempt}" if not tuning else f"{attempt}-{tuning}")
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
-            if smaller is None or drawing.made(_TUNING) or accepted >= _ACCEPTED * proposals:
+            enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
+            if smaller is None or drawing.made(_TUNING) or enough:
                 return sampler, drawing, _TUNING
             sampler, tuning = smaller, tuning + 1
 
@@ -149,7 +158,7 @@ class Search:
             stein = stein_bias(x, pulled, how.variances)
         corrected = corrected_moments(x, pulled, how.variances)
         if sampler.invariant:
-            certificate = Certificate("exact", request.tolerance, stein, None, None, True)
+            certificate = judge_invariant(stein, request.tolerance, drawn.effective, r_hat(x), request.draws)
         else:
             certificate = self._judge(sampler, z, stein, float(drawn.effective.min()), place)
         ledger.lap("certificate")
