@@ -12,7 +12,7 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import ENTRY, QUICK
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain
-from svrhmc.kernels.losses import slopes
+from svrhmc.kernels.losses import slope, slopes
 from svrhmc.kernels.rows import row_add, row_dot, tile_predictors, tile_sum, whole_tile
 
 
@@ -26,7 +26,13 @@ def tile_slopes(model, low, high, t, s):
 @overload(tile_slopes, jit_options=QUICK, inline="always")
 def _tile_slopes(model, low, high, t, s):
     if is_plain(model):
-        return lambda model, low, high, t, s: slopes(model.loss, high - low, t, model.y[low:high], s)
+
+        def plain(model, low, high, t, s):
+            loss, y = model.loss, model.y[low:high]
+            for k in range(high - low):
+                s[k] = slope(loss, t[k], y[k])
+
+        return plain
 
     def beyond(model, low, high, t, s):
         taken, count = model.taken, high - low
