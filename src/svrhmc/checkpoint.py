@@ -10,6 +10,7 @@ moment leaves the last record and all that it speaks of; what was written after 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import zlib
@@ -318,8 +319,6 @@ def _lock(path: Path) -> Any:
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """As they come back from a file."""
-    import json
-
     plain: dict[str, Any] = json.loads(json.dumps(settings))
     return plain
 

@@ -64,7 +64,7 @@ def drive(
             accepted = extension.accepted + (0 if accepted is None else accepted)
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
-            said = {**(told or {}), **said_of(chains.state), "seconds": seconds, "end": end}
+            said = {**(told or {}), **said_of(chains.state), "seconds": seconds}
             journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": numbers})
     return Driven(draws.array(), spent.array()[0], accepted, seconds)
 

@@ -56,16 +56,16 @@ class Drawing:
         self._before: tuple[float, float] | None = None  # what was used before the first draw
         self._free, self._stopped = True, False
         shape = chains.state.x.shape
-        self._found = journal.get(name)
+        found = journal.get(name)
         self._draws, self._states, self._gradients = (
             journal.growing(f"{kind}-{name}", shape, name) for kind in ("draws", "states", "gradients")
         )
         self._spent = journal.growing(f"spent-{name}", (1,), name)
         self._made = self._states.array().shape[1]
-        if self._found is not None:
-            said = self._found.said
-            chains.state = state_of(self._found)
-            self._accepted, self._looked = self._found.arrays["accepted"], said["looked"]
+        if found is not None:
+            said = found.said
+            chains.state = state_of(found)
+            self._accepted, self._looked = found.arrays["accepted"], said["looked"]
             self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped = said["free"], said["stopped"]
             self._before = None if said["before"] is None else tuple(said["before"])

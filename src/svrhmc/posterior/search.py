@@ -156,9 +156,9 @@ class Search:
             stein = stein_bias(x, how.displace(gradients @ covariance), x.var(axis=(0, 1), ddof=1))
         else:
             stein = stein_bias(x, pulled, how.variances)
-        corrected = corrected_moments(x, pulled, how.variances)
+        corrected, agreement = corrected_moments(x, pulled, how.variances), r_hat(x)
         if sampler.invariant:
-            certificate = judge_invariant(stein, request.tolerance, drawn.effective, r_hat(x), request.draws)
+            certificate = judge_invariant(stein, request.tolerance, drawn.effective, agreement, request.draws)
         else:
             certificate = self._judge(sampler, z, stein, float(drawn.effective.min()), place)
         ledger.lap("certificate")
@@ -188,7 +188,7 @@ class Search:
             why=choice.why,
             certificate=certificate,
             ess=drawn.effective,
-            r_hat=r_hat(x),
+            r_hat=agreement,
             passes=passes,
             seconds=seconds,
             compile_seconds=ledger.compiling,
@@ -281,6 +281,6 @@ class Search:
 
 
 def _burn_in(sampler: Sampler, space: FiniteSum) -> int:
-    """About ten relaxation times, from starts in the Laplace approximation; whole epochs where they are set."""
+    """About ten relaxation times, from starts in the Laplace approximation; whole epochs where these are shorter."""
     steps, epoch = math.ceil(10 / sampler.dynamics.step_size), sampler.gradient.recipe(space).epoch
     return -(-steps // epoch) * epoch if epoch <= steps else steps

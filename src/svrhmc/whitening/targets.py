@@ -161,7 +161,11 @@ class WhitenedRows(Whitened):
         self.force = -how.pull(target.gradient(how.centre))
 
     def form(self) -> RowsForm:
-        """The target's, with the map and what was taken out."""
+        """The target's, with the map and what was taken out; made once."""
+        return self._form
+
+    @cached_property
+    def _form(self) -> RowsForm:
         removed = Removed(
             self.predictors,
             self.slopes,

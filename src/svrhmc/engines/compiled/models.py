@@ -15,12 +15,15 @@ from svrhmc.kernels.losses import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 
+_models: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by form
 _made: WeakKeyDictionary[Rows, list[Any]] = WeakKeyDictionary()  # what a model was made of, and the model
 
 
 def make_model(form: Any) -> Any:
-    """A form in arrays."""
-    return MAKERS[form.kind](form)
+    """A form in arrays; made once for each form, because what was taken out of the rows takes a pass over them."""
+    if form not in _models:
+        _models[form] = MAKERS[form.kind](form)
+    return _models[form]
 
 
 def _of_rows(form: RowsForm) -> Any:
