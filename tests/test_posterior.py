@@ -260,12 +260,18 @@ def test_halving_ends(monkeypatch):
     [Overdamped(0.6), EulerMaruyama(0.3, 1.0, 1.0), Underdamped(0.3, 1.0, 1.0), Exponential(0.6, 1.0, 1.0)],
     ids=str,
 )
-def test_schemes_that_stein_cannot_judge_are_never_certified(dynamics):
+def test_schemes_that_stein_cannot_judge_are_certified_by_step_halving_or_not_at_all(dynamics, monkeypatch):
     """Recorded where the kick is evaluated: E∇f = 0 whatever their bias, here above 0.1 sd."""
     mean, sd = by_quadrature(skewed(1))
     found = sample(skewed(1), draws=20_000, tolerance=3.0, method=Sampler(dynamics, Full()))
-    assert abs(found.raw.mean - mean)[0] > 0.1 * sd[0]
+    bias = ((found.raw.mean - mean) / sd)[0]
+    assert bias > 0.1
     assert abs(found.certificate.stein.mean[0]) < LIMIT * found.certificate.stein.mean_error[0]
+    assert found.certificate.verdict == "certified"
+    assert found.certificate.halving.mean[0] == pytest.approx(bias, rel=0.3)
+    assert found.certificate.halving.lower(True) > 0.1  # so that it refutes a tolerance of 0.1
+    monkeypatch.setattr(type(dynamics), "couples_halves", False)
+    found = sample(skewed(1), draws=20_000, tolerance=3.0, method=Sampler(dynamics, Full()))
     assert (found.certificate.verdict, found.certificate.draws_needed) == ("undecided", None)
 
 

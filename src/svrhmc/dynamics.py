@@ -99,10 +99,15 @@ class Overdamped(Dynamics):
     1.0
     """
 
+    couples_halves = True
     step_size: float
 
     def __post_init__(self) -> None:
         settle(self, step_size=positive("step_size", self.step_size))
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """ε + ε′: what a Brownian path gains over η."""
+        return _composed(IDENTITY, noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """x ← x − η g + √(2η) ξ, with a velocity that stays 0."""
@@ -172,6 +177,12 @@ class EulerMaruyama(_EulerDrift):
     0.1
     """
 
+    couples_halves = True
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """ε + ε′, as the noise of a step is a Brownian path's gain over it."""
+        return _composed(IDENTITY, noise)
+
     def scheme(self, target: Curved) -> Scheme:
         """The paper's eq. 4."""
         eta, gamma, u = self._settings(target)
@@ -195,6 +206,12 @@ class Underdamped(_EulerDrift):
     Underdamped(step_size=0.01, friction=2.0, inverse_mass=None)
     """
 
+    couples_halves = True
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """Φ(η/2)ε + ε′ with Φ the flow of the process, not this scheme's drift: the noise is the process's own."""
+        return _composed(flow(self.step_size / 2, self.friction), noise)
+
     def scheme(self, target: Curved) -> Scheme:
         """Algorithm 1 of the paper."""
         eta, gamma, u = self._settings(target)
@@ -215,6 +232,12 @@ class Exponential(_WithVelocity):
     >>> Exponential(step_size=0.1, inverse_mass=1.0).step_size
     0.1
     """
+
+    couples_halves = True
+
+    def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+        """Φ(η/2)ε + ε′ with Φ the flow without gradient, which is this scheme's drift."""
+        return _composed(flow(self.step_size / 2, self.friction), noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """One map, with a − E = r(a) + 2t²/(1 + t) free of cancellation."""
@@ -325,6 +348,11 @@ class Anchored(_Mirrored):
         kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
         after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)
         return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise)
+
+
+def _composed(half: Map, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+    """For schemes with all their noise after the gradient: the first half's goes through the second half."""
+    return StepNoise(noise[0].before, pushed(half, noise[0].after, noise[1].after))
 
 
 def require_dynamics(dynamics: object) -> Dynamics:
