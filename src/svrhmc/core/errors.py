@@ -20,15 +20,19 @@ _BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of 
 class DivergenceError(RuntimeError):
     """A chain left the finite numbers; carries the `chain`, the `step` and the `step_size` to try."""
 
-    def __init__(self, chain: int, step: int, step_size: float, suggestion: float) -> None:
+    def __init__(self, chain: int, step: int, step_size: float, suggestion: float, advice: str = "start='mode'") -> None:
         self.chain = chain
         self.step = step
         self.step_size = suggestion
         super().__init__(
             f"chain {chain} left the finite numbers at step {step} with step_size {step_size:g}: "
-            f"try step_size {suggestion:.3g}, a larger batch_size, or start='mode'."
+            f"try step_size {suggestion:.3g}, a larger batch_size, or {advice}."
         )
         self._arguments = (chain, step, step_size, suggestion)
+
+    def advising(self, advice: str) -> DivergenceError:
+        """The same error, with another advice beside that on the step and the batch."""
+        return DivergenceError(*self._arguments, advice)
 
     def __reduce__(self) -> tuple[type[DivergenceError], tuple[int, int, float, float]]:
         return DivergenceError, self._arguments

@@ -3,7 +3,8 @@ certificate.
 """
 
 from svrhmc.posterior.automatic import sample
-from svrhmc.posterior.certificate import Bias, Certificate, Corrected
+from svrhmc.posterior.certificate import Bias, Certificate
+from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.result import Location, Posterior
 

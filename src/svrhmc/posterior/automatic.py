@@ -11,13 +11,14 @@ import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import cores
-from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.parts import described
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
-from svrhmc.posterior.certificate import Bias, Certificate, Corrected
+from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
+from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
 from svrhmc.targets.base import FiniteSum, Moments, require_target
@@ -36,6 +37,7 @@ def sample(
     budget_seconds: float | None = None,
     budget_passes: float | None = None,
     threads: int | None = None,
+    certificate: bool = True,
     progress: Progress = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Posterior:
@@ -47,6 +49,7 @@ def sample(
     tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
     budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of
         draws, and nothing else, depends on the machine.)
+    certificate: False leaves out what is made only to measure the bias; then nothing is said of it.
     checkpoint: a folder in which the search keeps what it has found and drawn. After an interruption the same call
         goes on from there, with the same result as if nothing had happened; when all is done it returns it at once.
 
@@ -72,6 +75,7 @@ def sample(
         seconds=math.inf if budget_seconds is None else positive("budget_seconds", budget_seconds),
         passes=math.inf if budget_passes is None else positive("budget_passes", budget_passes),
         threads=cores() if threads is None else whole("threads", threads, 1),
+        certificate=truth("certificate", certificate),
         progress=progress,
     )
     if method == "closed-form" and target.closed_form is None:
@@ -99,6 +103,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "method": described(request.method),
         "budget_seconds": request.seconds,
         "budget_passes": request.passes,
+        "certificate": request.certificate,
     }
 
 
@@ -128,7 +133,7 @@ def _closed_form(request: Request, journal: Journal, law: Moments, began: float)
         method="closed-form",
         sampler=None,
         why="the posterior is Gaussian, so its moments are exact and its draws independent.",
-        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, None, True),
+        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact"),
         ess=np.full(dim, float(chains * count)),
         r_hat=np.ones(dim),
         passes=2.0,

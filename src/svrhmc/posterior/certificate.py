@@ -1,19 +1,4 @@
-"""How biased some draws are, measured from the draws themselves; and moments with that measure taken off.
-
-Under π, for every smooth f (integration by parts),
-
-    E ∇f(x) = 0,            E (x − x̄)∇f(x)ᵀ = I.
-
-With C the covariance of the draws and h = C∇f, each draw gives for each coordinate j two numbers of known mean,
-
-    hⱼ/σⱼ                      whose mean is, to first order, the bias of the mean in units of σⱼ, and
-    ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation
-
-where π is near to Gaussian. ∇f may be an unbiased estimate whose noise is independent of the draw. They must be taken
-half a step away from the point where the chain's own gradient was evaluated: there stationarity of the velocity makes
-E ∇f = 0 whatever the bias. So BAOAB's mean is judged by step-halving alone, and those of Overdamped, EulerMaruyama,
-Underdamped and Exponential not at all: they are never certified.
-"""
+"""How far off the reported moments can be, and the word for it."""
 
 from __future__ import annotations
 
@@ -22,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
-from svrhmc.diagnostics import ess, standard_error
+from svrhmc.core.arrays import Array
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
+DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
 
@@ -51,20 +36,27 @@ class Bias:
 
     def lower(self, means: bool = True) -> float:
         """max(|bias| − k standard errors), k so large that unbiased draws give more than 0 once in a hundred runs."""
-        return float(max((np.abs(b) - self._width() * e).max() for b, e in self._tests(means)))
+        return float(max((np.abs(b) - self.width() * e).max() for b, e in self._tests(means)))
 
     def more(self, tolerance: float, means: bool = True) -> float:
         """How many times the draws it would take for the upper end to fall below the tolerance, if the bias is what
         these draws prove and no more; infinite where that is above the tolerance."""
         factor = 1.0
         for b, e in self._tests(means):
-            room = tolerance - np.maximum(np.abs(b) - self._width() * e, 0.0)
+            room = tolerance - np.maximum(np.abs(b) - self.width() * e, 0.0)
             if (room <= 0).any():
                 return math.inf
             factor = max(factor, float((((_WIDTH + 1) * e / room) ** 2).max()))
         return factor
 
-    def _width(self) -> float:
+    def verdict(self, tolerance: float, means: bool = True) -> str:
+        """"certified" where no bias can be above the tolerance, "refuted" where one is, else "undecided"."""
+        if self.lower(means) > tolerance:
+            return "refuted"
+        return "certified" if self.upper(means) < tolerance else "undecided"
+
+    def width(self) -> float:
+        """Standard errors beyond which no test of an unbiased run lies, but once in a hundred runs."""
         from scipy.special import ndtri
 
         return float(-ndtri(_FALSE_ALARM / (4 * len(self.mean))))
@@ -75,139 +67,136 @@ class Bias:
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
-    """A verdict with what it rests on.
+class Measured:
+    """What pairs of chains say: of the draws by their balance and by halving the step, of the corrected moments by
+    halving the step. Where states are recorded at the kick, the balance says nothing of the means.
+    """
 
-    verdict: "exact" (the sampler leaves π itself invariant and its chains agree: only Monte Carlo error), "certified"
-        (every bias is below the tolerance with its 2.5 standard errors, by Stein's identities and, where it can be run,
-        by step-halving), "undecided" (too few draws to tell; `draws_needed` effective draws would do, None where it is
-        not for want of draws; or chains that do not agree, see `reason`), or "refuted" (a bias is above the tolerance
-        beyond doubt).
-    stein, halving: the two measurements; None where one was not made.
+    balance: Bias
+    halving: Bias
+    corrected: Bias
+    sighted: bool
+
+    def draws(self, tolerance: float) -> str:
+        """The verdict on the draws."""
+        found = {self.balance.verdict(tolerance, self.sighted), self.halving.verdict(tolerance)}
+        return next(word for word in ("refuted", "undecided", "certified") if word in found)
+
+    def explains(self, stein: Bias, tolerance: float) -> bool:
+        """Whether the draws are as far from the corrected moments as their bias makes them, within chance."""
+        known = np.abs(self.halving.mean) + _WIDTH * self.halving.mean_error + tolerance
+        return bool((np.abs(stein.mean) - stein.width() * stein.mean_error <= 2 * known).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A verdict on the moments that are reported, with what it rests on.
+
+    verdict: "exact" (the sampler leaves π itself invariant and its chains agree with each other and with Stein's
+        identities: only Monte Carlo error), "certified" (the bias of every reported mean and sd is below the
+        tolerance with its 2.5 standard errors), "refuted" (one is above it beyond doubt), "undecided" (see `reason`),
+        or "unjudged" (`certificate=False`).
+    draws: the same word for the draws themselves.
+    draws_needed: effective draws with which the bias of an undecided run could be told, where more of them could.
+    corrects: whether the corrected moments are the ones reported; not where they contradict the draws.
+    stein: the means of Stein's identities over the draws. measured: what pairs of chains say of a sampler that has a
+        bias; None for one that has none.
     """
 
     verdict: str
     tolerance: float
     stein: Bias
-    halving: Bias | None
-    draws_needed: int | None
-    mean_test: bool  # whether Stein's mean identity can see a bias of this sampler
-    reason: str = ""  # why a sampler that leaves π invariant is not called exact
+    measured: Measured | None = None
+    draws: str = ""
+    reason: str = ""
+    draws_needed: int | None = None
+    corrects: bool = True
+
+    @property
+    def balance(self) -> Bias | None:
+        """The bias of the draws, by their balance."""
+        return None if self.measured is None else self.measured.balance
+
+    @property
+    def halving(self) -> Bias | None:
+        """The bias of the draws, by halving the step."""
+        return None if self.measured is None else self.measured.halving
+
+    @property
+    def reported(self) -> Bias | None:
+        """The bias of the corrected moments, by halving the step."""
+        return None if self.measured is None else self.measured.corrected
 
     def __str__(self) -> str:
-        mean, sd = self.stein.largest()
-        width = _WIDTH * max(float(self.stein.mean_error.max()), float(self.stein.sd_error.max()))
-        seen = f"largest measured bias: mean {mean:.2g} sd, sd {sd:.2g} (each ± up to {width:.2g})"
-        if not self.mean_test:
-            seen = f"largest measured bias of an sd: {sd:.2g} (± up to {width:.2g}); means are not tested by it"
-        if self.halving is not None:
-            m, s = self.halving.largest()
-            seen += f"; by step-halving mean {m:.2g} sd, sd {s:.2g}"
-        if self.verdict == "exact":
-            check = f"mean {mean:.2g} sd, sd {sd:.2g}, each ± up to {width:.2g}"
-            return (
-                f"exact: the sampler leaves the posterior invariant (what Stein's identities see in the draws: {check})"
-            )
+        return f"{self.verdict}: {self.because()}"
+
+    def because(self) -> str:
+        """How biased the reported numbers can be, and why one can believe it."""
+        if self.measured is None:
+            return self.reason or _WORDS[self.verdict]
+        found, seen = self.measured.corrected, self.measured.balance
+        mean, sd = found.largest()
+        m, s = (max(pair) for pair in zip(seen.largest(), self.measured.halving.largest(), strict=True))
+        said = (
+            f"half the step moves them by no more than a bias of {mean:.2g} sd in a mean and {sd:.2g} of an sd would "
+            f"(± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}, tolerance "
+            f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
+        )
         if self.reason:
-            return f"{self.verdict}: {self.reason}"
-        if self.verdict == "undecided":
-            end = "step-halving leaves it open" if self.halving is not None else "nothing has looked at the means"
-            if self.draws_needed:
-                end = f"about {self.draws_needed:,} effective draws would decide"
-            return f"undecided at tolerance {self.tolerance:g}: {seen}; {end}"
-        return f"{self.verdict} at tolerance {self.tolerance:g}: {seen}"
+            said += f"; {self.reason}"
+        if self.draws_needed is not None:
+            said += f"; about {self.draws_needed:,} effective draws of the measurement would decide"
+        return said
 
 
-def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
-    """From draws (chain, draw, dim) and h = Σ̂∇f at them, with `variances` the diagonal of Σ̂.
+_WORDS = {
+    "exact": "the sampler leaves the posterior invariant, its chains agree, and the gradients at their draws average to "
+    "what they must",
+    "unjudged": "no measure of the bias was asked for",
+}
 
-    Σ̂ is the covariance of the draws where they are many; another matrix near it gives numbers of mean 0 under π too,
-    which measure a bias in proportion only.
-    """
-    away = x - x.mean(axis=(0, 1))
-    mean_terms, sd_terms = h / np.sqrt(variances), (away * h / variances - 1) / 2
-    return Bias(
-        mean_terms.mean(axis=(0, 1)),
-        standard_error(mean_terms),
-        sd_terms.mean(axis=(0, 1)),
-        standard_error(sd_terms),
+
+def judge(stein: Bias, measured: Measured, tolerance: float, effective: float) -> Certificate:
+    """The verdict on a sampler that has a bias, from as many effective draws of pairs of chains."""
+    verdict, draws, reason = measured.corrected.verdict(tolerance), measured.draws(tolerance), ""
+    needed = None
+    if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
+        needed = math.ceil(factor * effective / 100) * 100
+    agrees = measured.explains(stein, tolerance)
+    if not agrees:
+        verdict, reason = "undecided", "the correction differs from the draws by more than their bias: it is left out"
+    return Certificate(verdict, tolerance, stein, measured, draws, reason, needed, agrees)
+
+
+def unmeasured(tolerance: float, stein: Bias) -> Certificate:
+    """Before anything was measured."""
+    return Certificate(
+        "undecided", tolerance, stein, None, "undecided", "the budget ended before the bias was measured"
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Corrected:
-    """Means and standard deviations freed of what Stein's identities explain, with their standard errors."""
-
-    mean: Array
-    sd: Array
-    mean_error: Array
-    sd_error: Array
-
-
-def corrected_moments(x: Array, h: Array, variances: Array) -> Corrected:
-    """Moments by control variates of known mean: h = Σ̂∇f with Σ̂ fixed, E h = 0, E(xⱼ − x̄ⱼ)hⱼ = Σ̂ⱼⱼ = variances.
-
-    The mean is that of x − B h, B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one); the
-    variance that of (xⱼ − x̄ⱼ)² − βⱼ((xⱼ − x̄ⱼ)hⱼ − Σ̂ⱼⱼ), x̄ⱼ the corrected mean and βⱼ by least squares. Under π
-    both are consistent for every f, and nearly without noise where π is nearly Gaussian.
-    """
-    chains, draws, dim = x.shape
-    flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
-    away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
-    if len(flat_x) >= 20 * dim:
-        terms = flat_x - flat_h @ np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0]
-    else:
-        terms = flat_x - flat_h * ((away_h * away_x).sum(axis=0) / (away_h**2).sum(axis=0))
-    mean = terms.mean(axis=0)
-    away = flat_x - mean
-    control = away * flat_h - variances
-    squares = away**2
-    c = control - control.mean(axis=0)
-    beta = (c * (squares - squares.mean(axis=0))).sum(axis=0) / np.maximum((c * c).sum(axis=0), 1e-300)
-    variance_terms = squares - beta * control
-    variance = np.maximum(variance_terms.mean(axis=0), 1e-300)
-    sd = np.sqrt(variance)
-    shape = (chains, draws, dim)
-    return Corrected(
-        mean, sd, standard_error(terms.reshape(shape)), standard_error(variance_terms.reshape(shape)) / (2 * sd)
-    )
-
-
-def judge(stein: Bias, halving: Bias | None, tolerance: float, mean_test: bool, effective: float) -> Certificate:
-    """The verdict on a sampler that is not exact."""
-    measured = [(stein, mean_test)] + ([(halving, True)] if halving is not None else [])
-    if any(bias.lower(means) > tolerance for bias, means in measured):
-        verdict, needed = "refuted", None
-    elif all(bias.upper(means) < tolerance for bias, means in measured):  # but for means that nothing has looked at
-        verdict, needed = "certified" if mean_test or halving is not None else "undecided", None
-    else:
-        factor = stein.more(tolerance, mean_test)
-        enough = math.isinf(factor) or stein.upper(mean_test) < tolerance
-        verdict, needed = "undecided", None if enough else math.ceil(factor * effective / 100) * 100
-    return Certificate(verdict, tolerance, stein, halving, needed, mean_test)
+def unjudged(tolerance: float, dim: int) -> Certificate:
+    """Where no verdict was asked for."""
+    nothing = np.full(dim, np.nan)
+    return Certificate("unjudged", tolerance, Bias(nothing, nothing, nothing, nothing), None, "unjudged")
 
 
 def judge_invariant(stein: Bias, tolerance: float, effective: Array, r_hat: Array, wanted: int) -> Certificate:
-    """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other."""
+    """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other, and with
+    Stein's identities.
+    """
     fewest, worst = float(effective.min()), float(r_hat.max())
-    if worst <= _AGREE and fewest >= min(_FEW, wanted):
-        return Certificate("exact", tolerance, stein, None, None, True)
-    reason = (
-        f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
-        f"{fewest:.0f} effective draws at the least); the posterior may be improper or nearly so, or need more draws"
-    )
-    return Certificate("undecided", tolerance, stein, None, None, True, reason)
-
-
-def effective_draws(x: Array) -> Array:
-    """The fewer of the effective draws of x and of (x − x̄)², for each coordinate."""
-    away = x - x.mean(axis=(0, 1))
-    return np.minimum(ess(away), ess(away**2))
-
-
-def chosen_states(x: Array, count: int) -> Array:
-    """`count` states spread evenly over all chains and their later half: (count, dim)."""
-    _, draws, dim = x.shape
-    late = x[:, draws // 2 :].reshape(-1, dim)
-    places: Indices = np.linspace(0, len(late) - 1, count).astype(np.int64)
-    return late[places]
+    reason = ""
+    if not (worst <= _AGREE and fewest >= min(_FEW, wanted)):
+        reason = (
+            f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
+            f"{fewest:.0f} effective draws at the least); the posterior may be improper or nearly so, or need more draws"
+        )
+    elif stein.lower() > 0:
+        mean, sd = stein.largest()
+        reason = (
+            "the sampler leaves the posterior invariant, but its draws do not agree with the gradients at them (off by "
+            f"up to {mean:.2g} sd in a mean and {sd:.2g} in an sd, beyond chance): it may not have seen a tail yet"
+        )
+    word = "undecided" if reason else "exact"
+    return Certificate(word, tolerance, stein, None, word, reason, corrects=not reason)

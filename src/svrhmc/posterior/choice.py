@@ -1,4 +1,4 @@
-"""Which sampler: by what an effective draw costs, exact ones wherever they are affordable."""
+"""Which sampler: an exact one wherever it is affordable, by what all of it takes in seconds."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.posterior import costs
+from svrhmc.posterior.fresh import Fresh
+from svrhmc.posterior.shape import Shape
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import rows_of
 from svrhmc.targets.losses import Loss
 
-EXACT_WORK = 6e9  # entries of X up to which an exact sampler is chosen whatever else is cheaper
-_SMALL, _FAR_CHEAPER = 2e4, 50.0  # beyond so many entries, and cheaper by so much, subsampled steps come first
-_RANDOM = 3.0  # what an entry of a random row costs, in entries of rows in their order
-_PILOT = 4096  # states at which the noise of a single row is measured
+_PATIENCE = 10.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
+_HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
+_SPLIT, _STEPS = 3.0, 2.5  # passes of split HMC, and steps of the others, that an effective draw takes
+_WORTH, _CHEAPER = 0.2, 3.0  # seconds, and a factor, to be saved by subsampled steps where full gradients are affordable
 _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "anchored": (Anchored, 1.0),
     "baoab": (BAOAB, 1.0),
@@ -31,8 +30,6 @@ _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
 }
 _EXACT = {"split-hmc": SplitHMC, "subsampled-mh": SubsampledMH}
 METHODS = ("closed-form", *_EXACT, *_BIASED)
-
-Noise = Callable[[Gradient, Array, int], float]  # of a gradient's estimates at some states, by a seed
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,15 @@ class Choice:
     sampler: Any
     why: str
 
-    def halved(self) -> Choice:
+    def halved(self, reason: str) -> Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
         dynamics = replace(self.sampler.dynamics, step_size=self.sampler.dynamics.step_size / 2)
-        why = f"{self.why.rstrip('.')}; step halved to {dynamics.step_size:g} after a refutation."
+        why = f"{self.why.rstrip('.')}; step halved to {dynamics.step_size:g} {reason}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
+
+    def instead(self, sampler: Any, reason: str) -> Choice:
+        """Another sampler, after this one."""
+        return Choice(sampler.method, sampler, f"{sampler.method} after {self.method}, {reason}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,9 @@ class Chooser:
     space: Any
     draws: int
     tolerance: float
-    seed: int
-    noise: Noise
+    seconds: float
+    fresh: Fresh
+    shape: Shape
 
     def choose(self, method: Any) -> Choice:
         """By name, or (None) by cost; a sampler is taken as it is."""
@@ -76,53 +78,55 @@ class Chooser:
             sampler = _EXACT[method]()
             sampler.require(self.target)
             return Choice(method, sampler, "as asked for.")
-        return self._among(method, form.loss)
-
-    def _among(self, method: str | None, loss: Loss) -> Choice:
-        """By what an effective draw costs, in entries of X; samplers that refuse the loss cost too much."""
-        target, space, n = self.target, self.space, self.target.n
-        entries = self.draws * target.row_entries
-        split = 4.0 * n * entries if SplitHMC().refuses(loss) is None else math.inf
-        rows = subsampled = math.inf
-        if space.identity_hessian and SubsampledMH().refuses(loss) is None:
-            rows = SubsampledMH().rows_of_step(space)
-            subsampled = _RANDOM * 2 * rows / 0.4 * entries
         if method is None:
-            choice = self._exact(split, subsampled, rows)
-            if choice is not None:
-                return choice
-        kind, step = _BIASED[method or "anchored"]
-        size = self._batch(step, 1.0)
-        if method is None and size is None and split < math.inf:
-            why = f"batches that keep the bias below {self.tolerance:g} would be nearly all rows."
+            return self._automatic(form.loss)
+        kind, step = _BIASED[method]
+        return Choice(method, Sampler(kind(step, 1.0, 1.0), self._gradient(self._batch(step))), "as asked for.")
+
+    def exact(self) -> Any:
+        """The exact sampler of last resort; None where none is known for the target."""
+        form = rows_of(self.target.form())
+        return SplitHMC() if form is not None and SplitHMC().refuses(form.loss) is None else None
+
+    def _automatic(self, loss: Loss) -> Choice:
+        """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
+        n, least = self.target.n, min(_PATIENCE, _HALF * self.seconds)
+        split = self._split(loss)
+        subsampled, rows = self._subsampled(loss)
+        if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
+            why = f"exact, with full gradients, in about {_said(split)}"
+            return Choice("split-hmc", SplitHMC(), f"{why} for {self.draws} effective draws.")
+        if subsampled <= min(least, split):
+            why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are"
+            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in about {_said(subsampled)}.")
+        size = self._batch(1.0)
+        batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
+        if split < math.inf and (size is None or split <= batches):
+            why = f"exact, with full gradients, in about {_said(split)}: nothing else would be faster."
             return Choice("split-hmc", SplitHMC(), why)
-        gradient: Gradient = Full() if size is None else Minibatch(size, importance=True)
-        why = "as asked for."
-        if method is None:
-            how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
-            dear = (
-                f"would need {min(split, subsampled):.2g} entries of X"
-                if split < math.inf
-                else f"is not known for {loss}"
-            )
-            why = f"{how} do; an exact sampler {dear}."
-        return Choice(method or "anchored", Sampler(kind(step, 1.0, 1.0), gradient), why)
+        dear = f"would take about {_said(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
+        how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
+        why = f"{how} do; an exact sampler {dear}."
+        return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
 
-    def _exact(self, split: float, subsampled: float, rows: float) -> Choice | None:
-        """An exact sampler where it is affordable, given what both need in entries of X."""
-        n, draws = self.target.n, self.draws
-        said = f"{split:.2g} entries of X for {draws} effective draws by full gradients"
-        if not self.space.identity_hessian and split < math.inf:
-            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
-        far_cheaper = n * self.target.row_entries > _SMALL and subsampled <= split / _FAR_CHEAPER
-        if split <= EXACT_WORK and not far_cheaper:
-            return Choice("split-hmc", SplitHMC(), f"exact full-gradient HMC is affordable ({said}).")
-        if subsampled <= min(EXACT_WORK / 4, split):
-            why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are."
-            return Choice("subsampled-mh", SubsampledMH(), why)
-        return None
+    def _split(self, loss: Loss) -> float:
+        """Seconds of split HMC."""
+        if SplitHMC().refuses(loss) is not None:
+            return math.inf
+        return _SPLIT * self.draws * costs.of_pass(self.space)
 
-    def _batch(self, step: float, friction: float) -> int | None:
+    def _subsampled(self, loss: Loss) -> tuple[float, float]:
+        """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
+        if not self.space.identity_hessian or SubsampledMH().refuses(loss) is not None:
+            return math.inf, math.inf
+        rows = SubsampledMH().rows_of_step(self.space)
+        seconds = _STEPS * self.draws * costs.of_rows(self.space, rows)
+        return (seconds if self.shape.nearly_gaussian() else math.inf), rows
+
+    def _gradient(self, size: int | None) -> Gradient:
+        return Full() if size is None else Minibatch(size, importance=True)
+
+    def _batch(self, step: float, friction: float = 1.0) -> int | None:
         """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability.
 
         None where that is nearly all rows.
@@ -130,9 +134,8 @@ class Chooser:
         space, n = self.space, self.target.n
         if not space.identity_hessian:
             return None
-        z = Stream(self.seed, np.arange(_PILOT)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
-        second = self.noise(Minibatch(1, importance=True), z, 1 << 20)
         first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
+        second = self.fresh.row_noise
         size = max(step * second / (friction * self.tolerance), step * first / (4 * friction), 4.0)
         return None if size > n / 8 else math.ceil(size)
 
@@ -140,9 +143,8 @@ class Chooser:
         """UBU with control variates at the mode where batches of a reasonable size do, else SVRG, else full
         gradients.
         """
-        target, space, step = self.target, self.space, 0.3
-        z = Stream(self.seed, np.arange(64)).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
-        noise = self.noise(ControlVariate(1), z, 1 << 20)
+        target, step = self.target, 0.3
+        noise = self.fresh.noise(ControlVariate(1), self.fresh.laplace(64, 0), 1 << 20)
         size = math.ceil(max(step * noise / self.tolerance, 4.0))
         dynamics = UBU(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
@@ -156,3 +158,7 @@ class Chooser:
         return Choice(
             "ubu", Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components."
         )
+
+
+def _said(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 0.095 else "a tenth of a second"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
 from svrhmc.engines import EVERY, Chains, Extension, Keep
-from svrhmc.posterior.certificate import effective_draws
+from svrhmc.posterior.correction import effective_draws
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.runs import arrays_of, said_of, state_of
 
@@ -35,6 +35,12 @@ class Drawn:
     effective: Array
     gradients: Array | None
     complete: bool
+
+    def thinned(self, wanted: int) -> Drawn:
+        """Every k-th draw of each chain, k so that at least so many are left."""
+        chains, draws, _ = self.z.shape
+        every = slice(None, None, max(1, chains * draws // wanted))
+        return replace(self, z=self.z[:, every], x=self.x[:, every])
 
 
 def _ordered(rows: Growing) -> Array:
@@ -101,7 +107,7 @@ class Drawing:
                 self._record()
             made, x = self.made(burn_in), _ordered(self._draws)
             effective = effective_draws(x)
-            least = float(effective.min())
+            least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
             if least >= wanted or self._stopped or made >= most:
                 break
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))

@@ -40,6 +40,12 @@ class Ledger:
         left = [limit - now for limit, now in zip(self._limits, self.used(), strict=True)]
         return min(have / each for have, each in zip(left, price, strict=True) if each > 0)
 
+    def pays(self, seconds: float, passes: float) -> bool:
+        """Whether what is left of the budgets is enough for this."""
+        return all(
+            now + price <= limit for now, price, limit in zip(self.used(), (seconds, passes), self._limits, strict=True)
+        )
+
     def compile(self, work: Callable[[], object]) -> None:
         """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
         began = time.perf_counter()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.posterior.certificate import Certificate, Corrected
+from svrhmc.posterior.certificate import Certificate
+from svrhmc.posterior.correction import Corrected
 from svrhmc.trace import Trace
 
 
@@ -24,8 +25,9 @@ class Location:
 class Posterior:
     """What `sample` gives back.
 
-    mean, sd: the best known: Stein-corrected for exact and certified draws, else raw. `corrected`, `raw` and
-    `laplace` hold all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess,
+    mean, sd: the best known, with their standard errors in `errors`: corrected by the gradients at the draws, or raw
+    where the correction contradicts the draws or was not made. `corrected` (None where it was not), `raw` and `laplace`
+    hold all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess,
     r_hat: of each coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the
     certificate. seconds: of everything; compilation is apart, in `compile_seconds`. complete: False where a budget
     ended the run first.
@@ -34,7 +36,7 @@ class Posterior:
     mean: Array
     sd: Array
     raw: Location
-    corrected: Corrected
+    corrected: Corrected | None
     laplace: Location
     trace: Trace
     method: str
@@ -51,26 +53,33 @@ class Posterior:
 
     def __str__(self) -> str:
         chains, draws, dim = self.trace.draws.shape
-        short = "" if self.complete else ", stopped before there were as many as asked for"
-        return "\n".join(
-            (
-                f"posterior of {dim} coordinates by {self.method}: {self.why}",
-                f"  {chains} chains × {draws} draws, at least {self.ess.min():.0f} effective, R-hat at most "
-                f"{self.r_hat.max():.3f}, {self.passes:.4g} passes, {self.seconds:.3g} s{short}",
-                f"  {self.certificate}",
-            )
+        short = "" if self.complete else "; stopped before there were as many as asked for"
+        mean, sd = (float((error / self.sd).max()) for error in self.errors)
+        which = "corrected by the gradients at the draws" if self._is_corrected else "those of the draws themselves"
+        return (
+            f"{chains} chains of {self.method} made {draws:,} draws each of {dim} parameters, at least "
+            f"{self.ess.min():,.0f} of them effective ({self.why.rstrip('.')}; R-hat at most {self.r_hat.max():.3f}, "
+            f"{self.passes:.4g} passes over the data, {self.seconds:.3g} s{short}).\n"
+            f"The means and sds reported, {which}, have standard errors of up to {mean:.2g} and {sd:.2g} posterior sd; "
+            f"as to their bias they are {self.certificate}."
         )
+
+    @property
+    def errors(self) -> tuple[Array, Array]:
+        """Standard errors of the means and of the sds that are reported: what chance alone does to them."""
+        if self.corrected is not None and self._is_corrected:
+            return self.corrected.mean_error, self.corrected.sd_error
+        return self.raw.sd / np.sqrt(self.ess), self.raw.sd / np.sqrt(2 * self.ess)
+
+    @property
+    def _is_corrected(self) -> bool:
+        return self.corrected is not None and self.mean is self.corrected.mean
 
     def summary(self) -> str:
         """One line a coordinate: mean and sd with their standard errors, the Laplace approximation's beside them."""
         lines = [str(self), f"{'':>8}" + "".join(f"{name:>12}" for name in _COLUMNS)]
-        used = self.corrected if self.mean is self.corrected.mean else None
-        errors = (
-            (used.mean_error, used.sd_error)
-            if used is not None
-            else (self.raw.sd / np.sqrt(self.ess), self.raw.sd / np.sqrt(2 * self.ess))
-        )
-        columns = (self.mean, errors[0], self.sd, errors[1], self.laplace.mean, self.laplace.sd, self.ess, self.r_hat)
+        mean, sd = self.errors
+        columns = (self.mean, mean, self.sd, sd, self.laplace.mean, self.laplace.sd, self.ess, self.r_hat)
         for j in range(len(self.mean)):
             shown = [
                 f"{c[j]:12.0f}" if name == "ess" else f"{c[j]:12.4g}" for name, c in zip(_COLUMNS, columns, strict=True)

@@ -1,46 +1,37 @@
-"""One call of `sample`: finds the mode, chooses, runs, judges, and tries again with half the step where it has to."""
+"""One call of `sample`: finds the mode, chooses, runs and judges, and goes on until the verdict stands."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.diagnostics import r_hat
-from svrhmc.engines import Setup, estimates
-from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
-from svrhmc.posterior.certificate import (
-    Bias,
-    Certificate,
-    chosen_states,
-    corrected_moments,
-    judge,
-    judge_invariant,
-    stein_bias,
-)
-from svrhmc.posterior.choice import EXACT_WORK, Choice, Chooser
+from svrhmc.gradients import Full, Gradient
+from svrhmc.posterior.certificate import DECIDED, Bias, judge_invariant, unjudged
+from svrhmc.posterior.choice import Choice, Chooser
+from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn
-from svrhmc.posterior.halving import halving_bias
+from svrhmc.posterior.fresh import Fresh
+from svrhmc.posterior.judging import Judging
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.result import Location, Posterior
+from svrhmc.posterior.shape import Shape
 from svrhmc.posterior.variables import variables
 from svrhmc.samplers import Sampler
-from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
 from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace, sampler_of
 
-_HALVINGS = 4  # of a refuted step
-_HALVING_CHAINS, _MOST_CHAINS = 256, 4096  # of step-halving: four times as many as long as it does not decide
+_HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
-_FULL_WORK = 2e9  # entries of X up to which gradients at all draws are full ones
-_STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
+_CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +47,18 @@ class Request:
     seconds: float
     passes: float
     threads: int
+    certificate: bool
     progress: Progress
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """A choice at work: its number, its seed and the sampler as it was tuned."""
+
+    number: int
+    seed: int
+    choice: Choice
+    sampler: Any
 
 
 class Search:
@@ -65,20 +67,53 @@ class Search:
     def __init__(self, request: Request, journal: Journal) -> None:
         self.request, self.journal = request, journal
         self.ledger = Ledger(request.target.n, request.seconds, request.passes, request.progress)
-        self._probed: set[tuple[bool, bool]] = set()  # kinds of recipes whose estimates were compiled
 
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""
-        self.space = variables(self.request.target, self.request.seed, self.journal, self.ledger)
+        request = self.request
+        self.space = variables(request.target, request.seed, self.journal, self.ledger)
+        self.fresh = Fresh(self.space, request.threads, self.ledger)
+        self.chooser = Chooser(
+            request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, Shape(self.fresh)
+        )
         self.ledger.lap("mode and whitening")
-        choice = self._choose()
+        choice: Choice | None = self._choose()
         self.ledger.lap("choice")
-        for attempt in range(_HALVINGS + 1):
-            posterior = self._attempt(choice, attempt)
-            if posterior.certificate.verdict != "refuted" or self._given or not posterior.complete:
+        best: Posterior | None = None
+        for attempt in range(2 * _HALVINGS):
+            assert choice is not None
+            try:
+                posterior = self._attempt(choice, attempt)
+            except DivergenceError as error:
+                choice = self._after(choice, "as chains diverged", attempt)
+                if choice is None:
+                    raise error.advising("leave `method` out") from None
+                continue
+            best = posterior if best is None else max((best, posterior), key=_rank)
+            if posterior.certificate.verdict in DECIDED or not posterior.complete:
                 break
-            choice = choice.halved()
-        return posterior
+            choice = self._after(choice, f"whose verdict was {posterior.certificate.verdict}", attempt)
+            if choice is None:
+                break
+        assert best is not None
+        return best
+
+    def _after(self, choice: Choice, reason: str, attempt: int) -> Choice | None:
+        """What to try next: half the step, then an exact sampler, then smaller steps of that; None where a sampler was
+        given, nothing is left to try, or the budget is spent.
+        """
+        asked, sampler = self.request.method, choice.sampler
+        if not (asked is None or isinstance(asked, str)) or self.ledger.spent():
+            return None
+        exact = self.chooser.exact() if asked is None else None
+        if sampler.invariant:
+            other = sampler.smaller() or exact
+            if other is None or attempt >= _HALVINGS or other == sampler:
+                return None
+            return choice.instead(other, reason)
+        if attempt >= (_HALVINGS if exact is None else _STEPS_SHORTER):
+            return None if exact is None else choice.instead(exact, reason)
+        return choice.halved(reason)
 
     @property
     def _given(self) -> bool:
@@ -86,46 +121,43 @@ class Search:
         return self.request.method is not None and not isinstance(self.request.method, str)
 
     def _choose(self) -> Choice:
-        request = self.request
         found = None if self._given else self.journal.get("choice")
         if found is not None:
             self.ledger.restore(found.said["ledger"])
             return Choice(found.said["method"], sampler_of(found.said["sampler"]), found.said["why"])
-        chooser = Chooser(request.target, self.space, request.draws, request.tolerance, request.seed, self._noise)
-        choice = chooser.choose(request.method)
+        choice = self.chooser.choose(self.request.method)
         if self.journal.kept and not self._given:
             said = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
             self.journal.put("choice", {**said, "ledger": self.ledger.said()})
         return choice
 
-    def _attempt(self, choice: Choice, attempt: int) -> Posterior:
-        seed = self.request.seed + (attempt << 40)
+    def _attempt(self, choice: Choice, number: int) -> Posterior:
+        seed, request = self.request.seed + (number << 40), self.request
         if choice.sampler.invariant:
-            sampler, drawing, burn_in = self._tuned(choice.sampler, seed, attempt)
+            sampler, drawing, burn_in = self._tuned(choice.sampler, seed, number)
         else:
-            sampler, burn_in = choice.sampler, _burn_in(choice.sampler, self.space)
-            drawing = self._drawing(sampler, seed, f"{attempt}")
-            drawing.settle(burn_in, self.request.progress)
+            sampler, burn_in = choice.sampler, self._burn_in(choice.sampler)
+            drawing = self._drawing(sampler, seed, f"{number}")
+            drawing.settle(burn_in, request.progress)
         expected = 0.7 if sampler.invariant else 0.4
-        drawn = drawing.draw(burn_in, self.request.draws, expected, self.request.progress)
+        drawn = drawing.draw(burn_in, request.draws, expected, request.progress)
         self.ledger.lap("sampling")
-        gradients = drawn.gradients
-        if gradients is None:
-            gradients = self._stein_gradients(drawn.z, seed, attempt)
-        self.ledger.lap("Stein gradients")
-        return self._posterior(choice, sampler, drawing, drawn, gradients, (seed, attempt))
+        return self._posterior(_Attempt(number, seed, choice, sampler), drawing, drawn)
 
-    def _tuned(self, sampler: Any, seed: int, attempt: int) -> tuple[Any, Drawing, int]:
+    def _burn_in(self, sampler: Sampler) -> int:
+        return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
+
+    def _tuned(self, sampler: Any, seed: int, number: int) -> tuple[Any, Drawing, int]:
         """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 proposals are
         accepted, and 3 in 10 of every single chain.
         """
         proposals, tuning = _TUNING * len(self.request.chains), 0
         while True:
-            drawing = self._drawing(sampler, seed, f"{attempt}" if not tuning else f"{attempt}-{tuning}")
+            drawing = self._drawing(sampler, seed, f"{number}" if not tuning else f"{number}-{tuning}")
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
-            if smaller is None or drawing.made(_TUNING) or enough:
+            if smaller is None or drawing.made(_TUNING) or enough or self.ledger.spent():
                 return sampler, drawing, _TUNING
             sampler, tuning = smaller, tuning + 1
 
@@ -145,31 +177,36 @@ class Search:
         }  # fmt: skip
         return Drawing(chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told)
 
-    def _posterior(
-        self, choice: Choice, sampler: Any, drawing: Drawing, drawn: Drawn, gradients: Array, place: tuple[int, int]
-    ) -> Posterior:
-        request, ledger, how = self.request, self.ledger, self.space.whitening
-        z, x, dim = drawn.z, drawn.x, drawn.z.shape[2]
-        pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
-        if z.shape[0] * z.shape[1] >= 20 * dim:
-            covariance = np.atleast_2d(np.cov(z.reshape(-1, dim), rowvar=False))
-            stein = stein_bias(x, how.displace(gradients @ covariance), x.var(axis=(0, 1), ddof=1))
+    def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn) -> Posterior:
+        request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
+        x = drawn.x
+        raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
+        corrected = None
+        if drawn.gradients is None and not request.certificate:
+            certificate = unjudged(request.tolerance, self.space.dim)
+            ledger.lap("certificate")
         else:
-            stein = stein_bias(x, pulled, how.variances)
-        corrected, agreement = corrected_moments(x, pulled, how.variances), r_hat(x)
-        if sampler.invariant:
-            certificate = judge_invariant(stein, request.tolerance, drawn.effective, agreement, request.draws)
-        else:
-            certificate = self._judge(sampler, z, stein, float(drawn.effective.min()), place)
-        ledger.lap("certificate")
-        raw = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1))
-        best: Any = corrected if certificate.verdict in ("exact", "certified") else raw
+            few, gradient, gradients = self._gradients(drawn, attempt)
+            ledger.lap("gradients at the draws")
+            pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
+            control, corrected = correction(few.x, pulled, how.variances)
+            stein = self._stein(few, gradients, pulled)
+            if sampler.invariant:
+                effective = np.minimum(drawn.effective, tail_draws(x))
+                certificate = judge_invariant(stein, request.tolerance, effective, agree, request.draws)
+            elif request.certificate:
+                judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
+                certificate = judging.judge(sampler, few.z, stein, control, gradient, (attempt.seed, attempt.number))
+            else:
+                certificate = unjudged(request.tolerance, self.space.dim)
+            ledger.lap("certificate")
+        best: Any = corrected if corrected is not None and certificate.corrects else raw
         seconds, passes = ledger.used()
         trace = Trace(
             draws=x,
             passes=drawn.spent / request.target.n,
             gradient_evaluations=round(drawing.chains.state.spent),
-            velocity=np.zeros_like(z[:, 0]),
+            velocity=np.zeros_like(drawn.z[:, 0]),
             seconds=ledger.steps.get("sampling", 0.0),
             sampler=sampler,
             seed=request.seed,
@@ -183,12 +220,12 @@ class Search:
             corrected=corrected,
             laplace=Location(how.centre, np.sqrt(how.variances)),
             trace=trace,
-            method=choice.method,
+            method=attempt.choice.method,
             sampler=sampler,
-            why=choice.why,
+            why=attempt.choice.why,
             certificate=certificate,
             ess=drawn.effective,
-            r_hat=agreement,
+            r_hat=agree,
             passes=passes,
             seconds=seconds,
             compile_seconds=ledger.compiling,
@@ -196,91 +233,40 @@ class Search:
             steps=dict(ledger.steps),
         )
 
-    def _stein_gradients(self, z: Array, seed: int, attempt: int) -> Array:
-        """Estimates of ∇f at every draw from rows of their own."""
-        name, flat = f"stein-{attempt}", z.reshape(-1, z.shape[2])
-        found, rows = self.journal.get(name), self.journal.growing(name, (1, z.shape[2]), name)
+    def _stein(self, few: Drawn, gradients: Array, pulled: Array) -> Bias:
+        """By the covariance of the draws where they are many, else by that of the whitening."""
+        z, dim, how = few.z, few.z.shape[2], self.space.whitening
+        if z.shape[0] * z.shape[1] < 20 * dim:
+            return stein_bias(few.x, pulled, how.variances)
+        covariance = np.atleast_2d(np.cov(z.reshape(-1, dim), rowvar=False))
+        return stein_bias(few.x, how.displace(gradients @ covariance), few.x.var(axis=(0, 1), ddof=1))
+
+    def _gradients(self, drawn: Drawn, attempt: _Attempt) -> tuple[Drawn, Gradient, Array]:
+        """∇f at the draws where it came for free; else estimates from rows of their own, at some of them."""
+        if drawn.gradients is not None:
+            return drawn, Full(), drawn.gradients
+        few = drawn.thinned(_CORRECTED * self.request.draws)
+        name, flat = f"gradients-{attempt.number}", few.z.reshape(-1, few.z.shape[2])
+        found, rows = self.journal.get(name), self.journal.growing(name, (1, few.z.shape[2]), name)
         if found is not None:
             self.ledger.restore(found.said["ledger"])
             gradient = from_settings(found.said["gradient"])
         else:
-            gradient = self._stein_gradient(flat, seed)
+            gradient = self.fresh.quiet(len(flat))
         clock, done = Clock(), rows.array().shape[1]
         while done < len(flat):
             piece = clock.piece(len(flat) - done) if self.journal.kept else len(flat)
             before = self.ledger.used()[0]
-            rows.append(self._estimates(gradient, flat[done : done + piece], seed + (1 << 50), done)[None])
+            rows.append(self.fresh.at(gradient, flat[done : done + piece], attempt.seed + (1 << 50), done)[None])
             clock.learn(piece, self.ledger.used()[0] - before)
             done += piece
             if self.journal.kept and (clock.due() or done >= len(flat)):
                 said = {"gradient": to_settings(gradient), "ledger": self.ledger.said()}
                 self.journal.put(name, said)
-        return np.asarray(rows.array()[0], np.float64).reshape(z.shape)
-
-    def _stein_gradient(self, flat: Array, seed: int) -> Gradient:
-        """Full gradients where they are few; else batches so large that their noise is a tenth of the spread."""
-        target, space = self.request.target, self.space
-        if target.n * float(len(flat)) * target.row_entries <= _FULL_WORK:
-            return Full()
-        if not space.scalar_parts:
-            return ControlVariate(min(100, target.n))
-        if not space.identity_hessian:
-            return Full()
-        pilot = flat[np.linspace(0, len(flat) - 1, 1000).astype(np.int64)]
-        for importance in (False, True):  # even rows where they do: no table of weights is needed
-            size = 40 * self._noise(Minibatch(4, importance=importance), pilot, seed + (1 << 50) + 1)
-            if size <= 40:
-                break
-        return Minibatch(int(min(max(4.0, size), target.n)), importance=importance)
-
-    def _judge(self, sampler: Sampler, z: Array, stein: Bias, effective: float, place: tuple[int, int]) -> Certificate:
-        """Stein's identities first; step-halving only where they would certify."""
-        request, (seed, attempt) = self.request, place
-        recipe = sampler.gradient.recipe(self.space)
-        sighted = not sampler.dynamics.scheme(self.space).recorded_at_kick
-        certificate = judge(stein, None, request.tolerance, sighted, effective)
-        halvable = sampler.dynamics.couples_halves and not recipe.carries
-        would = certificate.verdict == "certified" or (not sighted and stein.upper(False) < request.tolerance)
-        if not (would and halvable):
-            return certificate
-        steps = 2 * math.ceil(10 / sampler.dynamics.step_size)
-        rows, chains = recipe.rows_of_estimate, _HALVING_CHAINS
-        while True:
-            states = chosen_states(z, chains)
-            name = f"halving-{attempt}-{chains}"
-            halving = halving_bias(
-                sampler, self.space, states, steps, seed + (1 << 51), request.threads, self.journal, name
-            )
-            self.ledger.evaluations += 3.0 * steps * chains * rows
-            certificate = judge(stein, halving, request.tolerance, sighted, effective)
-            chains *= 4
-            work = 3.0 * steps * chains * rows * request.target.row_entries
-            if (
-                certificate.verdict != "undecided"
-                or chains > min(_MOST_CHAINS, z.shape[0] * z.shape[1])
-                or work > EXACT_WORK
-            ):
-                return certificate
-
-    def _noise(self, gradient: Gradient, states: Array, seed: int) -> float:
-        """The largest variance, over coordinates, of the gradient's estimate: from two of them at each state."""
-        pair = [self._estimates(gradient, states, seed + k) for k in (0, 1)]
-        return float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
-
-    def _estimates(self, gradient: Gradient, states: Array, seed: int, first: int = 0) -> Array:
-        """Estimates of ∇f at some states, each as the chain of its number (from `first` on) makes it."""
-        recipe = gradient.recipe(self.space)
-        self.ledger.evaluations += float(len(states)) * recipe.rows_of_estimate
-        numbers = np.arange(first, first + len(states))
-        setup = Setup(self.space, _STILL, recipe, 1.0, seed, numbers, self.request.threads)
-        if (kind := (recipe.full, recipe.carries)) not in self._probed:  # it is compiled for each
-            self._probed.add(kind)
-            few = replace(setup, chains=numbers[:1], threads=1)
-            self.ledger.compile(lambda: estimates(few, states[:1], 0))
-        return estimates(setup, states, 0)
+        return few, gradient, np.asarray(rows.array()[0], np.float64).reshape(few.z.shape)
 
 
-def _burn_in(sampler: Sampler, space: FiniteSum) -> int:
-    """About ten relaxation times, from starts in the Laplace approximation; whole epochs where these are shorter."""
-    steps, epoch = math.ceil(10 / sampler.dynamics.step_size), sampler.gradient.recipe(space).epoch
-    return -(-steps // epoch) * epoch if epoch <= steps else steps
+def _rank(posterior: Posterior) -> tuple[bool, bool, bool]:
+    """Decided ones first, then whole ones, then those that are not refuted; of equals the earlier."""
+    verdict = posterior.certificate.verdict
+    return verdict in DECIDED, posterior.complete, verdict != "refuted"

@@ -1,0 +1,79 @@
+"""Estimates of ∇f from rows that no chain has used: at draws, for their correction, and beside pairs of chains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.engines import Setup, estimates
+from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
+from svrhmc.posterior.ledger import Ledger
+from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
+
+_STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
+_FULL_WORK = 2e9  # entries of X up to which gradients at all draws are full ones
+_QUIET = 0.02  # the noise of a coordinate of the gradient, in parts of the variance of the coordinate
+_PILOT = 4096  # states at which the noise of a single row is measured
+
+
+class Fresh:
+    """Estimates in whitened variables, counted and compiled."""
+
+    def __init__(self, space: Any, threads: int, ledger: Ledger) -> None:
+        self.space, self._threads, self._ledger = space, threads, ledger
+        self._compiled: set[tuple[bool, bool]] = set()
+
+    def laplace(self, count: int, seed: int) -> Array:
+        """Draws of N(0, I), the posterior as the whitening has it."""
+        return Stream(seed, np.arange(count)).normals(0, self.space.dim, Purpose.DATA, Purpose.DATA_FINE)
+
+    def setup(self, gradient: Gradient, numbers: Indices, seed: int) -> Setup:
+        """For the states of chains with these numbers; compiled."""
+        recipe = gradient.recipe(self.space)
+        setup = Setup(self.space, _STILL, recipe, 1.0, seed, numbers, self._threads)
+        if (kind := (recipe.full, recipe.carries)) not in self._compiled:
+            self._compiled.add(kind)
+            few = replace(setup, chains=numbers[:1], threads=1)
+            self._ledger.compile(lambda: estimates(few, np.zeros((1, self.space.dim)), 0))
+        return setup
+
+    def at(self, gradient: Gradient, states: Array, seed: int, first: int = 0) -> Array:
+        """At some states, each as the chain of its number (from `first` on) makes it."""
+        setup = self.setup(gradient, np.arange(first, first + len(states)), seed)
+        self._ledger.evaluations += float(len(states)) * setup.recipe.rows_of_estimate
+        return estimates(setup, states, 0)
+
+    def noise(self, gradient: Gradient, states: Array, seed: int) -> float:
+        """The largest variance, over coordinates, of the gradient's estimate: from two of them at each state."""
+        pair = [self.at(gradient, states, seed + k) for k in (0, 1)]
+        return float(((pair[0] - pair[1]) ** 2).mean(axis=0).max() / 2)
+
+    def quiet(self, count: int) -> Gradient:
+        """Full gradients where those at `count` states are affordable; else batches so large that their noise hardly
+        counts, of rows drawn by importance, so that none that matters is missed.
+        """
+        space, target = self.space, self.space.target
+        if target.n * float(count) * target.row_entries <= _FULL_WORK:
+            return Full()
+        if not space.scalar_parts:
+            return ControlVariate(min(100, target.n))
+        if not space.identity_hessian:
+            return Full()
+        size = self.row_noise / _QUIET
+        return Full() if size > target.n / 4 else Minibatch(int(max(4.0, size)), importance=True)
+
+    @property
+    def row_noise(self) -> float:
+        """V₂: the largest variance of a coordinate of the remainder, from one row drawn by importance.
+
+        States and rows are the same whatever the seed of the run.
+        """
+        if self._row_noise is None:
+            self._row_noise = self.noise(Minibatch(1, importance=True), self.laplace(_PILOT, 0), 1 << 20)
+        return self._row_noise
+
+    _row_noise: float | None = None
