@@ -20,7 +20,9 @@ _BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of 
 class DivergenceError(RuntimeError):
     """A chain left the finite numbers; carries the `chain`, the `step` and the `step_size` to try."""
 
-    def __init__(self, chain: int, step: int, step_size: float, suggestion: float, advice: str = "start='mode'") -> None:
+    def __init__(
+        self, chain: int, step: int, step_size: float, suggestion: float, advice: str = "start='mode'"
+    ) -> None:
         self.chain = chain
         self.step = step
         self.step_size = suggestion

@@ -12,6 +12,7 @@ from svrhmc.core.arrays import Array
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
+_CHANCE = 3.5  # times its mean that χ² of seven degrees of freedom is once in a thousand times
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
 
@@ -50,7 +51,7 @@ class Bias:
         return factor
 
     def verdict(self, tolerance: float, means: bool = True) -> str:
-        """"certified" where no bias can be above the tolerance, "refuted" where one is, else "undecided"."""
+        """ "certified" where no bias can be above the tolerance, "refuted" where one is, else "undecided"."""
         if self.lower(means) > tolerance:
             return "refuted"
         return "certified" if self.upper(means) < tolerance else "undecided"
@@ -181,13 +182,18 @@ def unjudged(tolerance: float, dim: int) -> Certificate:
     return Certificate("unjudged", tolerance, Bias(nothing, nothing, nothing, nothing), None, "unjudged")
 
 
-def judge_invariant(stein: Bias, tolerance: float, effective: Array, r_hat: Array, wanted: int) -> Certificate:
+def judge_invariant(
+    stein: Bias, tolerance: float, effective: Array, r_hat: Array, wanted: int, chains: int = 4
+) -> Certificate:
     """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other, and with
     Stein's identities.
+
+    By chance alone R-hat² of m halves of chains is about 1 + (m/ess) χ²/(m − 1), which counts where few draws were
+    asked for.
     """
     fewest, worst = float(effective.min()), float(r_hat.max())
-    reason = ""
-    if not (worst <= _AGREE and fewest >= min(_FEW, wanted)):
+    reason, chance = "", math.sqrt(1 + _CHANCE * 2 * chains / max(fewest, 1.0))
+    if not (worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted)):
         reason = (
             f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
             f"{fewest:.0f} effective draws at the least); the posterior may be improper or nearly so, or need more draws"

@@ -10,7 +10,7 @@ from typing import Any
 from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.gradients import SVRG, ControlVariate, Full, Gradient, Minibatch
+from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.shape import Shape
@@ -22,7 +22,10 @@ from svrhmc.targets.losses import Loss
 _PATIENCE = 10.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _STEPS = 3.0, 2.5  # passes of split HMC, and steps of the others, that an effective draw takes
-_WORTH, _CHEAPER = 0.2, 3.0  # seconds, and a factor, to be saved by subsampled steps where full gradients are affordable
+_WORTH, _CHEAPER = (
+    0.2,
+    3.0,
+)  # seconds, and a factor, to be saved by subsampled steps where full gradients are affordable
 _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "anchored": (Anchored, 1.0),
     "baoab": (BAOAB, 1.0),
@@ -43,11 +46,14 @@ class Choice:
     def halved(self, reason: str) -> Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
         dynamics = replace(self.sampler.dynamics, step_size=self.sampler.dynamics.step_size / 2)
-        why = f"{self.why.rstrip('.')}; step halved to {dynamics.step_size:g} {reason}."
+        why = f"{self.why.rstrip('.')}; with half the step, {dynamics.step_size:g}, after one {reason}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
     def instead(self, sampler: Any, reason: str) -> Choice:
-        """Another sampler, after this one."""
+        """Another sampler, or another step, after this one."""
+        if sampler.method == self.method:
+            why = f"{self.why.rstrip('.')}; with a step of {sampler.step_size:.2g} after one {reason}."
+            return Choice(self.method, sampler, why)
         return Choice(sampler.method, sampler, f"{sampler.method} after {self.method}, {reason}.")
 
 
@@ -71,9 +77,10 @@ class Chooser:
             return Choice(method.method, method, "as asked for.")
         form = rows_of(self.target.form())
         if form is None:
-            if method not in (None, "ubu"):
-                raise requirement("method", "None, 'ubu' or a sampler for this target", repr(method))
-            return self._for_components()
+            if not (method is None or method in _BIASED):
+                named = ", ".join(map(repr, _BIASED))
+                raise requirement("method", f"None, {named} or a sampler for this target", repr(method))
+            return self._for_components(method)
         if method in _EXACT:
             sampler = _EXACT[method]()
             sampler.require(self.target)
@@ -124,7 +131,7 @@ class Chooser:
         return (seconds if self.shape.nearly_gaussian() else math.inf), rows
 
     def _gradient(self, size: int | None) -> Gradient:
-        return Full() if size is None else Minibatch(size, importance=True)
+        return Full() if size is None else self.fresh.batches(size)
 
     def _batch(self, step: float, friction: float = 1.0) -> int | None:
         """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability.
@@ -139,24 +146,27 @@ class Chooser:
         size = max(step * second / (friction * self.tolerance), step * first / (4 * friction), 4.0)
         return None if size > n / 8 else math.ceil(size)
 
-    def _for_components(self) -> Choice:
-        """UBU with control variates at the mode where batches of a reasonable size do, else SVRG, else full
-        gradients.
+    def _for_components(self, method: str | None) -> Choice:
+        """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates
+        at the mode where batches of a reasonable size do, else SVRG, else full gradients.
         """
-        target, step = self.target, 0.3
-        noise = self.fresh.noise(ControlVariate(1), self.fresh.laplace(64, 0), 1 << 20)
+        target = self.target
+        method = method or ("anchored" if self.space.whitening.identity_hessian else "ubu")
+        kind, step = _BIASED[method]
+        noise = self.fresh.row_noise
         size = math.ceil(max(step * noise / self.tolerance, 4.0))
-        dynamics = UBU(step, 1.0, 1.0)
+        dynamics = kind(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
             why = f"no Hessian is known; control variates at the mode, {size} rows a step, do."
-            return Choice("ubu", Sampler(dynamics, ControlVariate(size)), why)
+            return Choice(method, Sampler(dynamics, self.fresh.batches(size)), why)
         period = (1.5 * self.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
         epoch = max(1, round(period / step))
         if epoch >= 3 and target.n >= 4 * epoch:
             gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
-            return Choice("ubu", Sampler(dynamics, gradient), f"no Hessian is known; snapshots every {epoch} steps do.")
+            why = f"no Hessian is known; snapshots every {epoch} steps do."
+            return Choice(method, Sampler(dynamics, gradient), why)
         return Choice(
-            "ubu", Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components."
+            method, Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components."
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
 _FULL_WORK = 2e9  # entries of X up to which gradients at all draws are full ones
 _QUIET = 0.02  # the noise of a coordinate of the gradient, in parts of the variance of the coordinate
-_PILOT = 4096  # states at which the noise of a single row is measured
+_PILOT, _FEW = 4096, 64  # states at which the noise of a single row is measured
 
 
 class Fresh:
@@ -54,26 +56,22 @@ class Fresh:
 
     def quiet(self, count: int) -> Gradient:
         """Full gradients where those at `count` states are affordable; else batches so large that their noise hardly
-        counts, of rows drawn by importance, so that none that matters is missed.
+        counts, of rows drawn by importance where that is known, so that none that matters is missed.
         """
-        space, target = self.space, self.space.target
-        if target.n * float(count) * target.row_entries <= _FULL_WORK:
+        space = self.space
+        size = self.row_noise / _QUIET if space.identity_hessian or not space.scalar_parts else math.inf
+        if size > space.n / 8 or (space.scalar_parts and space.n * float(count) * space.row_entries <= _FULL_WORK):
             return Full()
-        if not space.scalar_parts:
-            return ControlVariate(min(100, target.n))
-        if not space.identity_hessian:
-            return Full()
-        size = self.row_noise / _QUIET
-        return Full() if size > target.n / 4 else Minibatch(int(max(4.0, size)), importance=True)
+        return self.batches(math.ceil(max(4.0, size)))
 
-    @property
+    def batches(self, size: int) -> Gradient:
+        """So many rows of the remainder at the mode: of second order where that is known, else of first."""
+        return Minibatch(size, importance=True) if self.space.scalar_parts else ControlVariate(size)
+
+    @cached_property
     def row_noise(self) -> float:
-        """V₂: the largest variance of a coordinate of the remainder, from one row drawn by importance.
+        """V₂: the largest variance of a coordinate of the remainder at the mode, from one row.
 
         States and rows are the same whatever the seed of the run.
         """
-        if self._row_noise is None:
-            self._row_noise = self.noise(Minibatch(1, importance=True), self.laplace(_PILOT, 0), 1 << 20)
-        return self._row_noise
-
-    _row_noise: float | None = None
+        return self.noise(self.batches(1), self.laplace(_PILOT if self.space.scalar_parts else _FEW, 0), 1 << 20)

@@ -41,15 +41,15 @@ class Judging:
         place: tuple[int, int],
     ) -> Certificate:
         """From draws z (chain, draw, dim), whose law is the sampler's; `place` is the seed and number of an attempt."""
-        (seed, number), space, most = place, self.fresh.space, z.shape[0] * z.shape[1]
+        (seed, number), space, count = place, self.fresh.space, z.shape[0] * z.shape[1]
         certificate, found, begun = unmeasured(self.tolerance, stein), [], 0
         price, wanted = self.price(sampler, gradient), self.first(sampler, gradient)
-        while wanted <= min(_MOST, most) and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
+        while wanted <= _MOST and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
             plan = plan_of(sampler, space, wanted - begun)
             numbers = np.arange(begun, begun + plan.chains)
             pairs = Pairs(sampler, self.fresh.setup(gradient, numbers, seed + (3 << 49)), control, seed + (1 << 51))
             self.ledger.compile(pairs.compile)
-            start = chosen_states(z, most)[numbers * _STRIDE % most]
+            start = chosen_states(z, count)[numbers * _STRIDE % count]
             found.append(pairs.sums(start, plan, self.journal, f"pairs-{number}-{begun}"))
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains

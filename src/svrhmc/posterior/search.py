@@ -85,7 +85,7 @@ class Search:
             try:
                 posterior = self._attempt(choice, attempt)
             except DivergenceError as error:
-                choice = self._after(choice, "as chains diverged", attempt)
+                choice = self._after(choice, "that diverged", attempt)
                 if choice is None:
                     raise error.advising("leave `method` out") from None
                 continue
@@ -192,8 +192,10 @@ class Search:
             control, corrected = correction(few.x, pulled, how.variances)
             stein = self._stein(few, gradients, pulled)
             if sampler.invariant:
-                effective = np.minimum(drawn.effective, tail_draws(x))
-                certificate = judge_invariant(stein, request.tolerance, effective, agree, request.draws)
+                effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
+                certificate = judge_invariant(
+                    stein, request.tolerance, effective, agree, request.draws, len(request.chains)
+                )
             elif request.certificate:
                 judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
                 certificate = judging.judge(sampler, few.z, stein, control, gradient, (attempt.seed, attempt.number))
