@@ -47,6 +47,7 @@ class Sampler:
     dynamics: Dynamics
     gradient: Gradient
     invariant: ClassVar[bool] = False  # π is not its law, but near it
+    gradients_come_free: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_dynamics(self.dynamics)

@@ -33,6 +33,7 @@ class ExactSampler(ABC):
     invariant: ClassVar[bool] = True  # π itself is its law
     method: ClassVar[str]  # what `sample` calls it
     whitening: ClassVar[str | None] = None  # the kind that it needs, if it needs one
+    gradients_come_free: ClassVar[bool] = False  # whether its draws come with ∇f at them
 
     def run(
         self,
@@ -101,6 +102,10 @@ class ExactSampler(ABC):
     def smaller(self) -> ExactSampler | None:
         """The same with a smaller step, for chains that accept too little; None where there is no such thing."""
         return None
+
+    def rows_of_step(self, space: Any) -> float:
+        """Rows that a step evaluates, for what it is expected to cost."""
+        return float(space.n)
 
     def settings(self) -> dict[str, Any]:
         """Its parts as plain data, for a file."""

@@ -50,6 +50,7 @@ class SplitHMC(ExactSampler):
     """
 
     method = "split-hmc"
+    gradients_come_free = True
     step_size: float = 0.8
     leapfrogs: int = 2
     jitter: float = 0.2

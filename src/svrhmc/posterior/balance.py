@@ -45,14 +45,16 @@ class Balance(NamedTuple):
 
     def mean_terms(self, r: Array, r_kick: Array) -> Array:
         """r(z) − c₁ r(z*): their mean is the bias of the mean, in standard deviations."""
-        return r - self.c1 * r_kick
+        terms: Array = r - self.c1 * r_kick
+        return terms
 
     def sd_terms(
         self, z: Array, r: Array, z_kick: Array, v_kick: Array, r_kick: Array, estimate_square: Array
     ) -> Array:
         """½(E z² as the balance has it + z r(z) − 1), term by term: their mean is the relative bias of the sd."""
         second = self.s0 + self.sz * z_kick * r_kick + self.sv * v_kick * r_kick + self.sq * estimate_square
-        return (second + z * r - 1) / 2
+        terms: Array = (second + z * r - 1) / 2
+        return terms
 
 
 def balance(scheme: Scheme) -> Balance:
@@ -85,5 +87,6 @@ def _matrix(linear: Map) -> Array:
 
 def _covariance(noise: NoiseFactor) -> Array:
     """L Lᵀ, in the order (x, v)."""
-    L = np.array([[noise.xv, noise.xx], [noise.vv, 0.0]])
-    return L @ L.T
+    L: Array = np.array([[noise.xv, noise.xx], [noise.vv, 0.0]])
+    product: Array = L @ L.T
+    return product

@@ -19,7 +19,7 @@ def of_pass(space: Any) -> float:
     """Value and gradient over all rows, at one state."""
     target = space.target
     if not target.scalar_parts:
-        return _CALL + target.n * (_ROW + 5 * _ENTRY * target.row_entries)
+        return float(_CALL + target.n * (_ROW + 5 * _ENTRY * target.row_entries))
     entry = _ENTRY if target.rows.storage == "dense" else _SPARSE_ENTRY
     return float(target.n * (_ROW + entry * target.row_entries) + _turn(space))
 
@@ -27,8 +27,8 @@ def of_pass(space: Any) -> float:
 def of_rows(space: Any, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
     if not space.scalar_parts:
-        return _CALL + rows * (_FAR_ROW + 5 * _FAR_ENTRY * space.row_entries)
-    return _STEP + _turn(space) + rows * (_FAR_ROW + _FAR_ENTRY * space.row_entries)
+        return float(_CALL + rows * (_FAR_ROW + 5 * _FAR_ENTRY * space.row_entries))
+    return float(_STEP + _turn(space) + rows * (_FAR_ROW + _FAR_ENTRY * space.row_entries))
 
 
 def _turn(space: Any) -> float:

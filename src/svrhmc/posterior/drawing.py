@@ -20,6 +20,7 @@ from svrhmc.posterior.ledger import Ledger
 from svrhmc.runs import arrays_of, said_of, state_of
 
 _NONE = Keep(1 << 62)
+_FIRST = 5  # draws before the first look at a budget
 _MOST = 100  # times the draws that were expected to be enough
 
 
@@ -48,19 +49,42 @@ def _ordered(rows: Growing) -> Array:
     return np.ascontiguousarray(rows.array())
 
 
+@dataclass(frozen=True)
+class Later:
+    """What is made after the draws, in seconds and passes: for each draw of each chain, and once.
+
+    The seconds are those of `svrhmc.posterior.costs`, by which a step of all chains takes `step`: what it does take
+    tells how fast the machine is.
+    """
+
+    each: tuple[float, float] = (0.0, 0.0)
+    once: tuple[float, float] = (0.0, 0.0)
+    step: float = 1.0
+
+
 class Drawing:
     """Chains under a name in the journal, which knows where they are and what they have drawn."""
 
     def __init__(
-        self, chains: Chains, numbers: Indices, space: Any, name: str, journal: Journal, ledger: Ledger, told: Any
+        self,
+        chains: Chains,
+        numbers: Indices,
+        space: Any,
+        name: str,
+        journal: Journal,
+        ledger: Ledger,
+        told: Any,
+        later: Later = Later(),  # noqa: B008 (it is frozen)
     ) -> None:
         self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
+        self._later = later
         self._name, self._clock, self._numbers = name, Clock(), numbers
         self._accepted = np.zeros(len(numbers), np.int64)  # proposals, by chain
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
         self._before: tuple[float, float] | None = None  # what was used before the first draw
         self._free, self._stopped = True, False
+        self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
         found = journal.get(name)
         self._draws, self._states, self._gradients = (
@@ -73,18 +97,24 @@ class Drawing:
             chains.state = state_of(found)
             self._accepted, self._looked = found.arrays["accepted"], said["looked"]
             self._goal, self._until = said["goal"], said["until"]
-            self._free, self._stopped = said["free"], said["stopped"]
+            self._free, self._stopped, self._burn_in = said["free"], said["stopped"], said["burn_in"]
             self._before = None if said["before"] is None else tuple(said["before"])
             ledger.restore(said["ledger"])
 
     def settle(self, steps: int, progress: Progress) -> Indices:
-        """Make the first steps, of which none is kept; gives the proposals that each chain accepted in them."""
-        self._advance(steps, False, progress)
+        """Make the first steps, of which none is kept, or as many as a budget pays for; gives the proposals that each
+        chain accepted in them.
+        """
+        if self._burn_in is None:
+            while (step := self.chains.state.step) < steps and not self._ledger.spent():
+                end = steps if self._ledger.unlimited else min(steps, (step // _FIRST + 1) * _FIRST)
+                self._advance(end, False, progress)
+            self._burn_in = self.chains.state.step
         if self._journal.kept:
             self._record()
         return self._accepted
 
-    def draw(self, burn_in: int, wanted: int, expected: float, progress: Progress) -> Drawn:
+    def draw(self, wanted: int, expected: float, progress: Progress) -> Drawn:
         """Extend until so many draws are effective for x and x², or a budget ends, or no end is in sight.
 
         `expected` is how many effective draws a draw is expected to be.
@@ -94,18 +124,18 @@ class Drawing:
         self._goal, most = self._goal or first, _MOST * first
         self._before = self._before or ledger.used()
         while True:
-            while self.made(burn_in) < self._goal and not self._stopped:
-                made = self.made(burn_in)
+            while self.made < self._goal and not self._stopped:
+                made = self.made
                 if made >= self._until:  # else a piece was begun before a kill, and is made to its end
-                    self._stopped = self._until > 0 and ledger.spent()
-                    self._until = made + min(self._goal - made, self._affordable(made))
+                    more = min(self._goal - made, self._affordable(made))
+                    self._stopped, self._until = more < 1, made + more
                 if not self._stopped:
-                    self._advance(burn_in + self._until, True, progress)
+                    self._advance((self._burn_in or 0) + self._until, True, progress)
             if self._looked < self._goal:
-                self._stopped, self._looked = self._stopped or ledger.spent(), self._goal
+                self._stopped, self._looked = self._stopped or self._affordable(self.made) < 1, self._goal
             if self._journal.kept:
                 self._record()
-            made, x = self.made(burn_in), _ordered(self._draws)
+            made, x = self.made, _ordered(self._draws)
             effective = effective_draws(x)
             least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
             if least >= wanted or self._stopped or made >= most:
@@ -122,19 +152,27 @@ class Drawing:
             least >= wanted and not self._stopped,
         )
 
-    def made(self, burn_in: int) -> int:
+    @property
+    def made(self) -> int:
         """Draws of a chain so far."""
-        return max(0, self.chains.state.step - burn_in)
+        return 0 if self._burn_in is None else self.chains.state.step - self._burn_in
 
     def _affordable(self, made: int) -> int:
-        """Draws of a chain that what is left of the budgets pays for; at most as many again as are made."""
+        """Draws of a chain that what is left of the budgets pays for, with all that comes after them; at most as many
+        again as are made.
+        """
         if self._ledger.unlimited:
             return sys.maxsize
-        if not made:
-            return 25
-        now, then = self._ledger.used(), self._before or (0.0, 0.0)
+        if made < _FIRST:
+            return _FIRST - made
+        now, then, later = self._ledger.used(), self._before or (0.0, 0.0), self._later
         price = ((now[0] - then[0]) / made, (now[1] - then[1]) / made)
-        return max(1, math.ceil(min(self._ledger.affordable(price), made)))
+        pace = (price[0] / later.step, 1.0)
+        chains = len(self._numbers)
+        after = [made * chains * each + once for each, once in zip(later.each, later.once, strict=True)]
+        kept = (pace[0] * after[0], after[1])
+        whole = (price[0] + pace[0] * chains * later.each[0], price[1] + chains * later.each[1])
+        return math.floor(min(self._ledger.affordable(whole, kept), made))
 
     def _advance(self, end: int, kept: bool, progress: Progress) -> None:
         """Steps to `end`, in pieces where the journal outlives the process."""
@@ -179,7 +217,7 @@ class Drawing:
     def _record(self) -> None:
         state = self.chains.state
         said = {
-            **self._told, **said_of(state), "goal": self._goal, "until": self._until, "free": self._free,
+            **self._told, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until, "free": self._free,
             "stopped": self._stopped, "looked": self._looked, "before": self._before,
             "ledger": self._ledger.said(),
         }  # fmt: skip

@@ -15,7 +15,7 @@ from svrhmc.posterior.certificate import Bias, Certificate, judge, unmeasured
 from svrhmc.posterior.correction import Correction, chosen_states
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.pairs import Pairs, Plan, plan_of
+from svrhmc.posterior.pairs import Pairs, plan_of
 from svrhmc.samplers import Sampler
 
 _FEWEST, _FIRST, _MOST = 64, 256, 4096  # pairs
@@ -64,6 +64,12 @@ class Judging:
     def first(self, sampler: Sampler, gradient: Gradient) -> int:
         """As many pairs as a second pays for, within bounds."""
         return int(min(max(_FIRST_SECONDS / self.price(sampler, gradient)[0], _FEWEST), _FIRST))
+
+    def once(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
+        """What the first pairs take, in seconds and in passes."""
+        seconds, passes = self.price(sampler, gradient)
+        count = self.first(sampler, gradient)
+        return count * seconds, count * passes
 
     def price(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
         """Of a pair, in seconds and in passes."""

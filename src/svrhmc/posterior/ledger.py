@@ -35,9 +35,9 @@ class Ledger:
         """Whether a budget is used up."""
         return any(now >= limit for now, limit in zip(self.used(), self._limits, strict=True))
 
-    def affordable(self, price: tuple[float, float]) -> float:
-        """How many draws what is left pays for, at a price in seconds and passes each."""
-        left = [limit - now for limit, now in zip(self._limits, self.used(), strict=True)]
+    def affordable(self, price: tuple[float, float], kept: tuple[float, float] = (0.0, 0.0)) -> float:
+        """How many draws what is left, but for what is kept, pays for, at a price in seconds and passes each."""
+        left = [limit - now - keep for limit, now, keep in zip(self._limits, self.used(), kept, strict=True)]
         return min(have / each for have, each in zip(left, price, strict=True) if each > 0)
 
     def pays(self, seconds: float, passes: float) -> bool:

@@ -14,10 +14,11 @@ from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
+from svrhmc.posterior import costs
 from svrhmc.posterior.certificate import DECIDED, Bias, judge_invariant, unjudged
 from svrhmc.posterior.choice import Choice, Chooser
 from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
-from svrhmc.posterior.drawing import Drawing, Drawn
+from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Judging
 from svrhmc.posterior.ledger import Ledger
@@ -134,20 +135,19 @@ class Search:
     def _attempt(self, choice: Choice, number: int) -> Posterior:
         seed, request = self.request.seed + (number << 40), self.request
         if choice.sampler.invariant:
-            sampler, drawing, burn_in = self._tuned(choice.sampler, seed, number)
+            sampler, drawing = self._tuned(choice.sampler, seed, number)
         else:
-            sampler, burn_in = choice.sampler, self._burn_in(choice.sampler)
-            drawing = self._drawing(sampler, seed, f"{number}")
-            drawing.settle(burn_in, request.progress)
+            sampler, drawing = choice.sampler, self._drawing(choice.sampler, seed, f"{number}")
+            drawing.settle(self._burn_in(sampler), request.progress)
         expected = 0.7 if sampler.invariant else 0.4
-        drawn = drawing.draw(burn_in, request.draws, expected, request.progress)
+        drawn = drawing.draw(request.draws, expected, request.progress)
         self.ledger.lap("sampling")
         return self._posterior(_Attempt(number, seed, choice, sampler), drawing, drawn)
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
 
-    def _tuned(self, sampler: Any, seed: int, number: int) -> tuple[Any, Drawing, int]:
+    def _tuned(self, sampler: Any, seed: int, number: int) -> tuple[Any, Drawing]:
         """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 proposals are
         accepted, and 3 in 10 of every single chain.
         """
@@ -157,8 +157,8 @@ class Search:
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
-            if smaller is None or drawing.made(_TUNING) or enough or self.ledger.spent():
-                return sampler, drawing, _TUNING
+            if smaller is None or drawing.made or enough or self.ledger.spent():
+                return sampler, drawing
             sampler, tuning = smaller, tuning + 1
 
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
@@ -175,7 +175,25 @@ class Search:
             "seed": request.seed, "n": request.target.n,
             "step_size": sampler.dynamics.step_size if near else None,
         }  # fmt: skip
-        return Drawing(chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told)
+        return Drawing(
+            chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
+        )
+
+    def _later(self, sampler: Any) -> Later:
+        """What a verdict takes; what is free, or not asked for, is nothing."""
+        request, space = self.request, self.space
+        if self.ledger.unlimited or not request.certificate or sampler.gradients_come_free:
+            return Later()
+        gradient = self.fresh.quiet(_CORRECTED * request.draws).recipe(space)
+        each = (costs.of_recipe(space, gradient), gradient.rows_of_estimate / space.n)
+        chains = len(request.chains)
+        if sampler.invariant:
+            return Later(each, (0.0, 0.0), chains * costs.of_rows(space, sampler.rows_of_step(space)))
+        judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
+        once = judging.once(sampler, self.fresh.quiet(_CORRECTED * request.draws))
+        if not self.ledger.pays(2 * once[0], 2 * once[1]):  # then the draws come first
+            once = (0.0, 0.0)
+        return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
 
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
