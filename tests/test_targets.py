@@ -221,8 +221,8 @@ def test_sparse_entries_given_twice_are_summed():
         (lambda X, y: logistic(X, y).component_gradients(X0, [0.5]), "indices must be a list of whole numbers; got dtype float64"),
         (
             lambda X, y: linear(np.ones((4, 2)), np.ones(4), prior_precision=0.0).closed_form,
-            "prior_precision must be positive where the columns of X are linearly dependent or the data are separable; "
-            "got a smallest value of 0: the posterior is improper.",
+            "prior_precision must be positive where the columns of X are linearly dependent; got 0 for columns 0, 1, which "
+            "are: the posterior is improper; give prior_precision > 0 or drop a column.",
         ),
     ],
 )  # fmt: skip
@@ -244,6 +244,107 @@ def test_separable_data_with_a_flat_prior_have_no_mode(dense_dim, monkeypatch):
         flat.mode()
     assert logistic(X, y, prior_precision=1e-4).mode()[0] > 4  # any prior will do
     assert np.isfinite(logistic(X, [0, 1, 0, 1], prior_precision=0.0).mode()).all()  # and so does overlap
+
+
+UNITS = {"as they are": np.ones(4), "far apart": np.array([1e-6, 1e6, 1.0, 1e3])}
+
+
+def columns(kind, n=40):
+    """Four columns of normals, as they are or with the last one spoilt."""
+    X = np.random.default_rng(0).normal(size=(n, 4))
+    if kind == "dependent":
+        X[:, 3] = X[:, :3] @ [1.0, -2.0, 0.5]
+    elif kind == "a column of zeros":
+        X[:, 3] = 0.0
+    elif kind == "nearly dependent":
+        X[:, 3] = X[:, 2] + 1.5e-3 * X[:, 3]  # correlation 0.999999
+    return X[:3] if kind == "three rows" else X
+
+
+def labels_of(X):
+    return np.arange(len(X)) % 3 > 0
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("model", [logistic, linear])
+@pytest.mark.parametrize("kind", ["dependent", "a column of zeros", "three rows"])
+def test_a_flat_prior_on_columns_that_rows_do_not_determine_is_refused(kind, model, units):
+    X = columns(kind) * UNITS[units]
+    for seed, threads in ((0, 1), (1, 2)):
+        for form in (np.asarray, scipy.sparse.csr_matrix):
+            with pytest.raises(
+                ValueError, match=r"linearly dependent; got 0 for columns .*: the posterior is improper"
+            ):
+                svrhmc.sample(model(form(X), labels_of(X), prior_precision=0.0), seed=seed, threads=threads)
+    if kind != "three rows":  # a prior on one of the columns is enough there
+        plain = model(columns(kind), labels_of(X), prior_precision=[0.0, 0.0, 0.0, 1.0]).mode()
+        scaled = model(X, labels_of(X), prior_precision=[0.0, 0.0, 0.0, 1.0] * UNITS[units] ** 2).mode()
+        assert scaled * UNITS[units] == pytest.approx(plain, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("model", [logistic, linear])
+@pytest.mark.parametrize("kind", ["proper", "nearly dependent"])
+def test_a_flat_prior_on_columns_however_scaled_or_correlated_is_not(kind, model, units, monkeypatch):
+    X = columns(kind)
+    y, scaled = labels_of(X), model(X * UNITS[units], labels_of(X), prior_precision=0.0)
+    plain = model(X, y, prior_precision=0.0).laplace()
+    found = scaled.laplace()
+    assert found.mean * UNITS[units] == pytest.approx(plain.mean, rel=1e-6)
+    assert np.diag(found.covariance) * UNITS[units] ** 2 == pytest.approx(np.diag(plain.covariance), rel=1e-6)
+    monkeypatch.setattr(rows, "_LARGE", 1)  # float32 rows, many of them: sums must not be theirs
+    many = np.tile(X, (300, 1)).astype(np.float32)
+    law = model(many, np.tile(y, 300), prior_precision=0.0).laplace()
+    exact = model(many.astype(float), np.tile(y, 300), prior_precision=0.0).laplace()
+    assert np.diag(law.covariance) == pytest.approx(np.diag(exact.covariance), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dependent", "three rows", "a column of zeros"])
+def test_dependent_columns_are_found_by_products_too(kind, monkeypatch):
+    for module in (glm, mode):
+        monkeypatch.setattr(module, "DENSE_DIM", 2)
+    X = columns(kind)
+    with pytest.raises(ValueError, match="linearly dependent; got 0 for columns"):
+        logistic(scipy.sparse.csr_matrix(X), labels_of(X), prior_precision=0.0).mode()
+    X = columns("proper")
+    assert np.isfinite(logistic(scipy.sparse.csr_matrix(X), labels_of(X), prior_precision=0.0).mode()).all()
+
+
+def separated(kind):
+    """Rows and labels that a plane separates: all of them, all but those in it, or for want of a second class."""
+    X = np.random.default_rng(1).normal(size=(30, 3))
+    X[:, 0] = 1.0
+    if kind == "one class":
+        return X, np.ones(30)
+    if kind == "all rows":
+        return X, X @ [0.3, 1.0, -1.0] > 0
+    X[:, 2] = np.arange(30) < 5  # an indicator of rows that are all of one class
+    return X, (X[:, 2] > 0) | (np.arange(30) % 2 > 0)
+
+
+@pytest.mark.parametrize("units", [[1.0, 1.0, 1.0], [1e6, 1e-6, 1e3]], ids=str)
+@pytest.mark.parametrize("kind", ["one class", "all rows", "some rows"])
+def test_a_flat_prior_on_separated_rows_is_refused(kind, units):
+    X, y = separated(kind)
+    for seed, threads in ((0, 1), (1, 2)):
+        with pytest.raises(ValueError, match=r"improper .* the data are separable and the prior is flat"):
+            svrhmc.sample(logistic(X * units, y, prior_precision=0.0), seed=seed, threads=threads)
+    y = np.array(y, float)
+    y[[0, 1, 20]] = 1 - y[[0, 1, 20]]  # a few rows on the other side
+    assert np.isfinite(logistic(X * units, y, prior_precision=0.0).mode()).all()
+
+
+def test_a_row_far_out_does_not_separate_the_others():
+    """There the curvature falls by more than 1e10 from 0 to the mode, as it does on separable data."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 1)), rng.random(100) < 0.5
+    X[0], y[0] = 1e7, True
+    target = logistic(X, y, prior_precision=0.0)
+    found = target.mode()
+    assert target.hessian(found)[0, 0] < 1e-10 * target.hessian([0.0])[0, 0]
+    assert target.gradient(found) ** 2 / target.hessian(found)[0] < 1e-14
+    with pytest.raises(ValueError, match="separable"):
+        logistic(X, X[:, 0] > 0, prior_precision=0.0).mode()
 
 
 def test_newton_says_when_it_gives_up(rows, monkeypatch):

@@ -19,9 +19,13 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import nonnegative, real_array, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
 from svrhmc.targets.losses import LogisticLoss, Loss, SquaredLoss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.rows import Rows, make_rows
+
+_FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
+_IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
 
 
 def logistic(
@@ -166,6 +170,7 @@ class GeneralisedLinear(FiniteSum):
             return None
         from scipy.linalg import cho_solve
 
+        self._require_rank()
         factor = self.factor(np.zeros(self.dim))
         covariance = cho_solve(factor, np.eye(self.dim))
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
@@ -178,8 +183,14 @@ class GeneralisedLinear(FiniteSum):
         return Moments(self.mode(), (covariance + covariance.T) / 2)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
-        """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense."""
-        return self.rows.gram(self.row_curvatures(x)) + np.diag(self.prior_precision)
+        """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
+        spoil it.
+        """
+        curvature, prior = self.row_curvatures(x), np.diag(self.prior_precision)
+        quick = self.rows.gram(curvature, precise=self.loss.quadratic) + prior
+        if self.loss.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
+            return quick
+        return self.rows.gram(curvature, precise=True) + prior
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n ℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
@@ -213,6 +224,7 @@ class GeneralisedLinear(FiniteSum):
         if self.loss.quadratic and self.dim <= DENSE_DIM:
             assert self.closed_form is not None
             return self.closed_form.mean
+        self._require_rank()
         search = ModeSearch(self)
         mode = search.find()
         self.mode_passes += search.passes
@@ -263,13 +275,29 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_posterior(self) -> None:
         """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
-        if self.prior_precision.min() > 0:
+        if self.prior_precision.min() == 0:
+            self._require_rank()
+            self.mode()  # says so where the data are separable
+
+    def _require_rank(self) -> None:
+        """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
+        if self.prior_precision.min() > 0 and not (self.loss.quadratic and self.dim <= DENSE_DIM):
             return
-        if self.dim <= DENSE_DIM:
-            spectrum = np.linalg.eigvalsh(self.rows.gram(np.ones(self.n)) + np.diag(self.prior_precision))
-            if spectrum[0] <= self.dim * np.finfo(np.float64).eps * spectrum[-1]:
-                raise self.improper()
-        self.mode()  # says so where the data are separable
+        curvature = self.row_curvatures(np.zeros(self.dim))
+        if self.dim > DENSE_DIM:
+            require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_precision)
+        else:
+            require_rank(self, self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
+
+    def runs_off(self, x: Array, direction: Array) -> bool:
+        """Whether, from x on, no row's loss grows along a direction in which the prior is flat.
+
+        Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
+        """
+        t, along = self.rows.predict(np.stack([x, direction]))
+        bend = self.loss.curvature(t, self.y) * along**2
+        typical = float(bend @ np.abs(along)) / max(float(bend.sum()), 1e-300)
+        return bool((np.sign(self.loss.slope(t, self.y)) * along <= _IN_PLANE * typical).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""

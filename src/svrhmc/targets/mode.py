@@ -14,6 +14,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.improper import separable
 
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
@@ -53,6 +54,9 @@ class Smooth(Protocol):
 
     def factor(self, x: Array) -> Any:
         """Cholesky factor of the Hessian."""
+
+    def runs_off(self, x: Array, direction: Array) -> bool:
+        """Whether no row's loss grows along a direction."""
 
     def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
         """The model of some of its rows, with another prior."""
@@ -150,16 +154,18 @@ class ModeSearch:
         return RuntimeError(f"no mode within {_NEWTON_STEPS} Newton steps: {size**0.5:.2g} sd are left to go.")
 
     def _require_curvature(self, x: Array, step: Array) -> None:
-        """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}."""
-        flat = np.where(self.target.prior_precision == 0, step, 0.0)
+        """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}.
+
+        It may also fall because one row is far out: so the step, or the way so far, must separate the data.
+        """
+        free = self.target.prior_precision == 0
+        flat = np.where(free, step, 0.0)
         if not flat.any():
             return
         here, there = (float(flat @ self.target.hessian_product(at, flat)) for at in (x, np.zeros(self.target.dim)))
-        if here < _VANISHED * there:
-            raise ValueError(
-                "the posterior has no mode: the data are separable and the prior is flat along a direction that "
-                "separates them; use a positive prior_precision."
-            )
+        ways = (-flat, np.where(free, x, 0.0))
+        if here < _VANISHED * there and any(self.target.runs_off(x, way) for way in ways):
+            raise separable()
 
     def _newton_step(self, x: Array, gradient: Array) -> Array:
         from scipy.sparse.linalg import cg

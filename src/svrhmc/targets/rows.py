@@ -65,8 +65,8 @@ class Rows(ABC):
         """A name for the contents."""
 
     @abstractmethod
-    def gram(self, weights: Array) -> Array:
-        """Aᵀ diag(w) A, dense: (dim, dim)."""
+    def gram(self, weights: Array, precise: bool = False) -> Array:
+        """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
 
     @abstractmethod
     def squares(self, weights: Array) -> Array:
@@ -137,9 +137,9 @@ class DenseRows(Rows):
         """Where the loss is compiled, and rows are so many that passes are."""
         return loss.kernel is not None and self._passes() is not None
 
-    def gram(self, weights: Array) -> Array:
+    def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
-        if (passes := self._passes()) is not None:
+        if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.gram(self.X, weights), np.float64)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
@@ -232,8 +232,8 @@ class SparseRows(Rows):
         place = slot // batch * self.dim + columns
         return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
 
-    def gram(self, weights: Array) -> Array:
-        """A sparse product, then dense."""
+    def gram(self, weights: Array, precise: bool = False) -> Array:
+        """A sparse product, in float64 as the weights are, then dense."""
         weighted = self.X.multiply(weights[:, None]).tocsr()
         return np.asarray((self.X.T @ weighted).toarray(), np.float64)
 
