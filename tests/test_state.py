@@ -160,7 +160,7 @@ def test_what_is_kept_does_not_depend_on_the_cuts(engine, keep):
 
 
 METHODS = {
-    "custom, SVRG by choice": (counts, {"tolerance": 0.05, "draws": 40}),
+    "custom, SVRG by choice": (counts, {"method": "ubu", "tolerance": 0.05, "draws": 40}),
     "split HMC": (dense, {"draws": 300}),
     "subsampled": (dense, {"draws": 300, "method": "subsampled-mh"}),
     "anchored": (dense, {"draws": 300, "method": "anchored", "tolerance": 0.3}),

@@ -20,6 +20,7 @@ from svrhmc.targets.forms import rows_of
 from svrhmc.targets.losses import Loss
 
 _PATIENCE = 10.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
+_SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _STEPS = 3.0, 2.5  # passes of split HMC, and steps of the others, that an effective draw takes
 _WORTH, _CHEAPER = (
@@ -93,7 +94,11 @@ class Chooser:
     def exact(self) -> Any:
         """The exact sampler of last resort; None where none is known for the target."""
         form = rows_of(self.target.form())
-        return SplitHMC() if form is not None and SplitHMC().refuses(form.loss) is None else None
+        return self._full() if form is not None and SplitHMC().refuses(form.loss) is None else None
+
+    def _full(self) -> SplitHMC:
+        """Split HMC, with shorter steps where a tail is long enough to stick in."""
+        return SplitHMC(*_SHORT) if self.shape.long_tails() else SplitHMC()
 
     def _automatic(self, loss: Loss) -> Choice:
         """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
@@ -102,7 +107,7 @@ class Chooser:
         subsampled, rows = self._subsampled(loss)
         if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
             why = f"exact, with full gradients, in about {_said(split)}"
-            return Choice("split-hmc", SplitHMC(), f"{why} for {self.draws} effective draws.")
+            return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
         if subsampled <= min(least, split):
             why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are"
             return Choice("subsampled-mh", SubsampledMH(), f"{why}, in about {_said(subsampled)}.")
@@ -110,7 +115,7 @@ class Chooser:
         batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
         if split < math.inf and (size is None or split <= batches):
             why = f"exact, with full gradients, in about {_said(split)}: nothing else would be faster."
-            return Choice("split-hmc", SplitHMC(), why)
+            return Choice("split-hmc", self._full(), why)
         dear = f"would take about {_said(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
         how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
         why = f"{how} do; an exact sampler {dear}."

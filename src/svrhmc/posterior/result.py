@@ -9,7 +9,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.posterior.certificate import Certificate
-from svrhmc.posterior.correction import Corrected
+from svrhmc.posterior.correction import Corrected, error_of_mean
 from svrhmc.trace import Trace
 
 
@@ -69,7 +69,8 @@ class Posterior:
         """Standard errors of the means and of the sds that are reported: what chance alone does to them."""
         if self.corrected is not None and self._is_corrected:
             return self.corrected.mean_error, self.corrected.sd_error
-        return self.raw.sd / np.sqrt(self.ess), self.raw.sd / np.sqrt(2 * self.ess)
+        x = self.trace.draws
+        return error_of_mean(x), error_of_mean((x - self.raw.mean) ** 2) / (2 * self.raw.sd)
 
     @property
     def _is_corrected(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from svrhmc.trace import Trace, sampler_of
 
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
+_FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
@@ -74,8 +76,9 @@ class Search:
         request = self.request
         self.space = variables(request.target, request.seed, self.journal, self.ledger)
         self.fresh = Fresh(self.space, request.threads, self.ledger)
+        self.shape = Shape(self.fresh)
         self.chooser = Chooser(
-            request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, Shape(self.fresh)
+            request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, self.shape
         )
         self.ledger.lap("mode and whitening")
         choice: Choice | None = self._choose()
@@ -164,9 +167,7 @@ class Search:
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
-        start = None
-        if not sampler.invariant:
-            start = Stream(seed, request.chains).normals(0, space.dim, Purpose.DATA, Purpose.DATA_FINE)
+        start = self._start(seed) if sampler.invariant else self._laplace(seed)
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
@@ -178,6 +179,23 @@ class Search:
         return Drawing(
             chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
         )
+
+    def _laplace(self, seed: int) -> Array:
+        return Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.DATA, Purpose.DATA_FINE)
+
+    def _start(self, seed: int) -> Array:
+        """Draws of N(0, I), each moved to the mode by halves while it is far out in the posterior, where a chain could
+        stand still.
+        """
+        z = Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.START, Purpose.START_FINE)
+        if self.shape.nearly_gaussian():
+            return z
+        allowed = self.space.dim / 2 + _FAR * math.sqrt(self.space.dim)
+        least = float(self.space.potentials(np.zeros((1, self.space.dim)))[0])
+        for _ in range(_SHRINKS):
+            far = self.space.potentials(z) - least > allowed
+            z = np.where(far[:, None], z / 2, z)
+        return z
 
     def _later(self, sampler: Any) -> Later:
         """What a verdict takes; what is free, or not asked for, is nothing."""

@@ -40,6 +40,10 @@ class Rows(ABC):
         """The chosen aᵢᵀx: (chains, dim), (chains, batch) → (chains, batch)."""
 
     @abstractmethod
+    def taken(self, indices: Indices) -> Array:
+        """Some rows as a matrix, in float64."""
+
+    @abstractmethod
     def combine(self, weights: Array) -> Array:
         """Σᵢ wᵢaᵢ over all rows: (chains, n) → (chains, dim)."""
 
@@ -110,6 +114,10 @@ class DenseRows(Rows):
     def predict_at(self, x: Array, indices: Indices) -> Array:
         """By gathering the rows."""
         return contract("cbd,cd->cb", self._gather(indices), x)
+
+    def taken(self, indices: Indices) -> Array:
+        """By gathering them."""
+        return self._gather(indices)
 
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""
@@ -220,6 +228,10 @@ class SparseRows(Rows):
         entries, slot, columns = self._entries(indices)
         chain = slot // indices.shape[1]
         return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
+
+    def taken(self, indices: Indices) -> Array:
+        """With their zeros."""
+        return np.asarray(self.X[indices].toarray(), np.float64)
 
     def combine(self, weights: Array) -> Array:
         """A sparse product with the transpose."""
