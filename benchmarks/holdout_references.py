@@ -137,15 +137,22 @@ def nuts(problem, draws=15_000, chains=8):
     return white.mode + mean, sd, *errors, f"NUTS, {chains} chains of {draws} draws"
 
 
-def proposals(rng, draws, dim, freedom):
-    """Points from Student's t, their log densities, and functions of expectation 0: normal/t times Hermite products."""
+def proposals(rng, draws, root, freedom):
+    """Points u = root·z with z from Student's t, log densities of z, and functions of expectation 0.
+
+    These are normal/t times products of Hermite polynomials of z; of each u alone where the columns are many.
+    """
     from scipy.special import gammaln
 
+    dim = len(root)
     z = rng.standard_normal((draws, dim)) / np.sqrt(rng.chisquare(freedom, (draws, 1)) / freedom)
     norm = gammaln((freedom + dim) / 2) - gammaln(freedom / 2) - dim / 2 * np.log(freedom * np.pi)
     square = np.square(z).sum(1)
     log_q = norm - (freedom + dim) / 2 * np.log1p(square / freedom)
     ratio = np.exp(-square / 2 - dim / 2 * np.log(2 * np.pi) - log_q)
+    u = z @ root.T
+    if dim > 50:
+        return u, log_q, np.column_stack([ratio - 1, *(ratio[:, None] * part for part in (u, u**2 - 1, u**3 - 3 * u))])
     hermite = [np.ones_like(z), z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3]
     degree = 4 if dim <= 4 else 3 if dim <= 12 else 2
     controls = [ratio - 1]
@@ -153,7 +160,7 @@ def proposals(rng, draws, dim, freedom):
         for chosen in itertools.combinations_with_replacement(range(dim), total):
             parts = [hermite[power][:, k] for k, power in Counter(chosen).items()]
             controls.append(ratio * np.prod(parts, axis=0))
-    return z, log_q, np.stack(controls, 1)
+    return u, log_q, np.stack(controls, 1)
 
 
 def ratio_moments(log_weight, first, second, controls):
@@ -181,9 +188,9 @@ def importance(problem, draws, freedom=8, rare=False):
     """Draws from Student's t at the mode. rare: the last column is 0 but in few rows; it is integrated on a grid."""
     white = Whitened(problem)
     dim = white.dim - rare
-    z, log_q, controls = proposals(np.random.default_rng(2026), draws, dim, freedom)
     unit = np.sqrt(np.diag(white.covariance))
-    shift = z @ np.linalg.cholesky(white.covariance[:dim, :dim] / np.outer(unit[:dim], unit[:dim])).T
+    root = np.linalg.cholesky(white.covariance[:dim, :dim] / np.outer(unit[:dim], unit[:dim]))
+    shift, log_q, controls = proposals(np.random.default_rng(2026), draws, root, freedom)
     x = white.mode[:dim] + shift * unit[:dim]
     if not rare:
         moments = ratio_moments(white.log_density(x) - log_q, shift, shift**2, controls)
@@ -216,6 +223,7 @@ HOW = {
     "imbalanced": partial(importance, draws=12_000, freedom=30),
     **dict.fromkeys(("heavy_tails", "sorted_rows", "poisson"), partial(importance, draws=20_000)),
     "single_precision": partial(importance, draws=20_000, freedom=20),
+    "two_factors": partial(importance, draws=60_000, freedom=400),
     "unscaled": partial(importance, draws=40_000),
     **dict.fromkeys(("iris_flat", "nearly_separable"), partial(nuts, draws=40_000)),
 }
