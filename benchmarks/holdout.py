@@ -3,7 +3,7 @@
 Their means and deviations in holdout.npz come from other methods than this library's: quadrature, a closed form in long
 double, NumPyro's NUTS, and importance sampling about the mode with control variates of known expectation.
 
-    python benchmarks/holdout.py --references                    # makes holdout.npz again (about 15 minutes)
+    python benchmarks/holdout.py --references                    # makes holdout.npz again (some ten minutes)
     python benchmarks/holdout.py --seeds 20 --only a,b --out DIR   # runs sample, appends to DIR/holdout_runs.csv
 """
 
