@@ -124,7 +124,7 @@ def five_events():
 def imbalanced():
     rng, X, x = normals(2608, 300_000, 30)
     x /= 2
-    x[0] = -6.6
+    x[0] = -7.0
     return Problem("imbalanced", X, events(rng, X, x), note="0.3% of ones")
 
 
