@@ -222,7 +222,8 @@ def measure(sampler, target, chains=2000, seed=1, whitening=None):
     space = whitened(target, how)
     start = law.mean + np.random.default_rng(9).normal(size=(chains, 2)) @ np.linalg.cholesky(law.covariance).T
     sd = np.sqrt(np.diag(law.covariance))
-    control = Correction(np.ones(2), law.mean, np.ones(2), sd**2, how.variances)
+    curve = np.array([np.zeros(2), np.ones(2), np.zeros(2)])
+    control = Correction(np.ones(2), how.variances, law.mean, curve[1:] * 0, law.mean, curve, sd**2)
     fresh = Fresh(space, 1, Ledger(target.n, math.inf, math.inf, False))
     plan = plan_of(sampler, space, chains)
     pairs = Pairs(sampler, fresh.setup(Full(), np.arange(plan.chains), 7), control, seed)

@@ -19,7 +19,7 @@ from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import rows_of
 from svrhmc.targets.losses import Loss
 
-_PATIENCE = 10.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
+_PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _STEPS = 3.0, 2.5  # passes of split HMC, and steps of the others, that an effective draw takes

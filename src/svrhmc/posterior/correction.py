@@ -48,35 +48,41 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
 class Correction:
     """Control variates with their coefficients: h = Σ̂∇f with Σ̂ fixed, whose diagonal is v.
 
-    For every smooth φ, E φ hⱼ = E (Σ̂∇φ)ⱼ. So E h = 0, and with a = xⱼ − x̄ⱼ, x̄ the corrected mean, E a hⱼ = vⱼ and
-    E a²hⱼ = 2 E a vⱼ. The mean is that of x − B h, the variance that of
+    For every smooth φ, E φ hⱼ = E (Σ̂∇φ)ⱼ. So E h = 0, and with a = xⱼ − cⱼ for any fixed c, E a hⱼ = vⱼ and
+    E a²hⱼ = 2 E a vⱼ. With c first the mean of x − B h, then x̄, the mean and the variance are those of
 
-        a² − β₁hⱼ − β₂(a hⱼ − vⱼ) − β₃(a²hⱼ − 2a vⱼ).
+        x − B h − α₂(a hⱼ − vⱼ) − α₃(a²hⱼ − 2a vⱼ)        and        a² − β₁hⱼ − β₂(a hⱼ − vⱼ) − β₃(a²hⱼ − 2a vⱼ).
 
-    Under π both are right for every B and β, and nearly without noise where π is nearly Gaussian.
+    Under π both are right for all coefficients, and nearly without noise where π is nearly Gaussian; the terms with a
+    take off most of what is left where it is skewed.
     """
 
     slopes: Array  # Bᵀ, or its diagonal
+    control: Array  # v
+    centre: Array  # c of the mean
+    alpha: Array  # (2, dim)
     mean: Array
     beta: Array  # (3, dim)
     variance: Array
-    control: Array  # v
 
     def means(self, x: Array, h: Array) -> Array:
-        """x − B h, for draws (…, dim)."""
-        return x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
+        """x with its controls taken off, for draws (…, dim)."""
+        terms: Array = x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
+        for alpha, each in zip(self.alpha, self.controls(x - self.centre, h)[1:], strict=True):
+            terms = terms - alpha * each
+        return terms
 
     def squares(self, x: Array, h: Array) -> Array:
         """(x − x̄)² with its controls taken off."""
-        squares: Array = (x - self.mean) ** 2
-        for beta, each in zip(self.beta, self.controls(x, h), strict=True):
+        a = x - self.mean
+        squares: Array = a**2
+        for beta, each in zip(self.beta, self.controls(a, h), strict=True):
             squares = squares - beta * each
         return squares
 
-    def controls(self, x: Array, h: Array) -> tuple[Array, Array, Array]:
-        """The three of the variance, of mean 0 under π."""
-        a, v = x - self.mean, self.control
-        return h, a * h - v, a**2 * h - 2 * a * v
+    def controls(self, a: Array, h: Array) -> tuple[Array, Array, Array]:
+        """h, a h − v and a²h − 2a v: of mean 0 under π."""
+        return h, a * h - self.control, a**2 * h - 2 * a * self.control
 
     def terms(self, x: Array, h: Array) -> tuple[Array, Array]:
         """Those of the mean and of the variance."""
@@ -106,11 +112,15 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
         slopes = np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0] * spread / spread[:, None]
     else:
         slopes = (away_h * away_x).sum(axis=0) / (away_h**2).sum(axis=0)
-    found = Correction(slopes, np.zeros(dim), np.zeros((3, dim)), np.zeros(dim), control)
+    none = np.zeros(dim)
+    found = Correction(slopes, control, none, np.zeros((2, dim)), none, np.zeros((3, dim)), none)
+    first = found.means(x, h).reshape(-1, dim)
+    found = replace(found, centre=first.mean(axis=0))
+    found = replace(found, alpha=_coefficients(found.controls(flat_x - found.centre, flat_h)[1:], first))
     terms = found.means(x, h)
     found = replace(found, mean=terms.mean(axis=(0, 1)))
-    beta = _coefficients(found.controls(flat_x, flat_h), (flat_x - found.mean) ** 2)
-    found = replace(found, beta=beta)
+    away = flat_x - found.mean
+    found = replace(found, beta=_coefficients(found.controls(away, flat_h), away**2))
     square_terms = found.squares(x, h)
     variance = square_terms.mean(axis=(0, 1))
     raw = ((x - found.mean) ** 2).mean(axis=(0, 1))
@@ -120,13 +130,15 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     return replace(found, variance=variance), moments
 
 
-def _coefficients(controls: tuple[Array, ...], squares: Array) -> Array:
-    """Of the least squares of `squares` on the controls, for each coordinate, each control in units of its spread."""
+def _coefficients(controls: tuple[Array, ...], wanted: Array) -> Array:
+    """Of the least squares of what is wanted on the controls, for each coordinate, each control in units of its
+    spread.
+    """
     away = [each - each.mean(axis=0) for each in controls]
     units = [np.sqrt(np.maximum((each**2).mean(axis=0), 1e-300)) for each in away]
     F = np.stack([each / unit for each, unit in zip(away, units, strict=True)])  # (control, draw, coordinate)
-    gram = np.einsum("anj,bnj->jab", F, F) / len(squares)
-    right = np.einsum("anj,nj->ja", F, squares - squares.mean(axis=0)) / len(squares)
+    gram = np.einsum("anj,bnj->jab", F, F) / len(wanted)
+    right = np.einsum("anj,nj->ja", F, wanted - wanted.mean(axis=0)) / len(wanted)
     beta = np.stack([np.linalg.lstsq(g, r, rcond=1e-10)[0] for g, r in zip(gram, right, strict=True)], axis=1)
     return np.asarray(beta / np.stack(units), np.float64)
 
