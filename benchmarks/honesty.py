@@ -80,8 +80,7 @@ def one(number, name, problem, known):
         for have, key in ((found.mean, "mean"), (found.sd, "sd"))
     )
     plain = max(
-        float((np.abs(have - known[key]) / known["sd"]).max())
-        for have, key in ((found.mean, "mean"), (found.sd, "sd"))
+        float((np.abs(have - known[key]) / known["sd"]).max()) for have, key in ((found.mean, "mean"), (found.sd, "sd"))
     )
     return row | {
         "verdict": found.certificate.verdict,
@@ -141,7 +140,10 @@ def rows_of(path):
 
 def table(options):
     """Shares of the verdicts, and the worst certified run: its error in tolerances."""
-    lines = ["| version | runs | " + " | ".join(VERDICTS[1:]) + " | worst certified error / tolerance |", "|" + "---|" * 7]
+    lines = [
+        "| version | runs | " + " | ".join(VERDICTS[1:]) + " | worst certified error / tolerance |",
+        "|" + "---|" * 7,
+    ]
     for path in sorted(options.out.glob("honesty_*.csv")):
         rows = rows_of(path)
         counts = [sum(row["verdict"] == word for row in rows) for word in VERDICTS[1:]]

@@ -4,8 +4,8 @@ certificate.
 
 from svrhmc.posterior.automatic import sample
 from svrhmc.posterior.certificate import Bias, Certificate
-from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.choice import METHODS
+from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.result import Location, Posterior
 
 __all__ = ["METHODS", "Bias", "Certificate", "Corrected", "Location", "Posterior", "sample"]

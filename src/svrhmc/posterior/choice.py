@@ -22,7 +22,8 @@ from svrhmc.targets.losses import Loss
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
-_SPLIT, _STEPS = 3.0, 2.5  # passes of split HMC, and steps of the others, that an effective draw takes
+_SPLIT, _LONG, _SUBSAMPLED, _STEPS = 2.5, 4.5, 1.5, 2.5  # passes or steps that an effective draw takes: of split HMC,
+# of the same where tails are long, of subsampled Metropolis, and of biased samplers
 _WORTH, _CHEAPER = (
     0.2,
     3.0,
@@ -125,14 +126,15 @@ class Chooser:
         """Seconds of split HMC."""
         if SplitHMC().refuses(loss) is not None:
             return math.inf
-        return _SPLIT * self.draws * costs.of_pass(self.space)
+        passes = _LONG if self.shape.long_tails() else _SPLIT
+        return passes * self.draws * costs.of_pass(self.space)
 
     def _subsampled(self, loss: Loss) -> tuple[float, float]:
         """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
         if not self.space.identity_hessian or SubsampledMH().refuses(loss) is not None:
             return math.inf, math.inf
         rows = SubsampledMH().rows_of_step(self.space)
-        seconds = _STEPS * self.draws * costs.of_rows(self.space, rows)
+        seconds = _SUBSAMPLED * self.draws * costs.of_rows(self.space, rows)
         return (seconds if self.shape.nearly_gaussian() else math.inf), rows
 
     def _gradient(self, size: int | None) -> Gradient:

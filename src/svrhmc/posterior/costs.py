@@ -1,42 +1,70 @@
 """What a sampler takes, in seconds of two cores: the same numbers on every machine, so that a choice depends on the
 problem alone.
 
-The constants were measured once (`benchmarks/costs.py`). Another machine is faster or slower by a factor that is much
-the same for all of them, and drops out where samplers are compared.
+The constants, in nanoseconds, were measured once by `benchmarks/costs.py`. Another machine is faster or slower by a
+factor that is much the same for all of them, and drops out where samplers are compared.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-_ROW, _ENTRY, _SPARSE_ENTRY = 1.6e-9, 0.17e-9, 0.6e-9  # of a pass over all rows, for each chain
-_FAR_ROW, _FAR_ENTRY = 20e-9, 0.5e-9  # of a row drawn at random
-_SQUARE, _STEP = 0.3e-9, 0.3e-6  # of dim² and of a step itself
-_CALL = 2e-5  # of a call of a user's own function
+from svrhmc.gradients import Recipe
+
+
+class _Rates(NamedTuple):
+    """Of a row and of an entry: of a pass over all rows, and of a row drawn at random."""
+
+    row: float
+    entry: float
+    some_row: float
+    some_entry: float
+
+
+_NEAR, _FAR = _Rates(2.8, 0.125, 7.4, 0.33), _Rates(2.0, 0.203, 44.0, 0.75)  # dense rows in and beyond the caches
+_SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
+_OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
+_NEAR_BYTES = 1 << 24
+_STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
+_CORRECTED = 300.0  # of a coordinate of a draw
+_DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a dense whitening
+
+
+def _rates(space: Any) -> _Rates:
+    if not space.scalar_parts:
+        return _OWN
+    rows = space.target.rows
+    if rows.storage != "dense":
+        return _SPARSE
+    return _NEAR if space.n * space.dim * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
+
+
+def _apart(space: Any) -> float:
+    """What a step takes beside its rows."""
+    if not space.scalar_parts:
+        return _CALL
+    turn = _SQUARE * space.dim**2 if space.whitening.identity_hessian else 0.0
+    return float(_STEP + _DIM * space.dim + turn)
 
 
 def of_pass(space: Any) -> float:
     """Value and gradient over all rows, at one state."""
-    target = space.target
-    if not target.scalar_parts:
-        return float(_CALL + target.n * (_ROW + 5 * _ENTRY * target.row_entries))
-    entry = _ENTRY if target.rows.storage == "dense" else _SPARSE_ENTRY
-    return float(target.n * (_ROW + entry * target.row_entries) + _turn(space))
+    rates = _rates(space)
+    return float(1e-9 * (space.n * (rates.row + rates.entry * space.row_entries) + _apart(space)))
 
 
 def of_rows(space: Any, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
-    if not space.scalar_parts:
-        return float(_CALL + rows * (_FAR_ROW + 5 * _FAR_ENTRY * space.row_entries))
-    return float(_STEP + _turn(space) + rows * (_FAR_ROW + _FAR_ENTRY * space.row_entries))
+    rates = _rates(space)
+    return float(1e-9 * (rows * (rates.some_row + rates.some_entry * space.row_entries) + _apart(space)))
 
 
-def _turn(space: Any) -> float:
-    """There and back through the whitening."""
-    return 2 * _SQUARE * float(space.dim**2 if space.identity_hessian else space.dim)
+def of_correction(space: Any) -> float:
+    """Corrected moments and their errors, for each draw."""
+    return float(1e-9 * (_CORRECTED * space.dim + space.dim**2))
 
 
-def of_recipe(space: Any, recipe: Any) -> float:
+def of_recipe(space: Any, recipe: Recipe) -> float:
     """One estimate of ∇f, snapshots included."""
     if recipe.full:
         return of_pass(space)

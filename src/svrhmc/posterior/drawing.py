@@ -166,6 +166,8 @@ class Drawing:
         if made < _FIRST:
             return _FIRST - made
         now, then, later = self._ledger.used(), self._before or (0.0, 0.0), self._later
+        if self._ledger.trifling((now[0] - then[0], now[1] - then[1])):  # too little to tell what a draw takes
+            return made
         price = ((now[0] - then[0]) / made, (now[1] - then[1]) / made)
         pace = (price[0] / later.step, 1.0)
         chains = len(self._numbers)

@@ -13,13 +13,14 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
+from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
 
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
-_FULL_WORK = 2e9  # entries of X up to which gradients at all draws are full ones
+_FULL_SECONDS = 0.4  # that full gradients at all draws may take where batches would do
 _QUIET = 0.02  # the noise of a coordinate of the gradient, in parts of the variance of the coordinate
-_PILOT, _FEW = 4096, 64  # states at which the noise of a single row is measured
+_PILOT, _FEW = 1 << 17, 64  # numbers in the states, or states, at which the noise of a single row is measured
 
 
 class Fresh:
@@ -60,7 +61,7 @@ class Fresh:
         """
         space = self.space
         size = self.row_noise / _QUIET if space.identity_hessian or not space.scalar_parts else math.inf
-        if size > space.n / 8 or (space.scalar_parts and space.n * float(count) * space.row_entries <= _FULL_WORK):
+        if size > space.n / 8 or count * costs.of_pass(space) <= _FULL_SECONDS:
             return Full()
         return self.batches(math.ceil(max(4.0, size)))
 
@@ -74,4 +75,9 @@ class Fresh:
 
         States and rows are the same whatever the seed of the run.
         """
-        return self.noise(self.batches(1), self.laplace(_PILOT if self.space.scalar_parts else _FEW, 0), 1 << 20)
+        return self.noise(self.batches(1), self.laplace(self.pilot, 0), 1 << 20)
+
+    @property
+    def pilot(self) -> int:
+        """States at which something is measured before a choice."""
+        return min(4096, max(256, _PILOT // self.space.dim)) if self.space.scalar_parts else _FEW

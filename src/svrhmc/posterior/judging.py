@@ -44,6 +44,8 @@ class Judging:
         (seed, number), space, count = place, self.fresh.space, z.shape[0] * z.shape[1]
         certificate, found, begun = unmeasured(self.tolerance, stein), [], 0
         price, wanted = self.price(sampler, gradient), self.first(sampler, gradient)
+        if not self.ledger.unlimited:
+            wanted = max(_FEWEST, min(wanted, int(self.ledger.affordable(price))))
         while wanted <= _MOST and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
             plan = plan_of(sampler, space, wanted - begun)
             numbers = np.arange(begun, begun + plan.chains)

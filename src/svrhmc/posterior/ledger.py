@@ -9,6 +9,8 @@ from typing import Any
 
 from svrhmc.core.progress import Progress, compiling
 
+_TRIFLE = 0.02  # of a budget
+
 
 class Ledger:
     """Component gradients by all chains together, seconds (compilation apart), and the budgets of both.
@@ -39,6 +41,10 @@ class Ledger:
         """How many draws what is left, but for what is kept, pays for, at a price in seconds and passes each."""
         left = [limit - now - keep for limit, now, keep in zip(self._limits, self.used(), kept, strict=True)]
         return min(have / each for have, each in zip(left, price, strict=True) if each > 0)
+
+    def trifling(self, spent: tuple[float, float]) -> bool:
+        """Whether this is a small part of every budget."""
+        return all(price <= _TRIFLE * limit for price, limit in zip(spent, self._limits, strict=True))
 
     def pays(self, seconds: float, passes: float) -> bool:
         """Whether what is left of the budgets is enough for this."""

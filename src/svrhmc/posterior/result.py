@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from svrhmc.core.arrays import Array
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean

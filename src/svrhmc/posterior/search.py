@@ -200,11 +200,13 @@ class Search:
     def _later(self, sampler: Any) -> Later:
         """What a verdict takes; what is free, or not asked for, is nothing."""
         request, space = self.request, self.space
-        if self.ledger.unlimited or not request.certificate or sampler.gradients_come_free:
+        chains, own = len(request.chains), costs.of_correction(space)
+        if self.ledger.unlimited:
             return Later()
+        if not request.certificate or sampler.gradients_come_free:
+            return Later((own, 0.0), (0.0, 0.0), chains * 2 * costs.of_pass(space))
         gradient = self.fresh.quiet(_CORRECTED * request.draws).recipe(space)
-        each = (costs.of_recipe(space, gradient), gradient.rows_of_estimate / space.n)
-        chains = len(request.chains)
+        each = (own + costs.of_recipe(space, gradient), gradient.rows_of_estimate / space.n)
         if sampler.invariant:
             return Later(each, (0.0, 0.0), chains * costs.of_rows(space, sampler.rows_of_step(space)))
         judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)

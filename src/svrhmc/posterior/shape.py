@@ -14,7 +14,7 @@ from svrhmc.targets.forms import rows_of
 _AWAY = 3.0  # standard deviations at which the tails are looked at
 _TAIL, _SPREAD, _LONG = 0.35, 0.22, 0.4  # up to which a posterior is nearly Gaussian; beyond the last, tails are long
 _ROWS, _DIRECTIONS = 4096, 100  # that are looked at
-_STATES, _BATCH = 4096, 16  # at which the gradient is compared with that of the Gaussian, and rows of an estimate
+_BATCH = 16  # rows of an estimate of the gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Shape:
     def spread(self) -> Array:
         """√E (r·u)² over N(0, I), for the direction u of each of the user's coordinates: from two estimates of r."""
         space, how = self.fresh.space, self.fresh.space.whitening
-        states = self.fresh.laplace(_STATES, 0)
+        states = self.fresh.laplace(self.fresh.pilot, 0)
         first, second = (
             how.displace(self.fresh.at(self.fresh.batches(_BATCH), states, seed) - states)
             for seed in (1 << 21, 1 << 22)
