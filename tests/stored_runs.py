@@ -66,8 +66,8 @@ RUNS: dict[str, Callable[[], np.ndarray]] = {
     ),
     "split HMC": lambda: SplitHMC().run(dense(), 200, chains=3, seed=7).draws,
     "subsampled Metropolis": lambda: SubsampledMH().run(targets.logistic(*table(20_000, 4)), 200, chains=3).draws,
-    "sample": lambda: svrhmc.sample(dense(), draws=400, seed=5).trace.draws,
-    "sample, custom": lambda: svrhmc.sample(counts(), draws=20, seed=5, tolerance=0.5).trace.draws,
+    "sample": lambda: svrhmc.sample(dense(), draws=400, seed=5, method="split-hmc").trace.draws,
+    "sample, custom": lambda: svrhmc.sample(counts(), draws=20, seed=5, tolerance=0.5, method="ubu").trace.draws,
 }
 
 

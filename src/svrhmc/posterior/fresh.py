@@ -60,10 +60,10 @@ class Fresh:
         counts, of rows drawn by importance where that is known, so that none that matters is missed.
         """
         space = self.space
-        size = self.row_noise / _QUIET if space.identity_hessian or not space.scalar_parts else math.inf
-        if size > space.n / 8 or count * costs.of_pass(space) <= _FULL_SECONDS:
+        if count * costs.of_pass(space) <= _FULL_SECONDS or (space.scalar_parts and not space.identity_hessian):
             return Full()
-        return self.batches(math.ceil(max(4.0, size)))
+        size = math.ceil(max(4.0, self.row_noise / _QUIET))
+        return Full() if size > space.n / 8 else self.batches(size)
 
     def batches(self, size: int) -> Gradient:
         """So many rows of the remainder at the mode: of second order where that is known, else of first."""

@@ -8,13 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.gradients import Full
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.targets.forms import rows_of
 
 _AWAY = 3.0  # standard deviations at which the tails are looked at
 _TAIL, _SPREAD, _LONG = 0.35, 0.22, 0.4  # up to which a posterior is nearly Gaussian; beyond the last, tails are long
 _ROWS, _DIRECTIONS = 4096, 100  # that are looked at
-_BATCH = 16  # rows of an estimate of the gradient
+_STATES, _BATCH = 64, 16  # at which full gradients of few rows are found; rows of an estimate where there are more
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +44,11 @@ class Shape:
     @cached_property
     def spread(self) -> Array:
         """√E (r·u)² over N(0, I), for the direction u of each of the user's coordinates: from two estimates of r."""
-        space, how = self.fresh.space, self.fresh.space.whitening
-        states = self.fresh.laplace(self.fresh.pilot, 0)
-        first, second = (
-            how.displace(self.fresh.at(self.fresh.batches(_BATCH), states, seed) - states)
-            for seed in (1 << 21, 1 << 22)
-        )
-        assert space.dim == states.shape[1]
+        how, few = self.fresh.space.whitening, self.fresh.space.n <= _ROWS
+        gradient = Full() if few else self.fresh.batches(_BATCH)
+        states = self.fresh.laplace(_STATES if few else self.fresh.pilot, 0)
+        first = how.displace(self.fresh.at(gradient, states, 1 << 21) - states)
+        second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
         return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)
 
     @cached_property
