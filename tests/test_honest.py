@@ -1,0 +1,189 @@
+"""Posteriors on which `sample` once ran for ever, was wrong, or called itself exact: it ends, is right and says so."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from svrhmc import Sampler, sample, targets
+from svrhmc.dynamics import Anchored
+from svrhmc.gradients import Minibatch
+from svrhmc.posterior.fresh import Fresh
+from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.shape import Shape
+from svrhmc.whitening import whitened
+
+DECIDED = ("exact", "certified")
+
+
+def nearly_separable(seed, precision):
+    """Forty rows of three columns that a plane all but separates."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.ones(40), rng.normal(size=(40, 2))])
+    y = X @ [0.3, 4.0, -3.0] + 0.5 * rng.normal(size=40) > 0
+    y[np.argmin(np.abs(X @ [0.3, 4.0, -3.0]))] ^= True
+    return targets.logistic(X, y, precision)
+
+
+@pytest.mark.parametrize("precision", [1e-3, 1e-2])
+def test_nearly_separable_data_end_and_their_chains_agree(precision):
+    """Case 1: over 20 data sets, each with two seeds that must tell the same."""
+    for seed in range(20):
+        one, two = (sample(nearly_separable(seed, precision), 400, seed=each) for each in (0, 1))
+        for found in (one, two):
+            assert found.certificate.verdict == "exact", (seed, str(found))
+            assert found.r_hat.max() < 1.1
+        apart = np.abs(one.mean - two.mean)
+        assert (apart < 5 * np.hypot(one.errors[0], two.errors[0])).all(), seed
+
+
+def with_a_rare_column(n=15_000, rare=5):
+    """Column 3 is 1 in the first rows alone, all of them events."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 2)), np.arange(n) < rare])
+    y = rng.random(n) < 1 / (1 + np.exp(-X[:, :3] @ [-1.0, 0.3, -0.2]))
+    y[:rare] = True
+    return targets.logistic(X, y, prior_precision=0.1)
+
+
+@cache
+def rare_truth():
+    """By the trapezoid rule in the rare column's coefficient; the others hardly move it."""
+    target = with_a_rare_column()
+    mode = target.mode()
+    b = np.linspace(-2, 22, 4001)
+    predictors = (target.rows.X[:5, :3] @ mode[:3])[:, None] + b
+    f = np.log1p(np.exp(-predictors)).sum(axis=0) + 0.05 * b**2
+    weight = np.exp(f.min() - f)
+    mean = weight @ b / weight.sum()
+    return mean, math.sqrt(weight @ (b - mean) ** 2 / weight.sum())
+
+
+def test_a_column_of_five_ones_is_not_missed():
+    """Case 2: its mean is a third of an sd from the Laplace approximation's."""
+    mean, sd = rare_truth()
+    target = with_a_rare_column()
+    scores = []
+    for seed in range(20):
+        found = sample(target, 400, seed=seed)
+        assert found.certificate.verdict in DECIDED
+        assert abs(found.mean[3] - mean) < 0.02 * sd + 4 * found.errors[0][3]
+        assert abs(found.sd[3] - sd) < 0.02 * sd + 4 * found.errors[1][3]
+        scores.append([(found.mean[3] - mean) / found.errors[0][3], (found.sd[3] - sd) / found.errors[1][3]])
+    rms = np.sqrt(np.square(scores).mean(axis=0))
+    assert (rms > 0.5).all()
+    assert (rms < 1.5).all()
+    assert abs(found.laplace.mean[3] - mean) > 0.2 * sd  # what a correction that missed the rows would report
+
+
+def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
+    """Case 2: rows drawn by importance meet the five; where even ones do not, the draws contradict the correction."""
+    mean, sd = rare_truth()
+    target = with_a_rare_column(150_000)
+    monkeypatch.setattr("svrhmc.posterior.fresh._FULL_SECONDS", 0.0)
+    sampler = Sampler(Anchored(0.5), Minibatch(400, importance=True))
+    found = sample(target, method=sampler)
+    assert (found.certificate.verdict, found.certificate.corrects) == ("certified", True)
+    assert abs(found.mean[3] - mean) < 0.02 * sd + 4 * found.errors[0][3]
+    monkeypatch.setattr(Fresh, "batches", lambda self, size: Minibatch(size))
+    monkeypatch.setattr(Fresh, "row_noise", 1e-3)
+    missed = sample(target, method=sampler)
+    assert abs(missed.corrected.mean[3] - mean) > 0.15 * sd
+    assert (missed.certificate.verdict, missed.certificate.corrects) == ("undecided", False)
+    assert missed.mean is missed.raw.mean
+    assert "the correction differs from the draws by more than their bias" in str(missed)
+    exact = sample(target, method="subsampled-mh", certificate=True)
+    assert exact.mean is exact.raw.mean
+    assert "do not agree with the gradients at them" in str(exact)
+
+
+def shape_of(target):
+    return Shape(Fresh(whitened(target), 1, Ledger(target.n, math.inf, math.inf, False)))
+
+
+def events(count, n=20_000):
+    """So many events among the rows, with two columns."""
+    rng = np.random.default_rng(count)
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    y = np.zeros(n, bool)
+    y[rng.permutation(n)[:count]] = True
+    return targets.logistic(X, y)
+
+
+def test_subsampled_metropolis_is_for_posteriors_that_are_nearly_gaussian():
+    """Case 3: five events make a long tail, in which its proposals from the Laplace approximation would stick."""
+    few, many = shape_of(events(5)), shape_of(events(8000))
+    assert few.tail > 0.4 > 0.1 > many.tail
+    assert few.spread.max() > 0.4 > 0.1 > many.spread.max()
+    assert (few.nearly_gaussian(), many.nearly_gaussian()) == (False, True)
+    assert (few.long_tails(), many.long_tails()) == (True, False)
+    assert not shape_of(with_a_rare_column()).nearly_gaussian()
+
+
+def test_the_tail_is_that_of_the_density():
+    """max of ½·9 − f(±3u) + f(0) over the coordinates' own directions, for few rows and for many."""
+    for target in (events(5, 3000), events(40)):
+        shape, space = shape_of(target), whitened(target)
+        rows = space.whitening.pull(np.eye(space.dim))
+        u = 3 * rows / np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        f = space.potentials(np.concatenate([u, -u, np.zeros((1, space.dim))]))
+        assert shape.tail == pytest.approx((4.5 - f[:-1] + f[-1]).max(), rel=1e-6 if target.n == 3000 else 0.05)
+
+
+def test_the_errors_of_skewed_posteriors_are_calibrated():
+    """Case 6: three events in thirty rows; 60 seeds against the trapezoid rule."""
+    X = np.ones((30, 1))
+    target = targets.logistic(X, np.arange(30) < 3, prior_precision=0.01)
+    points = np.linspace(-12, 4, 8001)
+    f = target.potentials(points[:, None])
+    weight = np.exp(f.min() - f)
+    mean = weight @ points / weight.sum()
+    sd = math.sqrt(weight @ (points - mean) ** 2 / weight.sum())
+    found = [sample(target, seed=seed) for seed in range(60)]
+    z = np.array([[(p.mean[0] - mean) / p.errors[0][0], (p.sd[0] - sd) / p.errors[1][0]] for p in found])
+    assert all(p.certificate.verdict == "exact" for p in found)
+    rms = np.sqrt((z**2).mean(axis=0))
+    assert (rms > 0.7).all()
+    assert (rms < 1.35).all()
+
+
+def test_corrected_moments_do_not_depend_on_the_columns_units():
+    """Case 6: scales of 1e±6."""
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.ones(400), rng.normal(size=(400, 3))])
+    y = X @ [0.2, 1.0, -1.0, 0.5] + rng.logistic(size=400) > 0
+    units = np.array([1.0, 1e6, 1e-6, 1.0])
+    plain = sample(targets.logistic(X, y, prior_precision=0.01), seed=3)
+    scaled = sample(targets.logistic(X * units, y, prior_precision=0.01 * units**2), seed=3)
+    assert scaled.mean * units == pytest.approx(plain.mean, rel=1e-5)
+    assert scaled.errors[0] * units == pytest.approx(plain.errors[0], rel=1e-2)
+
+
+def test_the_choice_is_the_same_for_all_seeds():
+    """Case 5: with noise measured at the same states and rows, whatever the seed."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([np.ones(200_000), rng.normal(size=(200_000, 9))])
+    target = targets.logistic(X, rng.random(200_000) < 0.01)
+    found = [sample(target, 100, seed=seed, certificate=False) for seed in range(6)]
+    assert len({(str(p.sampler), p.why) for p in found}) == 1
+
+
+@pytest.mark.parametrize("kind", ["sparse", "one-hot", "tall"])
+def test_budgets_in_seconds_are_kept(kind):
+    """Case 5: within a fifth, all but compilation counted, and a little for a machine that is busy elsewhere."""
+    rng = np.random.default_rng(6)
+    if kind == "sparse":
+        X = scipy.sparse.random_array((20_000, 300), density=0.05, rng=rng, format="csr")
+    elif kind == "one-hot":
+        X = np.zeros((20_000, 100))
+        X[np.arange(20_000), rng.integers(0, 100, 20_000)] = 1
+    else:
+        X = rng.normal(size=(300_000, 2))
+    target = targets.logistic(X, rng.random(X.shape[0]) < 0.3)
+    sample(target, 10)  # compiled, and the mode is known
+    found = sample(target, 10**6, budget_seconds=2.0)
+    assert not found.complete
+    assert 1.0 < found.seconds < 3.2
+    assert found.ess.min() > 50
