@@ -26,6 +26,9 @@ bench: .venv/bench.done
 # ARGS="--covtype FILE --data DIR --reference FILE" for what does not come with the packages
 bench-posterior: .venv/bench.done
 	$(BIN)/python benchmarks/posterior.py $(ARGS)
+	$(BIN)/python benchmarks/holdout.py --out benchmarks/results
+	$(BIN)/python benchmarks/honesty.py
+	$(BIN)/python benchmarks/calibration.py
 
 lint: .venv/test.done
 	$(BIN)/ruff check

@@ -1,10 +1,11 @@
 """`svrhmc.sample` against its bars: tables in Markdown and CSV, and a figure.
 
-    make bench-posterior           (or: python benchmarks/posterior.py [--only bars,nuts,honesty,large,scaling] …)
+    make bench-posterior       (or: python benchmarks/posterior.py [--only bars,nuts,defaults,needed,large,scaling] …)
 
 bars: time, effective draws and accuracy on eight posteriors, over many seeds.
 nuts: effective draws a second beside NumPyro's NUTS.
-honesty: runs with all kinds of settings; is any certified that is wrong?
+defaults: default options, many seeds: verdicts, errors, and whether the stated errors are right.
+needed: effective draws for a verdict, before and after.
 large: many columns, sparse rows, rows on disk; each in a process of its own.
 scaling: what an effective draw costs from n = 100,000 to 10,000,000.
 """
@@ -24,18 +25,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import holdout
 import numpy as np
 import scipy.sparse
 from bench import machine, nuts, worst_ess
-from problems import PROBLEMS, breast_cancer, heavy_tailed, synth_1e5, with_ones
+from problems import PROBLEMS, breast_cancer, synth_1e5, with_ones
 
 import svrhmc
-from svrhmc.dynamics import BAOAB, UBU, Anchored
+from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC
-from svrhmc.gradients import Full, Minibatch
+from svrhmc.gradients import Minibatch
 from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib
 from svrhmc.plots import save as save_figure
-from svrhmc.posterior.certificate import effective_draws
+from svrhmc.posterior.correction import effective_draws
 
 HERE = Path(__file__).parent
 
@@ -122,7 +124,7 @@ def _truth(problem, reference):
     draws = {"covtype": 6000, "heavy_tailed": 12_000}.get(problem.name, 40_000)
     say(f"  {problem.name}: truth from {draws:,} effective draws of {method}")
     run = svrhmc.sample(problem.target(), draws, seed=987_654_321, method=method, progress=False)
-    return from_run(run, f"{method}, {run.ess.min():.0f} effective draws, Stein-corrected")
+    return from_run(run, f"{method}, {run.ess.min():.0f} effective draws, corrected")
 
 
 def make(name, options):
@@ -182,7 +184,7 @@ def part_bars(options):
             f"{options.seeds} seeds each, median / worst of them. Seconds: of `targets.…(X, y)` and `svrhmc.sample` "
             "together, a new target each time, so that the mode is found each time. Compilation: what the first call "
             "of the process took beyond the median one, from numba's cache where there is one. Errors: largest over "
-            "the coordinates, of the Stein-corrected moments, in posterior sd, beyond 3 standard errors of the truth; "
+            "the coordinates, of the corrected moments, in posterior sd, beyond 3 standard errors of the truth; "
             "given: those of `posterior.mean` and `.sd`. met: the median keeps the bar and no seed is off by more than "
             "a factor of two, for seconds, effective draws (fewer of x and x²), means and sds. All runs: "
             "posterior_bars_runs.csv.",
@@ -258,7 +260,7 @@ def bars_of(problem, bar, known, seeds):
     return row, runs
 
 
-STEPS = ("mode and whitening", "choice", "sampling", "Stein gradients", "certificate")
+STEPS = ("mode and whitening", "choice", "sampling", "gradients at the draws", "certificate")
 
 
 def counted(words):
@@ -344,126 +346,56 @@ def part_nuts(options):
 # Part 3.
 
 
-def part_honesty(options):
-    problems = [PROBLEMS[name]() for name in ("breast_cancer", "wine01", "digits49")] + [heavy_tailed()]
-    known = {problem.name: truth(problem, options.reference) for problem in problems}
-    rng, rows = np.random.default_rng(options.first_seed), []
-    targets = {problem.name: problem.target() for problem in problems}
-    for number in range(options.runs):
-        problem = problems[number % len(problems)]
-        sampler, settings = random_settings(rng, problem)
-        row = {"run": number, "problem": problem.name, **settings} | judged(
-            targets[problem.name], sampler, settings["draws"], settings["tolerance"], number, known[problem.name]
-        )
-        rows.append(row)
-        if options.verbose:
-            say(f"  {row}")
-        if number % 10 == 9 or number + 1 == options.runs:
-            verdicts = [row["verdict"] for row in rows]
-            say(f"honesty: {number + 1} of {options.runs}: {counted(verdicts)}; worst ratio {worst_ratio(rows):.3g}")
-    fixed = fixed_cases(options, known)
-    kinds = ("certified", "undecided", "refuted", "diverged")
-    table = []
-    for name in [*known, "all"]:
-        chosen = [row for row in rows if name in (row["problem"], "all")]
-        ratio = worst_ratio(chosen)
-        table.append(
-            {
-                "case": name,
-                **{kind: sum(row["verdict"] == kind for row in chosen) for kind in kinds},
-                "worst error / tolerance of a certified run": f"{ratio:.3g}",
-                "met": yes(ratio <= 1),
-                "truth": known[name].how if name in known else "",
-            }
-        )
-    save(
-        options,
-        "honesty",
-        "Is any certified run wrong?",
-        table + fixed,
-        [
-            f"{options.runs} runs: Anchored, BAOAB or UBU, steps from 0.2 to 1.6, full gradients or batches, even or "
-            "by importance, tolerances from 0.02 to 0.1, 2000 to 60,000 effective draws, all at random. Errors of "
-            "`posterior.mean` and `.sd`, whichever is larger, beyond 3 standard errors of the truth. All runs: "
-            "posterior_honesty_runs.csv. Below: cases whose verdict is known.",
-        ],
-    )
-    with (options.out / "posterior_honesty_runs.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+def part_defaults(options):
+    """Default options on the posteriors with a reference file: verdicts, errors and their calibration."""
+    rows = []
+    for name in options.problems or BARS:
+        problem, known = make(name, options), None
+        if problem is not None:
+            known = truth(problem, options.reference)
+            say(f"defaults: {name}, truth: {known.how}")
+            reference = {"mean": known.mean, "sd": known.sd, "mean_se": known.mean_se, "sd_se": known.sd_se}
+            rows += [holdout.run(problem, seed, reference, 900) for seed in range(options.seeds)]
+    options.out.mkdir(exist_ok=True, parents=True)
+    with (options.out / "posterior_defaults_runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, holdout.COLUMNS, restval="")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def between(rng, low, high):
-    """Log-uniform."""
-    return math.exp(rng.uniform(math.log(low), math.log(high)))
-
-
-def random_settings(rng, problem):
-    """A sampler, a tolerance and a number of draws; no more of them than seconds pay for."""
-    n, dim = problem.X.shape
-    small = n < 1000
-    step, kind = between(rng, 0.2, 1.6), (Anchored, BAOAB, UBU)[rng.integers(3)]
-    batch = int(between(rng, n / 4, 0.9 * n) if small else between(rng, n / 100, n / 8))
-    importance = bool(rng.integers(2))
-    gradient = Full() if rng.random() < (0.6 if small else 0.1) else Minibatch(batch, importance=importance)
-    rows = n if isinstance(gradient, Full) else batch
-    most = 0.4 * min(step, 1.0) * min(150_000, 1e9 / (rows * dim), 3e6 / dim)  # effective ones of so many states
-    settings = {
-        "dynamics": kind.__name__,
-        "step": round(step, 4),
-        "batch": "full" if isinstance(gradient, Full) else f"{batch}{', importance' if importance else ''}",
-        "tolerance": round(rng.uniform(0.02, 0.1), 4),
-        "draws": int(max(2000, min(between(rng, 2000, 60_000), most))),
-    }
-    return svrhmc.Sampler(kind(settings["step"], 1.0, 1.0), gradient), settings
-
-
-def judged(target, sampler, draws, tolerance, seed, known, **more):
-    began = time.perf_counter()
-    try:
-        posterior = svrhmc.sample(target, draws, tolerance=tolerance, seed=seed, method=sampler, progress=False, **more)
-    except svrhmc.DivergenceError:
-        return {"verdict": "diverged", "ess": "", "mean error": "", "sd error": "", "seconds": ""}
-    mean, sd = known.errors(posterior) if known is not None else ("", "")
-    return {
-        "verdict": posterior.certificate.verdict,
-        "ess": round(float(posterior.ess.min())),
-        "mean error": mean,
-        "sd error": sd,
-        "seconds": round(time.perf_counter() - began, 3),
-    }
-
-
-def worst_ratio(rows):
-    return max(
-        (max(r["mean error"], r["sd error"]) / r["tolerance"] for r in rows if r["verdict"] == "certified"), default=0.0
-    )
-
-
-def fixed_cases(options, known):
-    problem = breast_cancer()
-    few = {"budget_passes": 4100}  # 4 chains of 1000 steps with full gradients, the mode and the burn-in
-    cases = [
-        ("BAOAB(1.4), full gradients, tolerance 0.05", BAOAB(1.4, 1.0, 1.0), 4000, 0.05, "refuted", {}),
-        ("Anchored(1.5), full gradients, tolerance 0.05", Anchored(1.5, 1.0, 1.0), 4000, 0.05, "refuted", {}),
-        ("Anchored(0.5), 4 × 1000 draws, tolerance 0.02", Anchored(0.5, 1.0, 1.0), 60_000, 0.02, "undecided", few),
+    lines = [
+        "# Default options",
+        "",
+        f"`make bench-posterior`, part `defaults`, {time.strftime('%Y-%m-%d')}. {machine()}.",
     ]
+    lines += ["", holdout.table(rows, list(BARS)), ""]
+    lines.append(
+        "Within: errors of what is reported at most the tolerance, 0.02, and 3 errors of the reference and 3 stated."
+    )
+    (options.out / "posterior_defaults.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines), flush=True)
+
+
+def part_needed(options):
+    """Effective draws for a verdict at 0.02: by averages of the gradient, as 0.1.0 had them, and by pairs of chains."""
     rows = []
-    for label, dynamics, draws, tolerance, expected, more in cases:
-        sampler = svrhmc.Sampler(dynamics, Full())
-        found = judged(problem.target(), sampler, draws, tolerance, 0, known[problem.name], **more)
-        rows.append({"case": f"{problem.name}, {label}", "expected": expected, "found": found["verdict"]})
-    problem = make("covtype", options)
-    if problem is not None:
-        sampler = svrhmc.Sampler(Anchored(1.0, 1.0, 1.0), Minibatch(500))
-        found = judged(problem.target(), sampler, 2000, 0.02, 0, None)
-        label = "covtype, Anchored(1), 500 rows drawn evenly"
-        rows.append({"case": label, "expected": "diverged", "found": found["verdict"]})
-    for row in rows:
-        row["met"] = yes(row["expected"] == row["found"])
-        say(f"honesty: {row}")
-    return rows
+    for name, size in (("rare_event", 200), ("synth_1e5", 50), ("covtype", 200)):
+        problem = make(name, options)
+        if problem is None:
+            continue
+        sampler = svrhmc.Sampler(Anchored(1.0, 1.0, 1.0), Minibatch(size, importance=True))
+        run = svrhmc.sample(problem.target(), 2000, method=sampler, progress=False)
+        found = run.certificate
+        before = found.stein.more(0.02) * float(run.ess.min())
+        after = found.reported.more(0.02) * found.measured.effective
+        balance = found.balance.more(0.02) * found.measured.effective
+        row = {"problem": name, "sampler": f"Anchored(1), {size} rows", "verdict": found.verdict}
+        row |= {
+            "before": f"{before:,.0f}",
+            "what is reported": f"{after:,.0f}",
+            "the draws, by balance": f"{balance:,.0f}",
+        }
+        rows.append(row | {"ratio": f"{before / after:.0f}"})
+    note = "Factors of draws are taken as 1 where fewer would do: what is reported then needs at most the number given."
+    save(options, "needed", "Effective draws for a verdict at 0.02", rows, [note])
 
 
 # Part 4.
@@ -559,7 +491,7 @@ def part_large(options):
             "only. Memory: the most that was resident, and of that what was not the mapped file. Errors: of "
             "`posterior.mean` and `.sd`, largest over the coordinates, in posterior sd, beyond 3 standard errors of "
             "the reference: a longer run in the same process, after all this was measured, with another seed and "
-            "another sampler, Stein-corrected. ± : 2.5 standard errors of our own means and sds.",
+            "another sampler, corrected. ± : 2.5 standard errors of our own means and sds.",
         ],
     )
 
@@ -740,7 +672,8 @@ def arguments():
     parts = {
         "bars": part_bars,
         "nuts": part_nuts,
-        "honesty": part_honesty,
+        "defaults": part_defaults,
+        "needed": part_needed,
         "large": part_large,
         "scaling": part_scaling,
     }
@@ -751,10 +684,10 @@ def arguments():
     parser.add_argument("--data", type=Path, default=os.environ.get("SVRHMC_DATA"), help="folder with gisette and a3a")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where figures go")
-    parser.add_argument("--seeds", type=int, default=20, help="of each problem of bars")
-    parser.add_argument("--problems", type=lambda text: text.split(","), help="of bars: some of " + ", ".join(BARS))
-    parser.add_argument("--runs", type=int, default=240, help="of honesty")
-    parser.add_argument("--first-seed", type=int, default=0, help="of honesty's settings")
+    parser.add_argument("--seeds", type=int, default=20, help="of each problem of bars and defaults")
+    parser.add_argument(
+        "--problems", type=lambda text: text.split(","), help="of bars and defaults: some of " + ", ".join(BARS)
+    )
     parser.add_argument("--cases", type=lambda text: text.split(","), help="of large: some of " + ", ".join(LARGE))
     parser.add_argument("--small", action="store_true", help="large: fewer rows, to try it out")
     parser.add_argument("--repeats", type=int, default=3, help="of nuts (ours) and scaling")
@@ -770,7 +703,6 @@ def arguments():
         default=20_000,
         help="steps of each chain in scaling",
     )
-    parser.add_argument("--verbose", action="store_true", help="a line for each run of honesty")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     return parser.parse_args(), parts
 

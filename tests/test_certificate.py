@@ -141,11 +141,11 @@ NONE, LARGE = bias(0.0, 1e-4), bias(5.0, 1e-4)
 def test_each_verdict_at_its_border(found, verdict):
     """On what is reported by the bias of the corrected moments, on the draws by both measures of theirs."""
     assert found.verdict(0.02) == verdict
-    judged = judge(NONE, Measured(NONE, NONE, found, True), 0.02, 1000.0)
+    judged = judge(NONE, Measured(NONE, NONE, found, True, 1000.0), 0.02)
     assert (judged.verdict, judged.draws, judged.reported) == (verdict, "certified", found)
     assert (judged.draws_needed is not None) == (verdict == "undecided")
-    for draws in (Measured(found, NONE, NONE, True), Measured(NONE, found, NONE, True)):
-        judged = judge(NONE, draws, 0.02, 1000.0)
+    for draws in (Measured(found, NONE, NONE, True, 1000.0), Measured(NONE, found, NONE, True, 1000.0)):
+        judged = judge(NONE, draws, 0.02)
         assert (judged.verdict, judged.draws) == ("certified", verdict)
 
 
@@ -156,14 +156,14 @@ def test_more_coordinates_refute_later():
 
 
 def test_what_the_balance_says_of_means_at_the_kick_does_not_count():
-    assert Measured(LARGE, NONE, NONE, True).draws(0.02) == "refuted"
-    assert Measured(LARGE, NONE, NONE, False).draws(0.02) == "certified"
-    assert Measured(LARGE, LARGE, NONE, False).draws(0.02) == "refuted"
+    assert Measured(LARGE, NONE, NONE, True, 1000.0).draws(0.02) == "refuted"
+    assert Measured(LARGE, NONE, NONE, False, 1000.0).draws(0.02) == "certified"
+    assert Measured(LARGE, LARGE, NONE, False, 1000.0).draws(0.02) == "refuted"
 
 
 def test_the_draws_needed_would_do():
     """3.5 standard errors must fit into the tolerance: (3.5e/δ)² times the draws; they then certify a bias of 0."""
-    undecided = judge(NONE, Measured(NONE, NONE, bias(0.0, 0.02), True), 0.02, 1000.0)
+    undecided = judge(NONE, Measured(NONE, NONE, bias(0.0, 0.02), True, 1000.0), 0.02)
     assert undecided.draws_needed == 12_300
     e = 0.02 * math.sqrt(1000 / undecided.draws_needed)
     assert bias(e, e).verdict(0.02) == "certified"
@@ -178,7 +178,7 @@ def test_a_correction_that_contradicts_the_draws_is_left_out():
         (bias(0.3, 0.03), bias(0.2, 0.01), True),
         (bias(0.1, 0.03), NONE, True),
     ]:
-        judged = judge(stein, Measured(NONE, halving, NONE, True), 0.02, 1000.0)
+        judged = judge(stein, Measured(NONE, halving, NONE, True, 1000.0), 0.02)
         assert judged.corrects == trusted
         assert judged.verdict == ("certified" if trusted else "undecided")
         assert ("differs from the draws by more than their bias" in str(judged)) == (not trusted)
@@ -202,8 +202,8 @@ def test_exact_needs_chains_that_agree_with_each_other_and_with_the_gradients():
 
 
 def test_a_verdict_says_what_it_rests_on():
-    measured = Measured(bias(0.004, 1e-4, 0.01), bias(0.003, 1e-4), bias(0.001, 0.002, 0.002), True)
-    text = str(judge(NONE, measured, 0.02, 1000.0))
+    measured = Measured(bias(0.004, 1e-4, 0.01), bias(0.003, 1e-4), bias(0.001, 0.002, 0.002), True, 1000.0)
+    text = str(judge(NONE, measured, 0.02))
     assert text.startswith("certified: half the step moves them by no more than a bias of 0.001 sd in a mean")
     assert "(± 0.005, tolerance 0.02); the draws themselves are biased by up to 0.004 and 0.01 (certified)" in text
     exact = Certificate("exact", 0.02, bias(0.01, 0.004))
@@ -227,7 +227,7 @@ def measure(sampler, target, chains=2000, seed=1, whitening=None):
     fresh = Fresh(space, 1, Ledger(target.n, math.inf, math.inf, False))
     plan = plan_of(sampler, space, chains)
     pairs = Pairs(sampler, fresh.setup(Full(), np.arange(plan.chains), 7), control, seed)
-    return pairs.measured(pairs.sums(how.into(start[: plan.chains]), plan, InMemory(), "pairs"))
+    return pairs.measured(pairs.sums(how.into(start[: plan.chains]), plan, InMemory(), "pairs"), 1.0)
 
 
 def halve(sampler, target, chains=2000):

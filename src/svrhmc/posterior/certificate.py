@@ -77,6 +77,7 @@ class Measured:
     halving: Bias
     corrected: Bias
     sighted: bool
+    effective: float  # draws, of all pairs
 
     def draws(self, tolerance: float) -> str:
         """The verdict on the draws."""
@@ -151,18 +152,18 @@ class Certificate:
 
 
 _WORDS = {
-    "exact": "the sampler leaves the posterior invariant, its chains agree, and the gradients at their draws average to "
-    "what they must",
+    "exact": "the sampler leaves the posterior invariant, its chains agree, and the gradients at their draws average "
+    "to what they must",
     "unjudged": "no measure of the bias was asked for",
 }
 
 
-def judge(stein: Bias, measured: Measured, tolerance: float, effective: float) -> Certificate:
-    """The verdict on a sampler that has a bias, from as many effective draws of pairs of chains."""
+def judge(stein: Bias, measured: Measured, tolerance: float) -> Certificate:
+    """The verdict on a sampler that has a bias."""
     verdict, draws, reason = measured.corrected.verdict(tolerance), measured.draws(tolerance), ""
     needed = None
     if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
-        needed = math.ceil(factor * effective / 100) * 100
+        needed = math.ceil(factor * measured.effective / 100) * 100
     agrees = measured.explains(stein, tolerance)
     if not agrees:
         verdict, reason = "undecided", "the correction differs from the draws by more than their bias: it is left out"
@@ -196,7 +197,7 @@ def judge_invariant(
     if not (worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted)):
         reason = (
             f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
-            f"{fewest:.0f} effective draws at the least); the posterior may be improper or nearly so, or need more draws"
+            f"{fewest:.0f} effective draws at the least): the posterior may be improper or nearly so, or need more"
         )
     elif stein.lower() > 0:
         mean, sd = stein.largest()

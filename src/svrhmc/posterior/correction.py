@@ -106,7 +106,7 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
 
     B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one), in units of each coordinate.
     """
-    chains, draws, dim = x.shape
+    dim = x.shape[2]
     spread = np.sqrt(control)
     flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
     away_x, away_h = (flat_x - flat_x.mean(axis=0)) / spread, (flat_h - flat_h.mean(axis=0)) / spread

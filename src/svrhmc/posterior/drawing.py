@@ -219,8 +219,8 @@ class Drawing:
     def _record(self) -> None:
         state = self.chains.state
         said = {
-            **self._told, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until, "free": self._free,
-            "stopped": self._stopped, "looked": self._looked, "before": self._before,
+            **self._told, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until,
+            "free": self._free, "stopped": self._stopped, "looked": self._looked, "before": self._before,
             "ledger": self._ledger.said(),
         }  # fmt: skip
         self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, "accepted": self._accepted})

@@ -55,8 +55,8 @@ class Judging:
             found.append(pairs.sums(start, plan, self.journal, f"pairs-{number}-{begun}"))
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains
-            measured = pairs.measured(np.concatenate(found, axis=1))
-            certificate = judge(stein, measured, self.tolerance, begun * plan.effective)
+            measured = pairs.measured(np.concatenate(found, axis=1), plan.effective)
+            certificate = judge(stein, measured, self.tolerance)
             factor = measured.corrected.more(self.tolerance)
             wanted = math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun)
             if certificate.verdict != "undecided" or factor * begun > _MOST or price[0] * wanted > _MOST_SECONDS:

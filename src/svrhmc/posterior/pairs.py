@@ -184,8 +184,10 @@ class Pairs:
         sums[8] += found.mean_terms(r, r_kick)
         sums[9] += found.sd_terms(z, r, z_kick, v_kick, r_kick, r_own**2)
 
-    def measured(self, means: Array) -> Measured:
-        """From the averages of independent pairs, in units of the whitening's standard deviations."""
+    def measured(self, means: Array, effective: float) -> Measured:
+        """From the averages of independent pairs, in units of the whitening's standard deviations; each pair has so
+        many effective draws.
+        """
         centre = means[4].mean(axis=0)
         squares = [means[k + 1] - 2 * centre * means[k] + centre**2 for k in (0, 4)]
         variance = squares[1].mean(axis=0)
@@ -200,7 +202,7 @@ class Pairs:
         middle = means[0].mean(axis=0) + (self.correction.mean - how.centre) / np.sqrt(how.variances)
         seen = means[8] * scale, means[9] - middle * means[8] / 2  # about the mean, not the mode
         sighted = not self.schemes[0].recorded_at_kick
-        return Measured(bias_of(*seen), bias_of(*halved), bias_of(*corrected), sighted)
+        return Measured(bias_of(*seen), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 
 
 def bias_of(mean_terms: Array, sd_terms: Array) -> Bias:
