@@ -13,6 +13,7 @@ _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
 _CHANCE = 3.5  # times its mean that χ² of seven degrees of freedom is once in a thousand times
+_NO_DOUBT = 1e-4  # chance that settled chains are said to contradict the gradients at their draws
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
 
@@ -56,11 +57,16 @@ class Bias:
             return "refuted"
         return "certified" if self.upper(means) < tolerance else "undecided"
 
-    def width(self) -> float:
-        """Standard errors beyond which no test of an unbiased run lies, but once in a hundred runs."""
+    def width(self, chance: float = _FALSE_ALARM) -> float:
+        """Standard errors beyond which none of all the tests of an unbiased run lies, but with this chance."""
         from scipy.special import ndtri
 
-        return float(-ndtri(_FALSE_ALARM / (4 * len(self.mean))))
+        return float(-ndtri(chance / (4 * len(self.mean))))
+
+    def contradicts(self) -> bool:
+        """Whether these numbers, whose mean should be 0, have another, beyond any doubt."""
+        width = self.width(_NO_DOUBT)
+        return any(bool((np.abs(b) > width * e).any()) for b, e in self._tests(True))
 
     def _tests(self, means: bool) -> list[tuple[Array, Array]]:
         both = [(self.mean, self.mean_error), (self.sd, self.sd_error)]
@@ -87,7 +93,7 @@ class Measured:
     def explains(self, stein: Bias, tolerance: float) -> bool:
         """Whether the draws are as far from the corrected moments as their bias makes them, within chance."""
         known = np.abs(self.halving.mean) + _WIDTH * self.halving.mean_error + tolerance
-        return bool((np.abs(stein.mean) - stein.width() * stein.mean_error <= 2 * known).all())
+        return bool((np.abs(stein.mean) - stein.width(_NO_DOUBT) * stein.mean_error <= 2 * known).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +205,7 @@ def judge_invariant(
             f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
             f"{fewest:.0f} effective draws at the least): the posterior may be improper or nearly so, or need more"
         )
-    elif stein.lower() > 0:
+    elif stein.contradicts():
         mean, sd = stein.largest()
         reason = (
             "the sampler leaves the posterior invariant, but its draws do not agree with the gradients at them (off by "

@@ -26,6 +26,7 @@ from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, ste
 
 _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
 _FALL = Scheme(IDENTITY, SILENT, Kick(0.0, 1.0), IDENTITY, SILENT)  # v ← v − g
+_LEAST = 0.01  # of the variance, where noise says that less than nothing is left
 _NOTHING = Keep(1 << 62)
 _SETTLED = 5.0  # relaxation times
 _MOST_REMEMBERED = 1 << 22  # numbers that all chains together may keep of the rows
@@ -205,12 +206,16 @@ class Pairs:
         return Measured(bias_of(*seen), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 
 
-def bias_of(mean_terms: Array, sd_terms: Array) -> Bias:
-    """From terms (chains, dim) of independent chains."""
+def bias_of(mean_terms: Array, half_variance_terms: Array) -> Bias:
+    """From terms (chains, dim) of independent chains; those of the sd are half the relative bias of the variance.
+
+    A variance that is 1 + 2ε times as large makes the sd √(1 + 2ε) times as large.
+    """
     root = math.sqrt(len(mean_terms))
+    stretch = np.sqrt(np.maximum(1 + 2 * half_variance_terms.mean(axis=0), _LEAST))
     return Bias(
         mean_terms.mean(axis=0),
         mean_terms.std(axis=0, ddof=1) / root,
-        sd_terms.mean(axis=0),
-        sd_terms.std(axis=0, ddof=1) / root,
+        stretch - 1,
+        half_variance_terms.std(axis=0, ddof=1) / (root * stretch),
     )
