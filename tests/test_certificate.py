@@ -15,11 +15,10 @@ from svrhmc.checkpoint import InMemory
 from svrhmc.diagnostics import standard_error
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.posterior.certificate import Bias, Certificate, Measured, judge, judge_invariant
+from svrhmc.posterior.certificate import Bias, Certificate, Measured, judge, judge_invariant, unmeasured, unsettled
 from svrhmc.posterior.correction import (
     Correction,
     agreement,
-    chosen_states,
     correction,
     effective_draws,
     stein_bias,
@@ -167,7 +166,7 @@ def test_the_draws_needed_would_do():
     assert undecided.draws_needed == 12_300
     e = 0.02 * math.sqrt(1000 / undecided.draws_needed)
     assert bias(e, e).verdict(0.02) == "certified"
-    assert "about 12,300 effective draws of the measurement would decide" in str(undecided)
+    assert "would take about 12,300 effective draws of the check, which used 1,000" in str(undecided)
     assert math.isinf(bias(0.06, 0.01).more(0.02))
 
 
@@ -181,11 +180,15 @@ def test_a_correction_that_contradicts_the_draws_is_left_out():
         judged = judge(stein, Measured(NONE, halving, NONE, True, 1000.0), 0.02)
         assert judged.corrects == trusted
         assert judged.verdict == ("certified" if trusted else "undecided")
-        assert ("differs from the draws by more than their bias" in str(judged)) == (not trusted)
+        assert ("corrected moments and draws contradict each other" in str(judged)) == (not trusted)
+        assert judged.draws_needed is None
+    for stein, trusted in ((bias(0.0, 0.01, 0.3, 0.02), False), (bias(0.0, 0.01, 0.1, 0.02), True)):  # of an sd
+        assert judge(stein, Measured(NONE, NONE, NONE, True, 1000.0), 0.02).corrects == trusted
 
 
-def test_exact_needs_chains_that_agree_with_each_other_and_with_the_gradients():
+def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradients():
     enough, one = np.array([500.0]), np.array([1.01])
+    fine = Measured(NONE, NONE, NONE, True, 1000.0)
     cases = [
         (NONE, enough, one, "exact", ""),
         (bias(0.05, 0.03), enough, one, "exact", ""),
@@ -194,18 +197,28 @@ def test_exact_needs_chains_that_agree_with_each_other_and_with_the_gradients():
         (NONE, enough, np.array([1.2]), "undecided", "have not settled (R-hat up to 1.2"),
     ]
     for stein, effective, r_hat, verdict, said in cases:
-        judged = judge_invariant(stein, 0.02, effective, r_hat, 1000)
+        doubt = unsettled(effective, r_hat, 1000, 4, False)
+        judged = judge_invariant(stein, 0.02, doubt)
         assert (judged.verdict, judged.draws) == (verdict, verdict)
         assert judged.corrects == (verdict == "exact")
         assert said in str(judged)
-    assert judge_invariant(NONE, 0.02, np.array([60.0]), one, 50).verdict == "exact"  # as many as were asked for
+        if stein is NONE:
+            biased = judge(stein, fine, 0.02, doubt)
+            assert (biased.verdict, biased.corrects) == (("undecided", False) if doubt else ("certified", True))
+            assert unmeasured(0.02, stein, doubt).corrects == (not doubt)
+    assert unsettled(np.array([60.0]), one, 50, 4, False) == ""  # as many as were asked for
+    assert unsettled(np.array([60.0]), np.array([1.15]), 50, 4, False) == ""  # chance, with so few
+    assert "the budget ended too soon" in unsettled(np.array([60.0]), one, 1000, 4, True)
 
 
 def test_a_verdict_says_what_it_rests_on():
     measured = Measured(bias(0.004, 1e-4, 0.01), bias(0.003, 1e-4), bias(0.001, 0.002, 0.002), True, 1000.0)
     text = str(judge(NONE, measured, 0.02))
-    assert text.startswith("certified: half the step moves them by no more than a bias of 0.001 sd in a mean")
-    assert "(± 0.005, tolerance 0.02); the draws themselves are biased by up to 0.004 and 0.01 (certified)" in text
+    assert text.startswith(
+        "certified: chains with half the step give the same numbers within the tolerance, which puts"
+    )
+    assert "their bias at 0.001 sd or less in a mean and 0.002 or less in an sd (± 0.005; tolerance 0.02)" in text
+    assert text.endswith("the draws themselves are biased by up to 0.004 and 0.01 (certified)")
     exact = Certificate("exact", 0.02, bias(0.01, 0.004))
     assert str(exact).startswith("exact: the sampler leaves the posterior invariant, its chains agree, and the")
 
@@ -227,7 +240,8 @@ def measure(sampler, target, chains=2000, seed=1, whitening=None):
     fresh = Fresh(space, 1, Ledger(target.n, math.inf, math.inf, False))
     plan = plan_of(sampler, space, chains)
     pairs = Pairs(sampler, fresh.setup(Full(), np.arange(plan.chains), 7), control, seed)
-    return pairs.measured(pairs.sums(how.into(start[: plan.chains]), plan, InMemory(), "pairs"), 1.0)
+    ledger = Ledger(target.n, math.inf, math.inf, False)
+    return pairs.measured(pairs.averages(how.into(start[: plan.chains]), plan, InMemory(), "pairs", ledger), 1.0)
 
 
 def halve(sampler, target, chains=2000):
@@ -485,9 +499,3 @@ def test_corrected_moments_do_not_depend_on_units():
     plain, scaled = correction(x, h, control)[1], correction(x * units, h * units, control * units**2)[1]
     for name in ("mean", "sd", "mean_error", "sd_error"):
         assert getattr(scaled, name) / units == pytest.approx(getattr(plain, name), rel=1e-9)
-
-
-def test_chosen_states_are_spread_over_the_later_half_of_all_chains():
-    x = np.arange(2 * 10 * 1, dtype=float).reshape(2, 10, 1)
-    assert chosen_states(x, 10)[:, 0].tolist() == [5, 6, 7, 8, 9, 15, 16, 17, 18, 19]
-    assert chosen_states(x, 2)[:, 0].tolist() == [5, 19]

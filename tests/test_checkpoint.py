@@ -458,3 +458,22 @@ def test_the_clock_learns_and_says_when_a_record_is_due():
     time.sleep(0.11)
     assert clock.due()
     assert not clock.due()
+
+
+def test_what_was_measured_for_a_choice_is_measured_once(tmp_path, monkeypatch):
+    """Killed right after the choice is on disk: the passes of the whole run are those of one that was not."""
+    target, put = targets.logistic(*table(5000, 3)), checkpoint.Checkpoint.put
+    plain = sample(target, 100, seed=2)
+
+    def stop(self, name, *rest):
+        put(self, name, *rest)
+        if name == "choice":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoint, "put", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sample(target, 100, seed=2, checkpoint=tmp_path / "cut")
+    again = sample(target, 100, seed=2, checkpoint=tmp_path / "cut")
+    assert (again.trace.draws == plain.trace.draws).all()
+    assert again.passes == pytest.approx(plain.passes, rel=1e-12)

@@ -30,13 +30,13 @@ class DivergenceError(RuntimeError):
             f"chain {chain} left the finite numbers at step {step} with step_size {step_size:g}: "
             f"try step_size {suggestion:.3g}, a larger batch_size, or {advice}."
         )
-        self._arguments = (chain, step, step_size, suggestion)
+        self._arguments = (chain, step, step_size, suggestion, advice)
 
     def advising(self, advice: str) -> DivergenceError:
         """The same error, with another advice beside that on the step and the batch."""
-        return DivergenceError(*self._arguments, advice)
+        return DivergenceError(*self._arguments[:4], advice)
 
-    def __reduce__(self) -> tuple[type[DivergenceError], tuple[int, int, float, float]]:
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[int, int, float, float, str]]:
         return DivergenceError, self._arguments
 
 

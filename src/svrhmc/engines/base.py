@@ -52,7 +52,7 @@ class Keep:
         return np.arange(self.first + skipped * self.thin, end + 1, self.thin)
 
 
-EVERY = Keep()
+EVERY, NONE = Keep(), Keep(1 << 62)
 
 
 @dataclass(frozen=True, eq=False)

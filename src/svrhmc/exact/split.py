@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
@@ -63,6 +64,10 @@ class SplitHMC(ExactSampler):
         if jitter >= 1:
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)
         settle(self, step_size=step_size, leapfrogs=whole("leapfrogs", self.leapfrogs, 1), jitter=jitter)
+
+    def rows_of_step(self, space: Any) -> float:
+        """A pass for each leapfrog step."""
+        return float(self.leapfrogs * space.n)
 
     def smaller(self) -> SplitHMC | None:
         """Three quarters of the step, and as many of them as make the same turn; None below a step of 0.05."""

@@ -41,15 +41,20 @@ def sample(
     progress: Progress = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Posterior:
-    """The posterior, with `draws` effective draws of each coordinate (and of its square) and a measure of their bias.
+    """The posterior, with a verdict on the means and standard deviations that it reports.
 
-    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
-        (biased, with a step that is halved until the certificate does not refute it); or a sampler of the grid or of
-        `svrhmc.exact`, run as it is in whitened variables.
+    draws: effective draws of each coordinate, and of its square, by all `chains` together.
     tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
-    budget_seconds, budget_passes: stop there with the draws made so far. (With a budget in seconds the number of
-        draws, and nothing else, depends on the machine.)
-    certificate: False leaves out what is made only to measure the bias; then nothing is said of it.
+    seed: fixes every draw, whatever the threads, the machine and the interruptions.
+    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
+        (biased, with a step that is halved, at most four times, until the verdict is "certified"); or a sampler of the
+        grid or of `svrhmc.exact`, run as it is in whitened variables.
+    budget_seconds, budget_passes: stop there with the draws made so far; compilation is not counted. (With a budget in
+        seconds, how many draws are made, and so all that follows from them, depends on the machine.)
+    threads: None for every core.
+    certificate: False leaves out what is made only to measure a bias; the verdict is then "unjudged" for samplers that
+        have one.
+    progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
     checkpoint: a folder in which the search keeps what it has found and drawn. After an interruption the same call
         goes on from there, with the same result as if nothing had happened; when all is done it returns it at once.
 
@@ -88,6 +93,9 @@ def sample(
         if target.closed_form is not None and method in (None, "closed-form"):
             return _closed_form(request, journal, target.closed_form, began)
         return Search(request, journal).run()
+
+
+_GAUSSIAN = "the posterior is Gaussian, and its moments are those of its formula"
 
 
 def _identity(request: Request) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def _closed_form(request: Request, journal: Journal, law: Moments, began: float)
         method="closed-form",
         sampler=None,
         why="the posterior is Gaussian, so its moments are exact and its draws independent.",
-        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact"),
+        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact", _GAUSSIAN),
         ess=np.full(dim, float(chains * count)),
         r_hat=np.ones(dim),
         passes=2.0,

@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
-_CHANCE = 3.5  # times its mean that χ² of seven degrees of freedom is once in a thousand times
+_CHANCE = 1e-3  # that R-hat of settled chains is larger than is allowed
 _NO_DOUBT = 1e-4  # chance that settled chains are said to contradict the gradients at their draws
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
@@ -92,8 +92,14 @@ class Measured:
 
     def explains(self, stein: Bias, tolerance: float) -> bool:
         """Whether the draws are as far from the corrected moments as their bias makes them, within chance."""
-        known = np.abs(self.halving.mean) + _WIDTH * self.halving.mean_error + tolerance
-        return bool((np.abs(stein.mean) - stein.width(_NO_DOUBT) * stein.mean_error <= 2 * known).all())
+        width = stein.width(_NO_DOUBT)
+        return all(
+            bool((np.abs(seen) - width * error <= 2 * (np.abs(known) + _WIDTH * own + tolerance)).all())
+            for seen, error, known, own in (
+                (stein.mean, stein.mean_error, self.halving.mean, self.halving.mean_error),
+                (stein.sd, stein.sd_error, self.halving.sd, self.halving.sd_error),
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,84 +138,95 @@ class Certificate:
 
     @property
     def reported(self) -> Bias | None:
-        """The bias of the corrected moments, by halving the step."""
-        return None if self.measured is None else self.measured.corrected
+        """The bias of the moments that are reported, by halving the step."""
+        if self.measured is None:
+            return None
+        return self.measured.corrected if self.corrects else self.measured.halving
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.because()}"
 
     def because(self) -> str:
         """How biased the reported numbers can be, and why one can believe it."""
-        if self.measured is None:
+        if self.measured is None or not self.corrects:
             return self.reason or _WORDS[self.verdict]
         found, seen = self.measured.corrected, self.measured.balance
         mean, sd = found.largest()
         m, s = (max(pair) for pair in zip(seen.largest(), self.measured.halving.largest(), strict=True))
         said = (
-            f"half the step moves them by no more than a bias of {mean:.2g} sd in a mean and {sd:.2g} of an sd would "
-            f"(± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}, tolerance "
+            f"{_WORDS[self.verdict]}, which puts their bias at {mean:.2g} sd or less in a mean and {sd:.2g} or less in "
+            f"an sd (± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}; tolerance "
             f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
         )
-        if self.reason:
-            said += f"; {self.reason}"
         if self.draws_needed is not None:
-            said += f"; about {self.draws_needed:,} effective draws of the measurement would decide"
+            used = f"{self.measured.effective:,.0f}"
+            said += (
+                f"; to tell more would take about {self.draws_needed:,} effective draws of the check, which used {used}"
+            )
         return said
 
 
 _WORDS = {
-    "exact": "the sampler leaves the posterior invariant, its chains agree, and the gradients at their draws average "
-    "to what they must",
+    "exact": "the sampler leaves the posterior invariant, its chains agree, and the average gradient at the draws is "
+    "zero, as it must be",
     "unjudged": "no measure of the bias was asked for",
+    "certified": "chains with half the step give the same numbers within the tolerance",
+    "refuted": "chains with half the step give other numbers",
+    "undecided": "chains with half the step leave it open",
 }
 
 
-def judge(stein: Bias, measured: Measured, tolerance: float) -> Certificate:
-    """The verdict on a sampler that has a bias."""
-    verdict, draws, reason = measured.corrected.verdict(tolerance), measured.draws(tolerance), ""
-    needed = None
-    if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
-        needed = math.ceil(factor * measured.effective / 100) * 100
-    agrees = measured.explains(stein, tolerance)
-    if not agrees:
-        verdict, reason = "undecided", "the correction differs from the draws by more than their bias: it is left out"
-    return Certificate(verdict, tolerance, stein, measured, draws, reason, needed, agrees)
-
-
-def unmeasured(tolerance: float, stein: Bias) -> Certificate:
-    """Before anything was measured."""
-    return Certificate(
-        "undecided", tolerance, stein, None, "undecided", "the budget ended before the bias was measured"
-    )
-
-
-def unjudged(tolerance: float, dim: int) -> Certificate:
-    """Where no verdict was asked for."""
-    nothing = np.full(dim, np.nan)
-    return Certificate("unjudged", tolerance, Bias(nothing, nothing, nothing, nothing), None, "unjudged")
-
-
-def judge_invariant(
-    stein: Bias, tolerance: float, effective: Array, r_hat: Array, wanted: int, chains: int = 4
-) -> Certificate:
-    """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other, and with
-    Stein's identities.
+def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool) -> str:
+    """Why the draws of some chains are not to be trusted yet; empty where they are.
 
     By chance alone R-hat² of m halves of chains is about 1 + (m/ess) χ²/(m − 1), which counts where few draws were
     asked for.
     """
-    fewest, worst = float(effective.min()), float(r_hat.max())
-    reason, chance = "", math.sqrt(1 + _CHANCE * 2 * chains / max(fewest, 1.0))
-    if not (worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted)):
-        reason = (
-            f"the sampler leaves the posterior invariant, but its chains have not settled (R-hat up to {worst:.3g}, "
-            f"{fewest:.0f} effective draws at the least): the posterior may be improper or nearly so, or need more"
-        )
-    elif stein.contradicts():
+    from scipy.stats import chi2
+
+    fewest, worst, halves = float(effective.min()), float(r_hat.max()), 2 * chains
+    chance = math.sqrt(1 + float(chi2.isf(_CHANCE, halves - 1)) / (halves - 1) * halves / max(fewest, 1.0))
+    if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
+        return ""
+    why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
+    return f"the chains have not settled (R-hat up to {worst:.3g}, {fewest:.0f} effective draws at the least): {why}"
+
+
+def judge(stein: Bias, measured: Measured, tolerance: float, doubt: str = "") -> Certificate:
+    """The verdict on a sampler that has a bias; with a doubt about its draws there is none."""
+    draws = measured.draws(tolerance)
+    if not (doubt or measured.explains(stein, tolerance)):
+        doubt = "corrected moments and draws contradict each other, so that those of the draws are reported"
+    if doubt:
+        words = "refuted" if draws == "refuted" else "undecided"
+        return Certificate("undecided", tolerance, stein, measured, words, doubt, corrects=False)
+    verdict, needed = measured.corrected.verdict(tolerance), None
+    if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
+        needed = math.ceil(factor * measured.effective / 100) * 100
+    return Certificate(verdict, tolerance, stein, measured, draws, "", needed)
+
+
+def unmeasured(tolerance: float, stein: Bias, doubt: str = "") -> Certificate:
+    """Before anything was measured."""
+    reason = doubt or "the budget ended before the bias was measured"
+    return Certificate("undecided", tolerance, stein, None, "undecided", reason, corrects=not doubt)
+
+
+def unjudged(tolerance: float, stein: Bias, doubt: str = "") -> Certificate:
+    """Where no verdict was asked for."""
+    return Certificate("unjudged", tolerance, stein, None, "unjudged", doubt, corrects=not doubt)
+
+
+def judge_invariant(stein: Bias, tolerance: float, doubt: str = "") -> Certificate:
+    """The verdict on a sampler that leaves π invariant: exact only where its chains agree with each other, and with
+    Stein's identities.
+    """
+    if not doubt and stein.contradicts():
         mean, sd = stein.largest()
-        reason = (
-            "the sampler leaves the posterior invariant, but its draws do not agree with the gradients at them (off by "
-            f"up to {mean:.2g} sd in a mean and {sd:.2g} in an sd, beyond chance): it may not have seen a tail yet"
+        doubt = (
+            f"the draws do not agree with the gradients at them (off by up to {mean:.2g} sd in a mean and {sd:.2g} in "
+            "an sd, beyond chance): a tail may not have been seen yet"
         )
-    word = "undecided" if reason else "exact"
-    return Certificate(word, tolerance, stein, None, word, reason, corrects=not reason)
+    reason = f"the sampler leaves the posterior invariant, but {doubt}" if doubt else ""
+    word = "undecided" if doubt else "exact"
+    return Certificate(word, tolerance, stein, None, word, reason, corrects=not doubt)

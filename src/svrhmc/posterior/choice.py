@@ -21,6 +21,7 @@ from svrhmc.targets.losses import Loss
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
+_FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _LONG, _SUBSAMPLED, _STEPS = 2.5, 4.5, 1.5, 2.5  # passes or steps that an effective draw takes: of split HMC,
 # of the same where tails are long, of subsampled Metropolis, and of biased samplers
@@ -45,18 +46,20 @@ class Choice:
     sampler: Any
     why: str
 
-    def halved(self, reason: str) -> Choice:
+    def halved(self, how: str) -> Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
-        dynamics = replace(self.sampler.dynamics, step_size=self.sampler.dynamics.step_size / 2)
-        why = f"{self.why.rstrip('.')}; with half the step, {dynamics.step_size:g}, after one {reason}."
+        step = self.sampler.dynamics.step_size
+        dynamics = replace(self.sampler.dynamics, step_size=step / 2)
+        why = f"{self.why.rstrip('.')}; step {step / 2:g}, as a run with {step:g} {how}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
-    def instead(self, sampler: Any, reason: str) -> Choice:
+    def instead(self, sampler: Any, how: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
-            why = f"{self.why.rstrip('.')}; with a step of {sampler.step_size:.2g} after one {reason}."
+            step = self.sampler.step_size
+            why = f"{self.why.rstrip('.')}; step {sampler.step_size:.2g}, as a run with {step:.2g} {how}."
             return Choice(self.method, sampler, why)
-        return Choice(sampler.method, sampler, f"{sampler.method} after {self.method}, {reason}.")
+        return Choice(sampler.method, sampler, f"exact, as a run of {self.method} {how}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +110,19 @@ class Chooser:
         split = self._split(loss)
         subsampled, rows = self._subsampled(loss)
         if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
-            why = f"exact, with full gradients, in about {_said(split)}"
+            why = f"exact, with full gradients, in {_said(split)}"
             return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
         if subsampled <= min(least, split):
             why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are"
-            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in about {_said(subsampled)}.")
+            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_said(subsampled)}.")
         size = self._batch(1.0)
         batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
         if split < math.inf and (size is None or split <= batches):
-            why = f"exact, with full gradients, in about {_said(split)}: nothing else would be faster."
+            why = f"exact, with full gradients, in {_said(split)}: nothing else would be faster."
             return Choice("split-hmc", self._full(), why)
-        dear = f"would take about {_said(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
+        dear = f"would take {_said(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
         how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
-        why = f"{how} do; an exact sampler {dear}."
+        why = f"{how} are enough for the tolerance; an exact sampler {dear}."
         return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
 
     def _split(self, loss: Loss) -> float:
@@ -140,17 +143,17 @@ class Chooser:
     def _gradient(self, size: int | None) -> Gradient:
         return Full() if size is None else self.fresh.batches(size)
 
-    def _batch(self, step: float, friction: float = 1.0) -> int | None:
-        """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability.
+    def _batch(self, step: float) -> int | None:
+        """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability, γ = 1.
 
         None where that is nearly all rows.
         """
         space, n = self.space, self.target.n
-        if not space.identity_hessian:
+        if not space.identity_hessian or n < _FEW_ROWS:
             return None
         first = float((space.curvatures**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
         second = self.fresh.row_noise
-        size = max(step * second / (friction * self.tolerance), step * first / (4 * friction), 4.0)
+        size = max(step * second / self.tolerance, step * first / 4, 4.0)
         return None if size > n / 8 else math.ceil(size)
 
     def _for_components(self, method: str | None) -> Choice:
@@ -160,22 +163,23 @@ class Chooser:
         target = self.target
         method = method or ("anchored" if self.space.whitening.identity_hessian else "ubu")
         kind, step = _BIASED[method]
-        noise = self.fresh.row_noise
+        full = Sampler(kind(step, 1.0, 1.0), Full())
+        noise = self.fresh.row_noise if target.n >= _FEW_ROWS else 0.0
+        if noise == 0:
+            return Choice(method, full, "no Hessian is known, and there are few components.")
         size = math.ceil(max(step * noise / self.tolerance, 4.0))
         dynamics = kind(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
-            why = f"no Hessian is known; control variates at the mode, {size} rows a step, do."
+            why = f"no Hessian is known; control variates at the mode with {size} rows a step are enough."
             return Choice(method, Sampler(dynamics, self.fresh.batches(size)), why)
         period = (1.5 * self.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
         epoch = max(1, round(period / step))
         if epoch >= 3 and target.n >= 4 * epoch:
             gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
-            why = f"no Hessian is known; snapshots every {epoch} steps do."
+            why = f"no Hessian is known; snapshots every {epoch} steps are enough."
             return Choice(method, Sampler(dynamics, gradient), why)
-        return Choice(
-            method, Sampler(dynamics, Full()), "no Hessian is known, and batches would be nearly all components."
-        )
+        return Choice(method, full, "no Hessian is known, and batches would be nearly all components.")
 
 
 def _said(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 0.095 else "a tenth of a second"
+    return f"about {seconds:.2g} s" if seconds >= 0.095 else "less than a tenth of a second"

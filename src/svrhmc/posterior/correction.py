@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.diagnostics import ess, r_hat, standard_error
 from svrhmc.posterior.certificate import Bias
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
+_LEAST = 0.01  # of the raw variance that a corrected one has
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
@@ -123,24 +124,23 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     found = replace(found, mean=terms.mean(axis=(0, 1)))
     away = flat_x - found.mean
     found = replace(found, beta=_coefficients(found.controls(away, flat_h), away**2))
-    square_terms = found.squares(x, h)
-    variance = square_terms.mean(axis=(0, 1))
-    raw = ((x - found.mean) ** 2).mean(axis=(0, 1))
-    variance = np.where(variance > 0.01 * raw, variance, raw)  # few draws can leave less than nothing
-    sd = np.sqrt(variance)
-    found = replace(found, variance=variance)
-    return found, Corrected(found.mean, sd, *_errors(found, x, h))
+    raw = (away**2).mean(axis=0)
+    variance = found.squares(x, h).mean(axis=(0, 1))
+    some = variance > _LEAST * raw  # few draws can leave less than nothing
+    found = replace(found, beta=np.where(some, found.beta, 0.0), variance=np.where(some, variance, raw))
+    return found, Corrected(found.mean, np.sqrt(found.variance), *_errors(found, x, h))
 
 
 def _errors(found: Correction, x: Array, h: Array) -> tuple[Array, Array]:
     """Of the corrected means and sds.
 
-    Coefficients B for dim coordinates from N draws make residuals smaller, and the mean's error larger, by dim/2N each.
+    Coefficients B for dim coordinates from N effective draws make residuals smaller, and the mean's error larger, by
+    dim/2N each.
     And what is left by the correction of a skewed coordinate hangs on few visits of its tail: a part of the error of
     the raw moments, in proportion to the skewness beyond chance, is added.
     """
     dim, terms = x.shape[2], _apart(found, x, h)
-    fitted = 1 + dim / (x.shape[0] * x.shape[1]) if found.slopes.ndim == 2 else 1.0
+    fitted = 1 + dim / ess(x) if found.slopes.ndim == 2 else 1.0
     sd, away = np.sqrt(found.variance), x - x.mean(axis=(0, 1))
     skewness = np.abs((away**3).mean(axis=(0, 1))) / np.maximum(away.std(axis=(0, 1)) ** 3, 1e-300)
     part = _RAW * np.maximum(0.0, skewness - 3 * np.sqrt(6 / ess(away)))
@@ -162,7 +162,8 @@ def _apart(found: Correction, x: Array, h: Array) -> tuple[Array, Array]:
         flat = replace(found, alpha=np.zeros((2, dim)))
         alpha = _coefficients(found.controls(others_x - found.centre, others_h)[1:], flat.means(others_x, others_h))
         away = others_x - found.mean
-        other = replace(found, alpha=alpha, beta=_coefficients(found.controls(away, others_h), away**2))
+        beta = _coefficients(found.controls(away, others_h), away**2)
+        other = replace(found, alpha=alpha, beta=np.where(found.beta == 0.0, 0.0, beta))
         means[here], squares[here] = other.terms(x[here], h[here])
     return means, squares
 
@@ -211,11 +212,3 @@ def tail_draws(x: Array) -> Array:
 def agreement(x: Array) -> Array:
     """R-hat of each coordinate: the larger of that of x and that of its distance from the median."""
     return np.maximum(r_hat(x), r_hat(np.abs(x - np.median(x, axis=(0, 1)))))
-
-
-def chosen_states(x: Array, count: int) -> Array:
-    """`count` states spread evenly over all chains and their later half: (count, dim)."""
-    _, draws, dim = x.shape
-    late = x[:, draws // 2 :].reshape(-1, dim)
-    places: Indices = np.linspace(0, len(late) - 1, count).astype(np.int64)
-    return late[places]

@@ -26,7 +26,7 @@ _SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
 _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
 _NEAR_BYTES = 1 << 24
 _STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
-_CORRECTED = 1000.0  # of a coordinate of a draw
+_CORRECTED = 1500.0  # of a coordinate of a draw
 _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a dense whitening
 
 

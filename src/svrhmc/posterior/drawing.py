@@ -14,12 +14,11 @@ from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
-from svrhmc.engines import EVERY, Chains, Extension, Keep
+from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.posterior.correction import effective_draws
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.runs import arrays_of, said_of, state_of
 
-_NONE = Keep(1 << 62)
 _FIRST = 5  # draws before the first look at a budget
 _MOST = 100  # times the draws that were expected to be enough
 
@@ -36,12 +35,14 @@ class Drawn:
     effective: Array
     gradients: Array | None
     complete: bool
+    stopped: bool  # by a budget
 
     def thinned(self, wanted: int) -> Drawn:
         """Every k-th draw of each chain, k so that at least so many are left."""
         chains, draws, _ = self.z.shape
         every = slice(None, None, max(1, chains * draws // wanted))
-        return replace(self, z=self.z[:, every], x=self.x[:, every])
+        free = None if self.gradients is None else self.gradients[:, every]
+        return replace(self, z=self.z[:, every], x=self.x[:, every], spent=self.spent[every], gradients=free)
 
 
 def _ordered(rows: Growing) -> Array:
@@ -150,6 +151,7 @@ class Drawing:
             effective,
             gradients,
             least >= wanted and not self._stopped,
+            self._stopped,
         )
 
     @property
@@ -185,7 +187,7 @@ class Drawing:
             while (step := chains.state.step) < end:
                 began = time.perf_counter()
                 piece = self._clock.piece(end - step) if journal.kept else end - step
-                self._take(step, chains.extend(piece, EVERY if kept else _NONE, report), kept)
+                self._take(step, chains.extend(piece, EVERY if kept else NONE, report), kept)
                 self._clock.learn(chains.state.step - step, time.perf_counter() - began)
                 if journal.kept and self._clock.due():
                     self._record()

@@ -80,4 +80,15 @@ class Fresh:
     @property
     def pilot(self) -> int:
         """States at which something is measured before a choice."""
-        return min(4096, max(256, _PILOT // self.space.dim)) if self.space.scalar_parts else _FEW
+        if not self.space.scalar_parts:
+            return _FEW
+        return int(min(4096, max(256, _PILOT // self.space.dim), max(_FEW, 4 * self.space.n)))
+
+    def known(self) -> float | None:
+        """The noise of a row, where it was measured."""
+        return self.__dict__.get("row_noise")
+
+    def recall(self, row_noise: float | None) -> None:
+        """As it was measured before."""
+        if row_noise is not None:
+            self.__dict__["row_noise"] = row_noise

@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.gradients import Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.certificate import Bias, Certificate, judge, unmeasured
-from svrhmc.posterior.correction import Correction, chosen_states
+from svrhmc.posterior.correction import Correction
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs, plan_of
@@ -39,33 +39,39 @@ class Judging:
         control: Correction,
         gradient: Gradient,
         place: tuple[int, int],
+        doubt: str = "",
+        slow: float = 0.0,
     ) -> Certificate:
-        """From draws z (chain, draw, dim), whose law is the sampler's; `place` is the seed and number of an attempt."""
-        (seed, number), space, count = place, self.fresh.space, z.shape[0] * z.shape[1]
-        certificate, found, begun = unmeasured(self.tolerance, stein), [], 0
-        price, wanted = self.price(sampler, gradient), self.first(sampler, gradient)
+        """From draws z (chain, draw, dim), whose law is the sampler's; `place` is the seed and number of an attempt,
+        `slow` the steps in which its chains were seen to forget.
+        """
+        (seed, number), space = place, self.fresh.space
+        late = z[:, z.shape[1] // 2 :].reshape(-1, z.shape[2])
+        certificate, found, begun = unmeasured(self.tolerance, stein, doubt), [], 0
+        price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
         if not self.ledger.unlimited:
             wanted = max(_FEWEST, min(wanted, int(self.ledger.affordable(price))))
-        while wanted <= _MOST and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
-            plan = plan_of(sampler, space, wanted - begun)
+        while begun < _MOST and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
+            plan = plan_of(sampler, space, wanted - begun, slow)
             numbers = np.arange(begun, begun + plan.chains)
             pairs = Pairs(sampler, self.fresh.setup(gradient, numbers, seed + (3 << 49)), control, seed + (1 << 51))
             self.ledger.compile(pairs.compile)
-            start = chosen_states(z, count)[numbers * _STRIDE % count]
-            found.append(pairs.sums(start, plan, self.journal, f"pairs-{number}-{begun}"))
+            start = late[numbers * len(late) // plan.chains % len(late)]
+            found.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains
             measured = pairs.measured(np.concatenate(found, axis=1), plan.effective)
-            certificate = judge(stein, measured, self.tolerance)
-            factor = measured.corrected.more(self.tolerance)
-            wanted = math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun)
-            if certificate.verdict != "undecided" or factor * begun > _MOST or price[0] * wanted > _MOST_SECONDS:
+            certificate = judge(stein, measured, self.tolerance, doubt)
+            factor = float(f"{measured.corrected.more(self.tolerance):.6g}")
+            wanted = min(_MOST, math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun))
+            enough = certificate.verdict != "undecided" or not certificate.corrects
+            if enough or factor * begun > _MOST or price[0] * wanted > _MOST_SECONDS:
                 break
         return certificate
 
-    def first(self, sampler: Sampler, gradient: Gradient) -> int:
+    def first(self, sampler: Sampler, gradient: Gradient, slow: float = 0.0) -> int:
         """As many pairs as a second pays for, within bounds."""
-        return int(min(max(_FIRST_SECONDS / self.price(sampler, gradient)[0], _FEWEST), _FIRST))
+        return int(min(max(_FIRST_SECONDS / self.price(sampler, gradient, slow)[0], _FEWEST), _FIRST))
 
     def once(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
         """What the first pairs take, in seconds and in passes."""
@@ -73,12 +79,9 @@ class Judging:
         count = self.first(sampler, gradient)
         return count * seconds, count * passes
 
-    def price(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
+    def price(self, sampler: Sampler, gradient: Gradient, slow: float = 0.0) -> tuple[float, float]:
         """Of a pair, in seconds and in passes."""
-        space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1)
+        space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1, slow)
         own, fresh = (each.recipe(space) for each in (sampler.gradient, gradient))
         seconds = 3 * plan.steps * costs.of_recipe(space, own) + 3 * plan.collected * costs.of_recipe(space, fresh)
         return seconds, plan.rows(own.rows_of_estimate, fresh.rows_of_estimate) / space.n
-
-
-_STRIDE = 7919  # a prime: pairs that are begun together begin in all parts of the run

@@ -17,17 +17,17 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Stream
-from svrhmc.engines import Chains, Keep, Setup, State, chains, estimates
+from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
 from svrhmc.posterior.balance import balance
 from svrhmc.posterior.certificate import Bias, Measured
 from svrhmc.posterior.correction import Correction
+from svrhmc.posterior.ledger import Ledger
 from svrhmc.samplers import Sampler
 from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 
 _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
 _FALL = Scheme(IDENTITY, SILENT, Kick(0.0, 1.0), IDENTITY, SILENT)  # v ← v − g
 _LEAST = 0.01  # of the variance, where noise says that less than nothing is left
-_NOTHING = Keep(1 << 62)
 _SETTLED = 5.0  # relaxation times
 _MOST_REMEMBERED = 1 << 22  # numbers that all chains together may keep of the rows
 
@@ -38,9 +38,14 @@ def relaxation(scheme: Scheme) -> float:
 
 
 def settling_steps(scheme: Scheme, epoch: int) -> int:
-    """Five relaxation times, in whole epochs where these are shorter."""
-    steps = math.ceil(_SETTLED * relaxation(scheme))
-    return -(-steps // epoch) * epoch if epoch <= steps else steps
+    """Five relaxation times on N(0, I)."""
+    return whole_epochs(_SETTLED * relaxation(scheme), epoch)
+
+
+def whole_epochs(steps: float, epoch: int) -> int:
+    """So many steps, in whole epochs where these are shorter."""
+    count = math.ceil(steps)
+    return -(-count // epoch) * epoch if epoch <= count else count
 
 
 class Own:
@@ -54,7 +59,7 @@ class Own:
         """At the states x, as the chains make them in this step."""
         made = self.made
         made.state = State(x, np.zeros_like(x), made.state.memory, step)
-        made.extend(1, _NOTHING)
+        made.extend(1, NONE)
         return -made.state.v
 
 
@@ -82,11 +87,14 @@ class Plan:
         return float(self.chains) * (3 * self.steps * own + 3 * self.collected * fresh)
 
 
-def plan_of(sampler: Sampler, space: Any, wanted: int) -> Plan:
-    """As many pairs as wanted, but for what they have to remember; whole epochs are used."""
+def plan_of(sampler: Sampler, space: Any, wanted: int, slow: float = 0.0) -> Plan:
+    """As many pairs as wanted, but for what they have to remember; whole epochs are used. `slow`: steps in which chains
+    were seen to forget where they began, which may be more than on N(0, I).
+    """
     recipe = sampler.gradient.recipe(space)
     scheme, epoch = sampler.dynamics.scheme(space), recipe.epoch
-    settle, time = settling_steps(scheme, epoch), relaxation(scheme)
+    time = max(relaxation(scheme), slow)
+    settle = whole_epochs(_SETTLED * time, epoch)
     used = settle if epoch <= settle else epoch
     thin = max(1, int(time / 2)) if epoch == 1 else 1  # else all parts of an epoch
     if recipe.carries:
@@ -103,6 +111,7 @@ class Pairs:
         coarse = sampler.dynamics
         fine = replace(coarse, step_size=coarse.step_size / 2)  # type: ignore[type-var]
         self.dynamics, self.schemes = coarse, (coarse.scheme(self.space), fine.scheme(self.space))
+        self.balance = balance(self.schemes[0])
         setup = sampler.setup(self.space, seed, fresh.chains, fresh.threads)
         recipe = setup.recipe
         if recipe.reference == "snapshot":  # the long chain's steps are numbered 0, 2, 4, …
@@ -113,13 +122,14 @@ class Pairs:
         """What the chains' own estimates need."""
         self.own[1].made.compile()
 
-    def sums(self, start: Array, plan: Plan, journal: Journal, name: str) -> Array:
+    def averages(self, start: Array, plan: Plan, journal: Journal, name: str, ledger: Ledger) -> Array:
         """Averages over the used steps (term, pair, dim), from states (pairs, dim) with nearly the sampler's law."""
         count, dim = start.shape
         pairs = [(start.copy(), np.zeros_like(start)) for _ in range(2)]
         sums, begin, clock = np.zeros((10, count, dim)), 0, Clock()
         stream, short = Stream(self.seed, self.fresh.chains), self.schemes[1]
         if (found := journal.get(name)) is not None:
+            ledger.restore(found.said["ledger"])
             begin, sums = int(found.said["step"]), found.arrays["sums"].copy()
             pairs = [(found.arrays[f"x{k}"], found.arrays[f"v{k}"]) for k in (0, 1)]
             for k in (0, 1):
@@ -137,7 +147,7 @@ class Pairs:
             if journal.kept and (clock.due() or step + 1 == plan.steps):
                 arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
                 kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}
-                journal.put(name, {"step": step + 1}, {**arrays, **kept, "sums": sums})
+                journal.put(name, {"step": step + 1, "ledger": ledger.said()}, {**arrays, **kept, "sums": sums})
         return sums / plan.collected
 
     def _joined(self, noise: tuple[StepNoise, StepNoise], step: int) -> StepNoise:
@@ -181,9 +191,8 @@ class Pairs:
                 pairs[0][0], fresh[0] - pairs[0][0], *kicked, at_kick - kicked[0], estimate - kicked[0],
             )
         )  # fmt: skip
-        found = balance(self.schemes[0])
-        sums[8] += found.mean_terms(r, r_kick)
-        sums[9] += found.sd_terms(z, r, z_kick, v_kick, r_kick, r_own**2)
+        sums[8] += self.balance.mean_terms(r, r_kick)
+        sums[9] += self.balance.sd_terms(z, r, z_kick, v_kick, r_kick, r_own**2)
 
     def measured(self, means: Array, effective: float) -> Measured:
         """From the averages of independent pairs, in units of the whitening's standard deviations; each pair has so

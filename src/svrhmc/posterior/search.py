@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
-from svrhmc.posterior.certificate import DECIDED, Bias, judge_invariant, unjudged
+from svrhmc.posterior.certificate import DECIDED, judge_invariant, unjudged, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
 from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
@@ -34,6 +34,8 @@ from svrhmc.trace import Trace, sampler_of
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
 _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
+_WIDER = 2.0  # times the spread of an attempt that another has where it saw more
+_ADVICE = "another `method`"
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
@@ -80,44 +82,51 @@ class Search:
         self.chooser = Chooser(
             request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, self.shape
         )
+        self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
+        self._raw: list[Location] = []  # moments of the draws of each attempt
         self.ledger.lap("mode and whitening")
-        choice: Choice | None = self._choose()
+        choice = self._choose()
         self.ledger.lap("choice")
         best: Posterior | None = None
         for attempt in range(2 * _HALVINGS):
-            assert choice is not None
+            begun = self.ledger.used()
             try:
-                posterior = self._attempt(choice, attempt)
+                posterior, stopped = self._attempt(choice, attempt)
             except DivergenceError as error:
-                choice = self._after(choice, "that diverged", attempt)
-                if choice is None:
-                    raise error.advising("leave `method` out") from None
-                continue
-            best = posterior if best is None else max((best, posterior), key=_rank)
-            if posterior.certificate.verdict in DECIDED or not posterior.complete:
-                break
-            choice = self._after(choice, f"whose verdict was {posterior.certificate.verdict}", attempt)
-            if choice is None:
-                break
+                if (other := self._after(choice, "diverged", attempt, begun)) is None:
+                    if best is None:
+                        raise error.advising(_ADVICE) from None
+                    break
+            else:
+                best = posterior if best is None or _rank(posterior) >= _rank(best) else best
+                if posterior.certificate.verdict in DECIDED or stopped:
+                    break
+                other = self._after(choice, f"was {posterior.certificate.verdict}", attempt, begun)
+                if other is None:
+                    break
+            choice = other
         assert best is not None
-        return best
+        seconds, passes = self.ledger.used()
+        return replace(  # what all attempts took
+            best, seconds=seconds, passes=passes, compile_seconds=self.ledger.compiling, steps=dict(self.ledger.steps)
+        )
 
-    def _after(self, choice: Choice, reason: str, attempt: int) -> Choice | None:
+    def _after(self, choice: Choice, how: str, attempt: int, begun: tuple[float, float]) -> Choice | None:
         """What to try next: half the step, then an exact sampler, then smaller steps of that; None where a sampler was
-        given, nothing is left to try, or the budget is spent.
+        given, nothing is left to try, or the budget does not pay for as much again.
         """
-        asked, sampler = self.request.method, choice.sampler
-        if not (asked is None or isinstance(asked, str)) or self.ledger.spent():
+        now, sampler = self.ledger.used(), choice.sampler
+        if self._given or not self.ledger.pays(now[0] - begun[0], now[1] - begun[1]):
             return None
-        exact = self.chooser.exact() if asked is None else None
+        exact = self.chooser.exact() if self.request.method is None else None
         if sampler.invariant:
             other = sampler.smaller() or exact
             if other is None or attempt >= _HALVINGS or other == sampler:
                 return None
-            return choice.instead(other, reason)
+            return choice.instead(other, how)
         if attempt >= (_HALVINGS if exact is None else _STEPS_SHORTER):
-            return None if exact is None else choice.instead(exact, reason)
-        return choice.halved(reason)
+            return None if exact is None else choice.instead(exact, how)
+        return choice.halved(how)
 
     @property
     def _given(self) -> bool:
@@ -127,15 +136,21 @@ class Search:
     def _choose(self) -> Choice:
         found = None if self._given else self.journal.get("choice")
         if found is not None:
-            self.ledger.restore(found.said["ledger"])
-            return Choice(found.said["method"], sampler_of(found.said["sampler"]), found.said["why"])
+            said = found.said
+            self.ledger.restore(said["ledger"])
+            self.fresh.recall(said["row noise"])
+            self.shape.recall(said["tail"], found.arrays.get("spread"))
+            return Choice(said["method"], sampler_of(said["sampler"]), said["why"])
         choice = self.chooser.choose(self.request.method)
         if self.journal.kept and not self._given:
+            tail, spread = self.shape.known()
             said = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
-            self.journal.put("choice", {**said, "ledger": self.ledger.said()})
+            said |= {"row noise": self.fresh.known(), "tail": tail, "ledger": self.ledger.said()}
+            self.journal.put("choice", said, {} if spread is None else {"spread": spread})
         return choice
 
-    def _attempt(self, choice: Choice, number: int) -> Posterior:
+    def _attempt(self, choice: Choice, number: int) -> tuple[Posterior, bool]:
+        """What came of a choice, and whether a budget ended it."""
         seed, request = self.request.seed + (number << 40), self.request
         if choice.sampler.invariant:
             sampler, drawing = self._tuned(choice.sampler, seed, number)
@@ -145,7 +160,7 @@ class Search:
         expected = 0.7 if sampler.invariant else 0.4
         drawn = drawing.draw(request.draws, expected, request.progress)
         self.ledger.lap("sampling")
-        return self._posterior(_Attempt(number, seed, choice, sampler), drawing, drawn)
+        return self._posterior(_Attempt(number, seed, choice, sampler), drawing, drawn), drawn.stopped
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
@@ -203,44 +218,40 @@ class Search:
         chains, own = len(request.chains), costs.of_correction(space)
         if self.ledger.unlimited:
             return Later()
-        if not request.certificate or sampler.gradients_come_free:
-            return Later((own, 0.0), (0.0, 0.0), chains * 2 * costs.of_pass(space))
-        gradient = self.fresh.quiet(_CORRECTED * request.draws).recipe(space)
-        each = (own + costs.of_recipe(space, gradient), gradient.rows_of_estimate / space.n)
+        if sampler.gradients_come_free:
+            passes = sampler.rows_of_step(space) / space.n
+            return Later((own, 0.0), (0.0, 0.0), chains * passes * costs.of_pass(space))
+        gradient = self.fresh.quiet(_CORRECTED * request.draws)
+        recipe = gradient.recipe(space)
+        each = (own + costs.of_recipe(space, recipe), recipe.rows_of_estimate / space.n)
         if sampler.invariant:
             return Later(each, (0.0, 0.0), chains * costs.of_rows(space, sampler.rows_of_step(space)))
-        judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
-        once = judging.once(sampler, self.fresh.quiet(_CORRECTED * request.draws))
-        if not self.ledger.pays(2 * once[0], 2 * once[1]):  # then the draws come first
+        once = self.judging.once(sampler, gradient)
+        if not (request.certificate and self.ledger.pays(2 * once[0], 2 * once[1])):  # else the draws come first
             once = (0.0, 0.0)
         return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
 
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
-        x = drawn.x
+        x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
-        corrected = None
-        if drawn.gradients is None and not request.certificate:
-            certificate = unjudged(request.tolerance, self.space.dim)
-            ledger.lap("certificate")
+        effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
+        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
+        few, gradient, gradients = self._gradients(drawn, attempt)
+        ledger.lap("gradients at the draws")
+        pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
+        control, corrected = correction(few.x, pulled, how.variances)
+        stein = stein_bias(few.x, pulled, how.variances)
+        if sampler.invariant:
+            certificate = judge_invariant(stein, request.tolerance, doubt)
+        elif request.certificate:
+            slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
+            place = (attempt.seed, attempt.number)
+            certificate = self.judging.judge(sampler, few.z, stein, control, gradient, place, doubt, slow)
         else:
-            few, gradient, gradients = self._gradients(drawn, attempt)
-            ledger.lap("gradients at the draws")
-            pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
-            control, corrected = correction(few.x, pulled, how.variances)
-            stein = self._stein(few, gradients, pulled)
-            if sampler.invariant:
-                effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
-                certificate = judge_invariant(
-                    stein, request.tolerance, effective, agree, request.draws, len(request.chains)
-                )
-            elif request.certificate:
-                judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
-                certificate = judging.judge(sampler, few.z, stein, control, gradient, (attempt.seed, attempt.number))
-            else:
-                certificate = unjudged(request.tolerance, self.space.dim)
-            ledger.lap("certificate")
-        best: Any = corrected if corrected is not None and certificate.corrects else raw
+            certificate = unjudged(request.tolerance, stein, doubt)
+        ledger.lap("certificate")
+        best: Any = corrected if certificate.corrects else raw
         seconds, passes = ledger.used()
         trace = Trace(
             draws=x,
@@ -273,13 +284,13 @@ class Search:
             steps=dict(ledger.steps),
         )
 
-    def _stein(self, few: Drawn, gradients: Array, pulled: Array) -> Bias:
-        """By the covariance of the draws where they are many, else by that of the whitening."""
-        z, dim, how = few.z, few.z.shape[2], self.space.whitening
-        if z.shape[0] * z.shape[1] < 20 * dim:
-            return stein_bias(few.x, pulled, how.variances)
-        covariance = np.atleast_2d(np.cov(z.reshape(-1, dim), rowvar=False))
-        return stein_bias(few.x, how.displace(gradients @ covariance), few.x.var(axis=(0, 1), ddof=1))
+    def _seen_before(self, raw: Location) -> str:
+        """A doubt, where an earlier attempt saw more of the posterior than this one."""
+        earlier, self._raw = self._raw, [*self._raw, raw]
+        for other in earlier:
+            if ((np.abs(other.mean - raw.mean) > other.sd) | (other.sd > _WIDER * raw.sd)).any():
+                return "an attempt with a longer step saw more of the posterior: it may have other modes"
+        return ""
 
     def _gradients(self, drawn: Drawn, attempt: _Attempt) -> tuple[Drawn, Gradient, Array]:
         """∇f at the draws where it came for free; else estimates from rows of their own, at some of them."""
@@ -307,6 +318,6 @@ class Search:
 
 
 def _rank(posterior: Posterior) -> tuple[bool, bool, bool]:
-    """Decided ones first, then whole ones, then those that are not refuted; of equals the earlier."""
+    """Decided ones first, then those that are not refuted, then whole ones."""
     verdict = posterior.certificate.verdict
-    return verdict in DECIDED, posterior.complete, verdict != "refuted"
+    return verdict in DECIDED, verdict != "refuted", posterior.complete

@@ -30,14 +30,23 @@ class Shape:
 
     def nearly_gaussian(self) -> bool:
         """Whether proposals from N(0, I) cannot stick in a tail that it does not have."""
-        return self.known and self.spread.max() <= _SPREAD and self.tail <= _TAIL
+        return self.visible and self.spread.max() <= _SPREAD and self.tail <= _TAIL
 
     def long_tails(self) -> bool:
         """Whether shorter steps are worth their price."""
-        return self.known and self.tail > _LONG
+        return self.visible and self.tail > _LONG
+
+    def known(self) -> tuple[float | None, Array | None]:
+        """`tail` and `spread`, where they were found."""
+        return self.__dict__.get("tail"), self.__dict__.get("spread")
+
+    def recall(self, tail: float | None, spread: Array | None) -> None:
+        """As they were found before."""
+        found = {"tail": tail, "spread": spread}
+        self.__dict__.update({name: value for name, value in found.items() if value is not None})
 
     @property
-    def known(self) -> bool:
+    def visible(self) -> bool:
         """Whether the first two orders at the mode are taken out of the rows, so that the rest is all that is seen."""
         return bool(self.fresh.space.identity_hessian and rows_of(self.fresh.space.form()) is not None)
 
