@@ -211,25 +211,26 @@ def test_of_several_attempts_the_best_is_given_with_what_all_of_them_took():
     assert found.seconds == pytest.approx(sum(found.steps.values()), rel=0.2)
 
 
-def two_modes():
-    """Components of a mixture of N(−3, 1) and N(3, 1), by their gradients."""
+def two_modes(away):
+    """A mixture of N(−a, 1) and N(a, 1), by its gradients."""
 
     def gradients(x, rows):
-        a, b = 0.4 * np.exp(-((x + 3) ** 2) / 2), 0.6 * np.exp(-((x - 3) ** 2) / 2)
-        return np.repeat(((x + 3) * a + (x - 3) * b) / (a + b), len(rows), axis=0)[:, None]
+        a, b = 0.4 * np.exp(-((x + away) ** 2) / 2), 0.6 * np.exp(-((x - away) ** 2) / 2)
+        return np.repeat(((x + away) * a + (x - away) * b) / (a + b), len(rows))[:, None]
 
     def potential(x):
-        return float(-np.log(0.4 * np.exp(-((x[0] + 3) ** 2) / 2) + 0.6 * np.exp(-((x[0] - 3) ** 2) / 2)))
+        return float(-np.log(0.4 * np.exp(-((x[0] + away) ** 2) / 2) + 0.6 * np.exp(-((x[0] - away) ** 2) / 2)))
 
     return targets.custom(4, 1, gradients, potential)
 
 
-def test_chains_that_saw_two_modes_are_not_followed_by_a_verdict_on_one():
-    for seed in range(3):
-        found = sample(two_modes(), 400, seed=seed)
-        assert found.certificate.verdict in ("undecided", "refuted") or found.r_hat.max() < 1.05
-        if found.certificate.verdict == "certified":  # then the chains went to and fro
-            assert found.sd[0] > 2
+def test_a_posterior_of_two_modes_is_not_certified_as_one(away=2.0):
+    """Where chains see both; what none of them has seen, nothing can tell."""
+    sd = math.sqrt(1 + 4 * 0.4 * 0.6 * away**2)
+    for seed in range(2):
+        found = sample(two_modes(away), 100, seed=seed)
+        if found.certificate.verdict == "certified":
+            assert found.sd[0] == pytest.approx(sd, abs=0.02 * sd + 4 * found.errors[1][0])
 
 
 def test_a_single_component_is_enough():

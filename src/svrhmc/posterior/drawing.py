@@ -107,9 +107,12 @@ class Drawing:
         chain accepted in them.
         """
         if self._burn_in is None:
-            while (step := self.chains.state.step) < steps and not self._ledger.spent():
+            began, price = self._ledger.used(), (0.0, 0.0)
+            while (step := self.chains.state.step) < steps and self._ledger.pays(*price):
                 end = steps if self._ledger.unlimited else min(steps, (step // _FIRST + 1) * _FIRST)
                 self._advance(end, False, progress)
+                now, each = self._ledger.used(), 2 * _FIRST / end  # what the first draws will take, and a piece more
+                price = (each * (now[0] - began[0]), each * (now[1] - began[1]))
             self._burn_in = self.chains.state.step
         if self._journal.kept:
             self._record()
@@ -153,6 +156,10 @@ class Drawing:
             least >= wanted and not self._stopped,
             self._stopped,
         )
+
+    def cut(self, steps: int) -> bool:
+        """Whether fewer than so many first steps were made."""
+        return self._burn_in is not None and self._burn_in < steps
 
     @property
     def made(self) -> int:

@@ -175,7 +175,7 @@ class Search:
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
-            if smaller is None or drawing.made or enough or self.ledger.spent():
+            if smaller is None or drawing.made or enough or drawing.cut(_TUNING):
                 return sampler, drawing
             sampler, tuning = smaller, tuning + 1
 
