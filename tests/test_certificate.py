@@ -15,7 +15,16 @@ from svrhmc.checkpoint import InMemory
 from svrhmc.diagnostics import standard_error
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.posterior.certificate import Bias, Certificate, Measured, judge, judge_invariant, unmeasured, unsettled
+from svrhmc.posterior.certificate import (
+    Bias,
+    Certificate,
+    Chance,
+    Measured,
+    judge,
+    judge_invariant,
+    unmeasured,
+    unsettled,
+)
 from svrhmc.posterior.correction import (
     Correction,
     agreement,
@@ -134,17 +143,18 @@ JUDGED = [
     (bias(0.0, 1e-4, -0.05, 0.0299 / K), "refuted"),
 ]
 NONE, LARGE = bias(0.0, 1e-4), bias(5.0, 1e-4)
+QUIET = Chance(np.array([1e-5]), np.array([1e-5]), 1000.0)
 
 
 @pytest.mark.parametrize(("found", "verdict"), JUDGED)
 def test_each_verdict_at_its_border(found, verdict):
     """On what is reported by the bias of the corrected moments, on the draws by both measures of theirs."""
     assert found.verdict(0.02) == verdict
-    judged = judge(NONE, Measured(NONE, NONE, found, True, 1000.0), 0.02)
+    judged = judge(NONE, Measured(NONE, NONE, found, True, 1000.0), 0.02, QUIET)
     assert (judged.verdict, judged.draws, judged.reported) == (verdict, "certified", found)
     assert (judged.draws_needed is not None) == (verdict == "undecided")
     for draws in (Measured(found, NONE, NONE, True, 1000.0), Measured(NONE, found, NONE, True, 1000.0)):
-        judged = judge(NONE, draws, 0.02)
+        judged = judge(NONE, draws, 0.02, QUIET)
         assert (judged.verdict, judged.draws) == ("certified", verdict)
 
 
@@ -162,12 +172,29 @@ def test_what_the_balance_says_of_means_at_the_kick_does_not_count():
 
 def test_the_draws_needed_would_do():
     """3.5 standard errors must fit into the tolerance: (3.5e/δ)² times the draws; they then certify a bias of 0."""
-    undecided = judge(NONE, Measured(NONE, NONE, bias(0.0, 0.02), True, 1000.0), 0.02)
+    undecided = judge(NONE, Measured(NONE, NONE, bias(0.0, 0.02), True, 1000.0), 0.02, QUIET)
     assert undecided.draws_needed == 12_300
     e = 0.02 * math.sqrt(1000 / undecided.draws_needed)
     assert bias(e, e).verdict(0.02) == "certified"
     assert "would take about 12,300 effective draws of the check, which used 1,000" in str(undecided)
     assert math.isinf(bias(0.06, 0.01).more(0.02))
+
+
+def test_what_is_certified_is_near_by_bias_and_by_chance():
+    """2.5 errors of both together must fit into the tolerance; else it says how many draws would do."""
+    fine = Measured(NONE, NONE, bias(0.001, 0.0001), True, 1000.0)
+    for error, verdict in ((0.0075, "certified"), (0.0077, "undecided")):
+        for chance in (
+            Chance(np.array([error]), np.array([0.0]), 800.0),
+            Chance(np.array([0.0]), np.array([error]), 800.0),
+        ):
+            judged = judge(NONE, fine, 0.02, chance)
+            sd = chance.sd[0] > 0
+            assert judged.verdict == ("certified" if sd and error < 0.008 else verdict)
+            assert judged.corrects
+    many = judge(NONE, fine, 0.02, Chance(np.array([0.02]), np.array([0.0]), 800.0))
+    assert many.draws_needed == 16_700  # 1.2 (2.5·0.02/(0.6·0.02))² times 800
+    assert "it takes more draws, about 16,700 effective ones" in str(many)
 
 
 def test_a_correction_that_contradicts_the_draws_is_left_out():
@@ -177,13 +204,13 @@ def test_a_correction_that_contradicts_the_draws_is_left_out():
         (bias(0.3, 0.03), bias(0.2, 0.01), True),
         (bias(0.1, 0.03), NONE, True),
     ]:
-        judged = judge(stein, Measured(NONE, halving, NONE, True, 1000.0), 0.02)
+        judged = judge(stein, Measured(NONE, halving, NONE, True, 1000.0), 0.02, QUIET)
         assert judged.corrects == trusted
         assert judged.verdict == ("certified" if trusted else "undecided")
         assert ("corrected moments and draws contradict each other" in str(judged)) == (not trusted)
         assert judged.draws_needed is None
     for stein, trusted in ((bias(0.0, 0.01, 0.3, 0.02), False), (bias(0.0, 0.01, 0.1, 0.02), True)):  # of an sd
-        assert judge(stein, Measured(NONE, NONE, NONE, True, 1000.0), 0.02).corrects == trusted
+        assert judge(stein, Measured(NONE, NONE, NONE, True, 1000.0), 0.02, QUIET).corrects == trusted
 
 
 def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradients():
@@ -203,7 +230,7 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
         assert judged.corrects == (verdict == "exact")
         assert said in str(judged)
         if stein is NONE:
-            biased = judge(stein, fine, 0.02, doubt)
+            biased = judge(stein, fine, 0.02, QUIET, doubt)
             assert (biased.verdict, biased.corrects) == (("undecided", False) if doubt else ("certified", True))
             assert unmeasured(0.02, stein, doubt).corrects == (not doubt)
     assert unsettled(np.array([60.0]), one, 50, 4, False) == ""  # as many as were asked for
@@ -213,7 +240,7 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
 
 def test_a_verdict_says_what_it_rests_on():
     measured = Measured(bias(0.004, 1e-4, 0.01), bias(0.003, 1e-4), bias(0.001, 0.002, 0.002), True, 1000.0)
-    text = str(judge(NONE, measured, 0.02))
+    text = str(judge(NONE, measured, 0.02, QUIET))
     assert text.startswith(
         "certified: chains with half the step give the same numbers within the tolerance, which puts"
     )

@@ -118,8 +118,8 @@ def test_subsampled_metropolis_is_for_posteriors_that_are_nearly_gaussian():
     assert few.tail > 0.4 > 0.1 > many.tail
     assert few.spread.max() > 0.4 > 0.1 > many.spread.max()
     assert (few.nearly_gaussian(), many.nearly_gaussian()) == (False, True)
-    assert (few.long_tails(), many.long_tails()) == (True, False)
-    assert not shape_of(with_a_rare_column()).nearly_gaussian()
+    rare = shape_of(with_a_rare_column())
+    assert (rare.nearly_gaussian(), rare.long_tails(), many.long_tails()) == (False, True, False)
 
 
 def test_the_tail_is_that_of_the_density():
@@ -224,10 +224,12 @@ def two_modes(away):
     return targets.custom(4, 1, gradients, potential)
 
 
-def test_a_posterior_of_two_modes_is_not_certified_as_one(away=2.0):
+@pytest.mark.slow
+def test_a_posterior_of_two_modes_is_not_certified_as_one():
     """Where chains see both; what none of them has seen, nothing can tell."""
+    away = 2.0
     sd = math.sqrt(1 + 4 * 0.4 * 0.6 * away**2)
-    for seed in range(2):
+    for seed in (0, 1):
         found = sample(two_modes(away), 100, seed=seed)
         if found.certificate.verdict == "certified":
             assert found.sd[0] == pytest.approx(sd, abs=0.02 * sd + 4 * found.errors[1][0])

@@ -220,12 +220,15 @@ def test_corrected_moments_are_reported_with_a_bias_of_their_own():
     assert (off < np.abs(measured.mean) + 2.5 * measured.mean_error + 4 * found.errors[0] / truth.sd).all()
 
 
-def test_a_thousand_draws_decide_at_two_percent():
-    """Where Stein's own averages would need 20,000: the certificate needs no more draws than the moments do."""
-    found = sample(breast_cancer(), draws=1000, method=Sampler(Anchored(0.25), Full()))
-    assert found.certificate.verdict == "certified"
-    assert found.certificate.stein.upper() > 0.06
-    assert found.certificate.balance.upper() < 0.03
+def test_a_thousand_draws_decide_on_a_bias_at_two_percent():
+    """Where averages of the gradient would need 20,000. Whether chance alone puts the moments off is said apart."""
+    found = sample(breast_cancer(), draws=1000, method=Sampler(Anchored(0.25), Full())).certificate
+    assert found.reported.verdict(0.02) == "certified"
+    assert found.stein.upper() > 0.06
+    assert found.balance.upper() < 0.03
+    assert (found.verdict, found.corrects) == ("undecided", True)
+    assert "chance alone can put them off by more than the tolerance" in str(found)
+    assert 1000 < found.draws_needed < 10_000
 
 
 @pytest.mark.parametrize("dynamics", [BAOAB(1.4, 1.0, 1.0), Anchored(1.5)], ids=str)
@@ -239,14 +242,14 @@ def test_long_steps_on_breast_cancer_are_refuted_and_left_as_they_are(dynamics):
 
 
 def test_a_refuted_step_halves_itself():
-    mean, sd = by_quadrature(skewed())
-    found = sample(skewed(), draws=4000, method="anchored", tolerance=0.004)
+    found = sample(breast_cancer(), method="baoab", tolerance=0.06)
     assert found.certificate.verdict == "certified"
-    assert found.sampler.dynamics.step_size <= 0.5
     step = found.sampler.dynamics.step_size
+    assert step <= 0.5
     assert f"step {step:g}, as a run with {2 * step:g} was" in found.why
-    assert np.abs((found.mean - mean) / sd).max() < 0.03
-    fixed = sample(skewed(), draws=4000, tolerance=0.004, method=Sampler(Anchored(1.0), Full()))
+    truth = sample(breast_cancer(), draws=10_000, seed=99, method="split-hmc")
+    assert np.abs((found.mean - truth.mean) / truth.sd).max() < 0.06
+    fixed = sample(breast_cancer(), tolerance=0.06, method=Sampler(BAOAB(1.0, 1.0, 1.0), Full()))
     assert fixed.certificate.verdict in ("refuted", "undecided")
     assert fixed.passes < found.passes
 
@@ -318,7 +321,7 @@ def test_the_verdict_on_svr_hmc_is_within_a_factor_of_two_of_its_bias(name):
         assert measured > largest / 2 - 0.02
     assert np.abs(many.raw.sd / sd - 1).max() > 0.1
     assert found.draws == "refuted"
-    fine = sample(target, draws=200, tolerance=0.05, method=short)
+    fine = sample(target, draws=300, tolerance=0.1, method=short)
     assert (fine.certificate.verdict, fine.certificate.draws) == ("certified", "certified")
 
 

@@ -13,6 +13,7 @@ _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
 _CHANCE = 1e-3  # that R-hat of settled chains is larger than is allowed
+_ROOM = 0.6  # of the tolerance for errors by chance; the rest is for a bias
 _NO_DOUBT = 1e-4  # chance that settled chains are said to contradict the gradients at their draws
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
@@ -50,6 +51,10 @@ class Bias:
                 return math.inf
             factor = max(factor, float((((_WIDTH + 1) * e / room) ** 2).max()))
         return factor
+
+    def with_chance(self, mean_error: Array, sd_error: Array) -> Bias:
+        """The same bias of numbers that have errors of their own, by chance."""
+        return Bias(self.mean, np.hypot(self.mean_error, mean_error), self.sd, np.hypot(self.sd_error, sd_error))
 
     def verdict(self, tolerance: float, means: bool = True) -> str:
         """ "certified" where no bias can be above the tolerance, "refuted" where one is, else "undecided"."""
@@ -107,9 +112,9 @@ class Certificate:
     """A verdict on the moments that are reported, with what it rests on.
 
     verdict: "exact" (the sampler leaves π itself invariant and its chains agree with each other and with Stein's
-        identities: only Monte Carlo error), "certified" (the bias of every reported mean and sd is below the
-        tolerance with its 2.5 standard errors), "refuted" (one is above it beyond doubt), "undecided" (see `reason`),
-        or "unjudged" (`certificate=False`).
+        identities: only Monte Carlo error), "certified" (every reported mean and sd is off by less than the
+        tolerance: its bias with 2.5 standard errors of the bias and of chance together), "refuted" (a bias is above
+        the tolerance beyond doubt), "undecided" (see `reason`), or "unjudged" (`certificate=False`).
     draws: the same word for the draws themselves.
     draws_needed: effective draws with which the bias of an undecided run could be told, where more of them could.
     corrects: whether the corrected moments are the ones reported; not where they contradict the draws.
@@ -158,7 +163,9 @@ class Certificate:
             f"an sd (± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}; tolerance "
             f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
         )
-        if self.draws_needed is not None:
+        if self.reason:
+            said += f"; {self.reason}, about {self.draws_needed:,} effective ones"
+        elif self.draws_needed is not None:
             used = f"{self.measured.effective:,.0f}"
             said += (
                 f"; to tell more would take about {self.draws_needed:,} effective draws of the check, which used {used}"
@@ -166,6 +173,7 @@ class Certificate:
         return said
 
 
+_FEW_DRAWS = "but chance alone can put them off by more than the tolerance: it takes more draws"
 _WORDS = {
     "exact": "the sampler leaves the posterior invariant, its chains agree, and the average gradient at the draws is "
     "zero, as it must be",
@@ -182,18 +190,35 @@ def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped:
     By chance alone R-hat² of m halves of chains is about 1 + (m/ess) χ²/(m − 1), which counts where few draws were
     asked for.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtri
 
     fewest, worst, halves = float(effective.min()), float(r_hat.max()), 2 * chains
-    chance = math.sqrt(1 + float(chi2.isf(_CHANCE, halves - 1)) / (halves - 1) * halves / max(fewest, 1.0))
+    chance = math.sqrt(1 + float(chdtri(halves - 1, _CHANCE)) / (halves - 1) * halves / max(fewest, 1.0))
     if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
         return ""
     why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
     return f"the chains have not settled (R-hat up to {worst:.3g}, {fewest:.0f} effective draws at the least): {why}"
 
 
-def judge(stein: Bias, measured: Measured, tolerance: float, doubt: str = "") -> Certificate:
-    """The verdict on a sampler that has a bias; with a doubt about its draws there is none."""
+@dataclass(frozen=True, eq=False)
+class Chance:
+    """Monte Carlo errors of what is reported, in posterior sd, and the effective draws behind them."""
+
+    mean: Array
+    sd: Array
+    effective: float
+
+    def more(self, tolerance: float) -> float:
+        """How many times the draws it takes for errors that leave room for a bias."""
+        worst = max(float(self.mean.max()), float(self.sd.max()))
+        return max(1.0, (_WIDTH * worst / (_ROOM * tolerance)) ** 2)
+
+
+def judge(stein: Bias, measured: Measured, tolerance: float, chance: Chance, doubt: str = "") -> Certificate:
+    """The verdict on a sampler that has a bias; with a doubt about its draws there is none.
+
+    What is certified is off by less than the tolerance, by bias and by chance together.
+    """
     draws = measured.draws(tolerance)
     if not (doubt or measured.explains(stein, tolerance)):
         doubt = "corrected moments and draws contradict each other, so that those of the draws are reported"
@@ -203,6 +228,9 @@ def judge(stein: Bias, measured: Measured, tolerance: float, doubt: str = "") ->
     verdict, needed = measured.corrected.verdict(tolerance), None
     if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
         needed = math.ceil(factor * measured.effective / 100) * 100
+    elif verdict == "certified" and measured.corrected.with_chance(chance.mean, chance.sd).upper() >= tolerance:
+        needed = math.ceil(1.2 * chance.more(tolerance) * chance.effective / 100) * 100
+        return Certificate("undecided", tolerance, stein, measured, draws, _FEW_DRAWS, needed)
     return Certificate(verdict, tolerance, stein, measured, draws, "", needed)
 
 

@@ -17,6 +17,7 @@ leaves π invariant must give them the mean 0: where they have another, its chai
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from svrhmc.posterior.certificate import Bias
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
 _LEAST = 0.01  # of the raw variance that a corrected one has
+_RIDGE = 1e-13  # against controls that are the same
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
@@ -85,7 +87,8 @@ class Correction:
 
     def controls(self, a: Array, h: Array) -> tuple[Array, Array, Array]:
         """h, a h − v and a²h − 2a v: of mean 0 under π."""
-        return h, a * h - self.control, a**2 * h - 2 * a * self.control
+        ah = a * h
+        return h, ah - self.control, a * (ah - 2 * self.control)
 
     def terms(self, x: Array, h: Array) -> tuple[Array, Array]:
         """Those of the mean and of the variance."""
@@ -106,10 +109,15 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     """Coefficients by least squares from draws (chain, draw, dim), and the moments with their errors.
 
     B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one), in units of each coordinate.
+
+    The errors are those of terms with coefficients from the other parts of the run: those from a visit of a tail
+    explain that visit too well. Coefficients B for dim coordinates from N effective draws make residuals smaller, and
+    the mean's error larger, by dim/2N each. And what is left by the correction of a skewed coordinate hangs on few
+    visits of its tail: a part of the error of the raw moments, in proportion to the skewness beyond chance, is added.
     """
     dim = x.shape[2]
     spread = np.sqrt(control)
-    flat_x, flat_h = x.reshape(-1, dim), h.reshape(-1, dim)
+    flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
     away_x, away_h = (flat_x - flat_x.mean(axis=0)) / spread, (flat_h - flat_h.mean(axis=0)) / spread
     if len(flat_x) >= _MANY * dim:
         slopes = np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0] * spread / spread[:, None]
@@ -117,68 +125,79 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
         slopes = (away_h * away_x).sum(axis=0) / (away_h**2).sum(axis=0)
     none = np.zeros(dim)
     found = Correction(slopes, control, none, np.zeros((2, dim)), none, np.zeros((3, dim)), none)
-    first = found.means(x, h).reshape(-1, dim)
+
+    first = found.means(flat_x, flat_h)
     found = replace(found, centre=first.mean(axis=0))
-    found = replace(found, alpha=_coefficients(found.controls(flat_x - found.centre, flat_h)[1:], first))
-    terms = found.means(x, h)
-    found = replace(found, mean=terms.mean(axis=(0, 1)))
+    two = found.controls(flat_x - found.centre, flat_h)[1:]
+    alpha, others = _fits(two, first)
+    mean_terms, mean_apart = (_without(two, first, each) for each in (alpha[None], others))
+    found = replace(found, alpha=alpha, mean=mean_terms.mean(axis=0))
+
     away = flat_x - found.mean
-    found = replace(found, beta=_coefficients(found.controls(away, flat_h), away**2))
-    raw = (away**2).mean(axis=0)
-    variance = found.squares(x, h).mean(axis=(0, 1))
+    squares, controls = away * away, found.controls(away, flat_h)
+    beta, others = _fits(controls, squares)
+    variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     some = variance > _LEAST * raw  # few draws can leave less than nothing
-    found = replace(found, beta=np.where(some, found.beta, 0.0), variance=np.where(some, variance, raw))
-    return found, Corrected(found.mean, np.sqrt(found.variance), *_errors(found, x, h))
+    square_apart = _without(controls, squares, np.where(some, others, 0.0))
+    found = replace(found, beta=np.where(some, beta, 0.0), variance=np.where(some, variance, raw))
+
+    sd, effective = np.sqrt(found.variance), ess(x)
+    fitted = 1 + dim / effective if slopes.ndim == 2 else 1.0
+    part = _RAW * np.maximum(0.0, _skewness(away_x) - 3 * np.sqrt(6 / effective))
+    raw_errors = (0.0, 0.0)
+    if part.any():
+        raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(x.shape)))  # type: ignore[assignment]
+    mean_error = np.hypot(fitted * error_of_mean(mean_apart.reshape(x.shape)), part * raw_errors[0])
+    sd_error = np.hypot(error_of_mean(square_apart.reshape(x.shape)), part * raw_errors[1]) / (2 * sd)
+    return found, Corrected(found.mean, sd, mean_error, sd_error)
 
 
-def _errors(found: Correction, x: Array, h: Array) -> tuple[Array, Array]:
-    """Of the corrected means and sds.
-
-    Coefficients B for dim coordinates from N effective draws make residuals smaller, and the mean's error larger, by
-    dim/2N each.
-    And what is left by the correction of a skewed coordinate hangs on few visits of its tail: a part of the error of
-    the raw moments, in proportion to the skewness beyond chance, is added.
+def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:
+    """Coefficients (control, coordinate) of the least squares of what is wanted on the controls, each in units of its
+    spread; and the same for each part of the run from the others, (part, control, coordinate).
     """
-    dim, terms = x.shape[2], _apart(found, x, h)
-    fitted = 1 + dim / ess(x) if found.slopes.ndim == 2 else 1.0
-    sd, away = np.sqrt(found.variance), x - x.mean(axis=(0, 1))
-    skewness = np.abs((away**3).mean(axis=(0, 1))) / np.maximum(away.std(axis=(0, 1)) ** 3, 1e-300)
-    part = _RAW * np.maximum(0.0, skewness - 3 * np.sqrt(6 / ess(away)))
-    mean_error = np.hypot(fitted * error_of_mean(terms[0]), part * error_of_mean(away))
-    sd_error = np.hypot(error_of_mean(terms[1]), part * error_of_mean(away**2)) / (2 * sd)
-    return mean_error, sd_error
+    F = [each - each.mean(axis=0) for each in controls]
+    units = [np.sqrt(np.maximum(np.einsum("nj,nj->j", each, each) / len(each), 1e-300)) for each in F]
+    away, count = wanted - wanted.mean(axis=0), len(controls)
+    gram = np.empty((_PARTS, wanted.shape[1], count, count))
+    right = np.empty((_PARTS, wanted.shape[1], count, 1))
+    for part, here in enumerate(_blocks(len(wanted))):
+        for i in range(count):
+            right[part, :, i, 0] = np.einsum("nj,nj->j", F[i][here], away[here]) / units[i]
+            for k in range(i + 1):
+                product = np.einsum("nj,nj->j", F[i][here], F[k][here]) / (units[i] * units[k])
+                gram[part, :, i, k] = gram[part, :, k, i] = product
+    ridge = _RIDGE * len(wanted) * np.eye(count)
+    rows = np.stack(units)
+
+    def solved(G: Array, r: Array) -> Array:
+        return np.asarray(np.linalg.solve(G + ridge, r)[..., 0].swapaxes(-1, -2) / rows, np.float64)
+
+    whole = (gram.sum(axis=0), right.sum(axis=0))
+    return solved(*whole), solved(whole[0] - gram, whole[1] - right)
 
 
-def _apart(found: Correction, x: Array, h: Array) -> tuple[Array, Array]:
-    """The terms with coefficients from the other parts of the run: those from a visit of a tail explain that visit too
-    well.
-    """
-    chains, draws, dim = x.shape
-    parts = np.arange(chains * draws).reshape(chains, draws) * _PARTS // (chains * draws)
-    means, squares = np.empty_like(x), np.empty_like(x)
-    for part in range(_PARTS):
-        here = parts == part
-        others_x, others_h = x[~here], h[~here]
-        flat = replace(found, alpha=np.zeros((2, dim)))
-        alpha = _coefficients(found.controls(others_x - found.centre, others_h)[1:], flat.means(others_x, others_h))
-        away = others_x - found.mean
-        beta = _coefficients(found.controls(away, others_h), away**2)
-        other = replace(found, alpha=alpha, beta=np.where(found.beta == 0.0, 0.0, beta))
-        means[here], squares[here] = other.terms(x[here], h[here])
-    return means, squares
+def _without(controls: tuple[Array, ...], wanted: Array, coefficients: Array) -> Array:
+    """What is wanted less its controls, with coefficients (part, control, coordinate) for each part of the run."""
+    terms = wanted.copy()
+    blocks = _blocks(len(wanted)) if len(coefficients) > 1 else [slice(None)]
+    for here, each in zip(blocks, coefficients, strict=True):
+        for beta, control in zip(each, controls, strict=True):
+            terms[here] -= beta * control[here]
+    return terms
 
 
-def _coefficients(controls: tuple[Array, ...], wanted: Array) -> Array:
-    """Of the least squares of what is wanted on the controls, for each coordinate, each control in units of its
-    spread.
-    """
-    away = [each - each.mean(axis=0) for each in controls]
-    units = [np.sqrt(np.maximum((each**2).mean(axis=0), 1e-300)) for each in away]
-    F = np.stack([each / unit for each, unit in zip(away, units, strict=True)])  # (control, draw, coordinate)
-    gram = np.einsum("anj,bnj->jab", F, F) / len(wanted)
-    right = np.einsum("anj,nj->ja", F, wanted - wanted.mean(axis=0)) / len(wanted)
-    beta = np.stack([np.linalg.lstsq(g, r, rcond=1e-10)[0] for g, r in zip(gram, right, strict=True)], axis=1)
-    return np.asarray(beta / np.stack(units), np.float64)
+def _blocks(count: int) -> list[slice]:
+    """The parts of a run of so many draws, chain after chain."""
+    ends = np.linspace(0, count, _PARTS + 1).astype(int)
+    return [slice(low, high) for low, high in pairwise(ends)]
+
+
+def _skewness(away: Array) -> Array:
+    """|E a³|/(E a²)^{3/2} of each quantity, for a (draw, quantity) about its mean."""
+    squares = away * away
+    third, second = np.einsum("nj,nj->j", squares, away) / len(away), squares.mean(axis=0)
+    return np.asarray(np.abs(third) / np.maximum(second * np.sqrt(second), 1e-300), np.float64)
 
 
 def error_of_mean(terms: Array) -> Array:
@@ -191,10 +210,10 @@ def error_of_mean(terms: Array) -> Array:
     effective = ess(terms)
     flat = terms.reshape(-1, terms.shape[2])
     away = flat - flat.mean(axis=0)
-    spread = away.std(axis=0)
-    skewness = np.abs((away**3).mean(axis=0)) / np.maximum(spread**3, 1e-300)
+    spread = np.sqrt(np.einsum("nj,nj->j", away, away) / len(away))
     sticky = np.maximum(0.0, 1 - effective / len(flat))
-    return np.asarray(spread / np.sqrt(effective) * (1 + _TAIL * skewness * sticky / np.sqrt(effective)), np.float64)
+    tail = _TAIL * _skewness(away) * sticky / np.sqrt(effective)
+    return np.asarray(spread / np.sqrt(effective) * (1 + tail), np.float64)
 
 
 def effective_draws(x: Array) -> Array:

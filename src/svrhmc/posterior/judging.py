@@ -11,7 +11,7 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.gradients import Gradient
 from svrhmc.posterior import costs
-from svrhmc.posterior.certificate import Bias, Certificate, judge, unmeasured
+from svrhmc.posterior.certificate import Bias, Certificate, Chance, judge, unmeasured
 from svrhmc.posterior.correction import Correction
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
@@ -39,6 +39,7 @@ class Judging:
         control: Correction,
         gradient: Gradient,
         place: tuple[int, int],
+        chance: Chance,
         doubt: str = "",
         slow: float = 0.0,
     ) -> Certificate:
@@ -61,10 +62,10 @@ class Judging:
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains
             measured = pairs.measured(np.concatenate(found, axis=1), plan.effective)
-            certificate = judge(stein, measured, self.tolerance, doubt)
+            certificate = judge(stein, measured, self.tolerance, chance, doubt)
             factor = float(f"{measured.corrected.more(self.tolerance):.6g}")
             wanted = min(_MOST, math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun))
-            enough = certificate.verdict != "undecided" or not certificate.corrects
+            enough = measured.corrected.verdict(self.tolerance) != "undecided" or not certificate.corrects
             if enough or factor * begun > _MOST or price[0] * wanted > _MOST_SECONDS:
                 break
         return certificate

@@ -16,9 +16,9 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
-from svrhmc.posterior.certificate import DECIDED, judge_invariant, unjudged, unsettled
+from svrhmc.posterior.certificate import DECIDED, Bias, Chance, judge_invariant, unjudged, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
+from svrhmc.posterior.correction import Corrected, Correction, agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Judging
@@ -36,6 +36,7 @@ _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposa
 _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
+_MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
@@ -64,6 +65,18 @@ class _Attempt:
     seed: int
     choice: Choice
     sampler: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Corrected moments, with what they rest on: states, gradients at them, coefficients and errors."""
+
+    z: Array
+    gradient: Gradient
+    control: Correction
+    corrected: Corrected
+    stein: Bias
+    chance: Chance
 
 
 class Search:
@@ -158,9 +171,26 @@ class Search:
             sampler, drawing = choice.sampler, self._drawing(choice.sampler, seed, f"{number}")
             drawing.settle(self._burn_in(sampler), request.progress)
         expected = 0.7 if sampler.invariant else 0.4
-        drawn = drawing.draw(request.draws, expected, request.progress)
-        self.ledger.lap("sampling")
-        return self._posterior(_Attempt(number, seed, choice, sampler), drawing, drawn), drawn.stopped
+        made, wanted = _Attempt(number, seed, choice, sampler), request.draws
+        while True:
+            drawn = drawing.draw(wanted, expected, request.progress)
+            self.ledger.lap("sampling")
+            few, gradient, gradients = self._gradients(drawn, made, wanted)
+            self.ledger.lap("gradients at the draws")
+            found = self._corrected(few, gradient, gradients, drawn)
+            more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
+            if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
+                return self._posterior(made, drawing, drawn, found), drawn.stopped
+            wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
+
+    def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> _Found:
+        """Moments, with what they rest on."""
+        how = self.space.whitening
+        pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
+        control, corrected = correction(few.x, pulled, how.variances)
+        stein = stein_bias(few.x, pulled, how.variances)
+        errors = (corrected.mean_error / corrected.sd, corrected.sd_error / corrected.sd)
+        return _Found(few.z, gradient, control, corrected, stein, Chance(*errors, float(drawn.effective.min())))
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
@@ -231,27 +261,31 @@ class Search:
             once = (0.0, 0.0)
         return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
 
-    def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn) -> Posterior:
+    def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: _Found) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
         x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
-        few, gradient, gradients = self._gradients(drawn, attempt)
-        ledger.lap("gradients at the draws")
-        pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
-        control, corrected = correction(few.x, pulled, how.variances)
-        stein = stein_bias(few.x, pulled, how.variances)
         if sampler.invariant:
-            certificate = judge_invariant(stein, request.tolerance, doubt)
+            certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate:
             slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
-            place = (attempt.seed, attempt.number)
-            certificate = self.judging.judge(sampler, few.z, stein, control, gradient, place, doubt, slow)
+            certificate = self.judging.judge(
+                sampler,
+                found.z,
+                found.stein,
+                found.control,
+                found.gradient,
+                (attempt.seed, attempt.number),
+                found.chance,
+                doubt,
+                slow,
+            )
         else:
-            certificate = unjudged(request.tolerance, stein, doubt)
+            certificate = unjudged(request.tolerance, found.stein, doubt)
         ledger.lap("certificate")
-        best: Any = corrected if certificate.corrects else raw
+        best: Any = found.corrected if certificate.corrects else raw
         seconds, passes = ledger.used()
         trace = Trace(
             draws=x,
@@ -268,7 +302,7 @@ class Search:
             mean=best.mean,
             sd=best.sd,
             raw=raw,
-            corrected=corrected,
+            corrected=found.corrected,
             laplace=Location(how.centre, np.sqrt(how.variances)),
             trace=trace,
             method=attempt.choice.method,
@@ -292,12 +326,12 @@ class Search:
                 return "an attempt with a longer step saw more of the posterior: it may have other modes"
         return ""
 
-    def _gradients(self, drawn: Drawn, attempt: _Attempt) -> tuple[Drawn, Gradient, Array]:
+    def _gradients(self, drawn: Drawn, attempt: _Attempt, wanted: int) -> tuple[Drawn, Gradient, Array]:
         """∇f at the draws where it came for free; else estimates from rows of their own, at some of them."""
         if drawn.gradients is not None:
             return drawn, Full(), drawn.gradients
-        few = drawn.thinned(_CORRECTED * self.request.draws)
-        name, flat = f"gradients-{attempt.number}", few.z.reshape(-1, few.z.shape[2])
+        few = drawn.thinned(_CORRECTED * wanted)
+        name, flat = f"gradients-{attempt.number}-{wanted}", few.z.reshape(-1, few.z.shape[2])
         found, rows = self.journal.get(name), self.journal.growing(name, (1, few.z.shape[2]), name)
         if found is not None:
             self.ledger.restore(found.said["ledger"])

@@ -13,7 +13,7 @@ from svrhmc.posterior.fresh import Fresh
 from svrhmc.targets.forms import rows_of
 
 _AWAY = 3.0  # standard deviations at which the tails are looked at
-_TAIL, _SPREAD, _LONG = 0.35, 0.22, 0.4  # up to which a posterior is nearly Gaussian; beyond the last, tails are long
+_TAIL, _SPREAD, _LONG = 0.35, 0.22, 1.0  # up to which a posterior is nearly Gaussian; beyond the last, tails are long
 _ROWS, _DIRECTIONS = 4096, 100  # that are looked at
 _STATES, _BATCH = 64, 16  # at which full gradients of few rows are found; rows of an estimate where there are more
 
