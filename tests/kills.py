@@ -38,7 +38,7 @@ JOBS = {
     ),
     "sample-exact": lambda seed, folder: svrhmc.sample(dense(), 80_000, seed=seed, threads=1, checkpoint=folder),
     "sample-custom": lambda seed, folder: svrhmc.sample(
-        counts(), 150, seed=seed, threads=1, tolerance=0.05, checkpoint=folder
+        counts(), 60, seed=seed, threads=1, method="ubu", tolerance=0.2, checkpoint=folder
     ),
 }
 

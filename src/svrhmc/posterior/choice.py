@@ -23,12 +23,9 @@ _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else 
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
-_SPLIT, _LONG, _SUBSAMPLED, _STEPS = 2.5, 4.5, 1.5, 2.5  # passes or steps that an effective draw takes: of split HMC,
-# of the same where tails are long, of subsampled Metropolis, and of biased samplers
-_WORTH, _CHEAPER = (
-    0.2,
-    3.0,
-)  # seconds, and a factor, to be saved by subsampled steps where full gradients are affordable
+_SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
+_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and of biased samplers, that it takes
+_WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save where full gradients are affordable
 _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "anchored": (Anchored, 1.0),
     "baoab": (BAOAB, 1.0),
