@@ -252,12 +252,12 @@ TOLERANCE = 0.02  # of `sample`, by default
 def compare(posterior, reference):
     """Errors in posterior deviations: whole; beyond 3 errors of the reference and 3 stated ones; and over both."""
     row, largest = {}, []
-    for key, stated in zip(("mean", "sd"), posterior.errors, strict=True):
+    for key, chance in zip(("mean", "sd"), posterior.errors, strict=True):
         error, own = np.abs(getattr(posterior, key) - reference[key]), reference[f"{key}_se"]
-        z = error / np.maximum(np.hypot(stated, own), 1e-12 * reference["sd"])
+        z = error / np.maximum(np.hypot(chance, own), 1e-12 * reference["sd"])
         largest.append(z.max())
         row[f"{key}_error"] = np.max(error / reference["sd"])
-        row[f"{key}_beyond"] = np.max(np.maximum(error - 3 * own - 3 * stated, 0) / reference["sd"])
+        row[f"{key}_beyond"] = np.max(np.maximum(error - 3 * own - 3 * chance, 0) / reference["sd"])
         row[f"{key}_rms_z"] = np.sqrt(np.mean(z**2))
     row |= {"largest_z": np.max(largest), "stated": stated(posterior, reference)}
     return {key: f"{value:.4g}" for key, value in row.items()}
@@ -330,7 +330,7 @@ def table(rows, names=()):
     lines.append("|" + "---|" * 10)
     for name in names or HOLDOUT:
         mine = [row for row in rows if row["problem"] == name]
-        good = [row for row in mine if row["largest_z"]]
+        good = [row for row in mine if row.get("largest_z")]
         if not mine:
             continue
         value = {key: np.array([float(row[key]) for row in good]) for key in COLUMNS[8:15]}
@@ -338,7 +338,7 @@ def table(rows, names=()):
         cells = [name]
         for key in ("method", "verdict"):
             cells.append(
-                ", ".join(f"{count} {word}" for word, count in Counter(row[key] for row in mine).most_common())
+                ", ".join(f"{count} {word}" for word, count in Counter(row.get(key, "") for row in mine).most_common())
             )
         cells.append(f"{within}/{len(mine)}")
         cells += [f"{np.sqrt(np.mean(value[key] ** 2)):.2f}" if good else "" for key in COLUMNS[12:14]]
