@@ -244,7 +244,7 @@ def test_a_verdict_says_what_it_rests_on():
     assert text.startswith(
         "certified: chains with half the step give the same numbers within the tolerance, which puts"
     )
-    assert "their bias at 0.001 sd or less in a mean and 0.002 or less in an sd (± 0.005; tolerance 0.02)" in text
+    assert "their bias at no more than 0.001 sd in a mean and 0.002 in an sd (± 0.005; tolerance 0.02)" in text
     assert text.endswith("the draws themselves are biased by up to 0.004 and 0.01 (certified)")
     exact = Certificate("exact", 0.02, bias(0.01, 0.004))
     assert str(exact).startswith("exact: the sampler leaves the posterior invariant, its chains agree, and the")

@@ -1,6 +1,9 @@
 """Posteriors on which `sample` once ran for ever, was wrong, or called itself exact: it ends, is right and says so."""
 
 import math
+import os
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
@@ -168,6 +171,28 @@ def test_the_choice_is_the_same_for_all_seeds():
     target = targets.logistic(X, rng.random(200_000) < 0.01)
     found = [sample(target, 100, seed=seed, certificate=False) for seed in range(6)]
     assert len({(str(p.sampler), p.why) for p in found}) == 1
+
+
+SIZES = """
+import numpy as np
+from svrhmc import sample, targets
+rng = np.random.default_rng(2)
+for dim in (30, 150):
+    X = rng.normal(size=(1000, dim))
+    found = sample(targets.logistic(X, X[:, 0] + rng.logistic(size=1000) > 0), 300, seed=4)
+    print(found.trace.draws.shape, found.mean.round(8).sum().round(6))
+"""
+
+
+def test_threads_of_the_linear_algebra_do_not_change_the_number_of_draws():
+    """Case 6: they change the last digits of a mode, and so of all that follows."""
+    said = []
+    for threads in ("1", "2"):
+        several = {f"{name}_NUM_THREADS": threads for name in ("OPENBLAS", "OMP", "MKL")}
+        run = subprocess.run([sys.executable, "-c", SIZES], env=os.environ | several, capture_output=True, check=True)
+        said.append(run.stdout)
+    assert said[0] == said[1]
+    assert said[0].count(b"(4, ") == 2
 
 
 @pytest.mark.parametrize("kind", ["sparse", "one-hot", "tall"])

@@ -157,9 +157,10 @@ class Certificate:
             return self.reason or _WORDS[self.verdict]
         found, seen = self.measured.corrected, self.measured.balance
         mean, sd = found.largest()
+        about = "about" if self.verdict == "refuted" else "no more than"
         m, s = (max(pair) for pair in zip(seen.largest(), self.measured.halving.largest(), strict=True))
         said = (
-            f"{_WORDS[self.verdict]}, which puts their bias at {mean:.2g} sd or less in a mean and {sd:.2g} or less in "
+            f"{_WORDS[self.verdict]}, which puts their bias at {about} {mean:.2g} sd in a mean and {sd:.2g} in "
             f"an sd (± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}; tolerance "
             f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
         )
