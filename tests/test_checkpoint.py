@@ -477,3 +477,30 @@ def test_what_was_measured_for_a_choice_is_measured_once(tmp_path, monkeypatch):
     again = sample(target, 100, seed=2, checkpoint=tmp_path / "cut")
     assert (again.trace.draws == plain.trace.draws).all()
     assert again.passes == pytest.approx(plain.passes, rel=1e-12)
+
+
+@pytest.mark.parametrize("after", [0.2, 0.5, 0.75, 0.95])
+def test_an_attempt_that_draws_on_resumes(after, tmp_path, often, monkeypatch):
+    """Chance alone would hide a bias at first, so that more draws are made: cut before, within and after them."""
+    target = targets.logistic(*table(60, 3))
+    settings = {"draws": 100, "method": "anchored", "tolerance": 0.05, "seed": 1}
+    record, count = Drawing._record, [0]
+
+    def counting(self):
+        record(self)
+        count[0] += 1
+        if count[0] == limit:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Drawing, "_record", counting)
+    limit = -1
+    plain = sample(target, checkpoint=tmp_path / "plain", **settings)
+    assert plain.ess.min() > 150  # more than were asked for
+    limit, count[0] = int(after * count[0]), 0
+    with pytest.raises(KeyboardInterrupt):
+        sample(target, checkpoint=tmp_path / "cut", **settings)
+    again = sample(target, checkpoint=tmp_path / "cut", **settings)
+    assert (again.trace.draws == plain.trace.draws).all()
+    assert (again.mean == plain.mean).all()
+    assert again.passes == pytest.approx(plain.passes, rel=1e-12)
+    assert again.certificate.verdict == plain.certificate.verdict

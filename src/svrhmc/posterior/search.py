@@ -171,7 +171,7 @@ class Search:
             sampler, drawing = choice.sampler, self._drawing(choice.sampler, seed, f"{number}")
             drawing.settle(self._burn_in(sampler), request.progress)
         expected = 0.7 if sampler.invariant else 0.4
-        made, wanted = _Attempt(number, seed, choice, sampler), request.draws
+        made, wanted = _Attempt(number, seed, choice, sampler), self._wanted(number)
         while True:
             drawn = drawing.draw(wanted, expected, request.progress)
             self.ledger.lap("sampling")
@@ -182,6 +182,17 @@ class Search:
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
                 return self._posterior(made, drawing, drawn, found), drawn.stopped
             wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
+            if self.journal.kept:
+                self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.ledger.said()})
+
+    def _wanted(self, number: int) -> int:
+        """Effective draws: those asked for, or more where an attempt that was killed had found that it needs them."""
+        found = self.journal.get(f"wanted-{number}")
+        if found is None:
+            return self.request.draws
+        if found.said["ledger"]["evaluations"] > self.ledger.evaluations:  # else the chains' own record is the later
+            self.ledger.restore(found.said["ledger"])
+        return int(found.said["wanted"])
 
     def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> _Found:
         """Moments, with what they rest on."""
