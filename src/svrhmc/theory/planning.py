@@ -31,12 +31,13 @@ from svrhmc.theory.bounds import (
     repaired_bound,
     tilde_errors,
 )
-from svrhmc.theory.chain import Chain, State
+from svrhmc.theory.chain import Chain
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.moments import law_of
+from svrhmc.theory.moments import law_of, recursion_of
 from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components, has_components
+from svrhmc.theory.recursion import State
 from svrhmc.theory.settled import UnsettledError, settled_state
 
 RULES = ("exact", "corollary", "repaired")
@@ -241,7 +242,7 @@ def _checked(
         sampler, steps, w2 = _cheapest(problem, model, origin, aim, method)
         if target is None or not quadratic:
             return sampler, steps, w2, True
-        chain = Chain.of(sampler, target)
+        chain = recursion_of(sampler, target)
         if not chain.compact and steps * chain.cost > _AFFORDABLE:
             if aim == eps:
                 aim = _MARGIN * eps

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.theory.chain import Chain, State, after_change, power_change
+from svrhmc.theory.recursion import SMALL, Recursion, State, after_change, power_change
 
 _REFINEMENTS = 6  # of the iteration to a stationary law
 _SETTLED = 1e-13
+_NOTHING = 1e-9  # entries of a power that end a series
+_DOUBLINGS = 50
 
 
 class UnsettledError(ValueError):
@@ -21,7 +25,7 @@ class UnsettledError(ValueError):
         )
 
 
-def settled_state(chain: Chain) -> State:
+def settled_state(chain: Recursion) -> State:
     """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
     settled = _settled_mean(chain)
     state = _solved(chain, settled) if chain.compact else _iterated(chain, settled)
@@ -31,25 +35,25 @@ def settled_state(chain: Chain) -> State:
     return state
 
 
-def _settled_mean(chain: Chain) -> State:
+def _settled_mean(chain: Recursion) -> State:
     """C = 0 with the mean that an epoch leaves as it is."""
     k, (first, inner) = chain.k, chain.quiet_steps
     epoch = after_change(power_change(inner, chain.period - 1), first)[:, :k]
     _require_decay(epoch[:, :, :k])
-    mean = np.zeros((chain.model.dim, k + 1))
+    mean = np.zeros((len(epoch), k + 1))
     mean[:, k] = 1.0
     mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
     return chain.fixed(mean)
 
 
-def _solved(chain: Chain, settled: State) -> State:
+def _solved(chain: Recursion, settled: State) -> State:
     """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
     count = chain.k**2
     maps, numbers = chain.epoch_map, chain.numbers(settled)
-    if chain.model.noise.elementwise:
+    if chain.elementwise:
         inner = slice(0, count)
     else:
-        per_pair = np.arange(numbers.shape[1]).reshape(len(chain.model.a), -1)
+        per_pair = np.arange(numbers.shape[1]).reshape(len(chain.a), -1)
         inner = per_pair[:, :count].reshape(-1)  # type: ignore[assignment]
     change = maps[:, inner][:, :, inner]
     _require_decay(change)
@@ -59,36 +63,20 @@ def _solved(chain: Chain, settled: State) -> State:
     return chain.state(solved)
 
 
-def _iterated(chain: Chain, settled: State) -> State:
+def _iterated(chain: Recursion, settled: State) -> State:
     """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
 
     T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone.
     """
     from scipy.sparse.linalg import LinearOperator, gmres
 
-    k, a, b, shape = chain.k, chain.model.a, chain.model.b, settled.C.shape
-    eye = np.eye(k)
-
-    def of_pairs(G: Array) -> Array:
-        left, right = G[a, :k, :k], G[b, :k, :k]
-        joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
-        joined += np.einsum("pij,pkl->pikjl", left, right)
-        return joined.reshape(-1, k * k, k * k)
-
-    first, inner = (of_pairs(G) for G in chain.quiet_steps)
-    alone = -after_change(power_change(inner, chain.period - 1), first)
+    shape, divided = settled.C.shape, (_by_doubling if chain.k > SMALL else _by_pairs)(chain)
 
     def epoch(C: Array, mm: Array) -> Array:
-        state = State(C.reshape(shape), mm)
-        for number in range(chain.period):
-            state = chain.step(state, number)
-        return np.asarray(state.C.ravel(), np.float64)
+        return np.asarray(chain.epoch(State(C.reshape(shape), mm)).C.ravel(), np.float64)
 
     def quiet(C: Array) -> Array:
         return C - epoch(C, np.zeros_like(settled.mm))
-
-    def divided(C: Array) -> Array:
-        return np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
 
     size = settled.C.size
     system, front = (LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (quiet, divided))
@@ -105,6 +93,38 @@ def _iterated(chain: Chain, settled: State) -> State:
     if not (np.isfinite(C).all() and np.abs(divided(left)).max() <= 1e-6 * np.abs(C).max()):
         raise UnsettledError()
     return State(C.reshape(shape), settled.mm)
+
+
+def _by_pairs(chain: Recursion) -> Callable[[Array], Array]:
+    """(I − T₀)⁻¹ as a matrix for each pair."""
+    k, eye = chain.k, np.eye(chain.k)
+
+    def of_pairs(G: Array) -> Array:
+        left, right = G[chain.a, :k, :k], G[chain.b, :k, :k]
+        joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
+        joined += np.einsum("pij,pkl->pikjl", left, right)
+        return joined.reshape(-1, k * k, k * k)
+
+    first, inner = (of_pairs(G) for G in chain.quiet_steps)
+    alone = -after_change(power_change(inner, chain.period - 1), first)
+    return lambda C: np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
+
+
+def _by_doubling(chain: Recursion) -> Callable[[Array], Array]:
+    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ for A that shrink, A the mean of an epoch: twice as many terms each time."""
+    k, (first, inner) = chain.k, chain.quiet_steps
+    A = np.eye(k) + after_change(power_change(inner, chain.period - 1), first)[:, :k, :k]
+    powers = [A]
+    while np.abs(powers[-1]).max() > _NOTHING and len(powers) < _DOUBLINGS:
+        powers.append(powers[-1] @ powers[-1])
+
+    def divided(C: Array) -> Array:
+        total = C.reshape(-1, k, k)
+        for A in powers:
+            total = total + A[chain.a] @ total @ A[chain.b].swapaxes(-1, -2)
+        return np.asarray(total.ravel(), np.float64)
+
+    return divided
 
 
 def _require_decay(change: Array) -> None:
