@@ -176,7 +176,8 @@ class Recursion(ABC):
         return after_change(power_change(self.inner_map, self.period - 1), self.first_map)
 
     def _advance(self, state: State, snapshot: bool) -> State:
-        change = self._change(state, snapshot)
+        with np.errstate(over="ignore", invalid="ignore"):  # of an unstable chain, which is looked for where it matters
+            change = self._change(state, snapshot)
         return State(state.C + change.C, state.mm + change.mm)
 
     def _through(self, C: Array, mm: Array, maps: Array) -> tuple[Array, Array]:
@@ -213,7 +214,8 @@ class Recursion(ABC):
     @staticmethod
     def apply(maps: Array, numbers: Array) -> Array:
         """What a map leaves, block by block, given what it changes."""
-        applied: Array = numbers + (maps @ numbers[:, :, None])[:, :, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            applied: Array = numbers + (maps @ numbers[:, :, None])[:, :, 0]
         return applied
 
 

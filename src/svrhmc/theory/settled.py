@@ -11,6 +11,7 @@ from svrhmc.theory.recursion import SMALL, Recursion, State, after_change, power
 
 _REFINEMENTS = 6  # of the iteration to a stationary law
 _SETTLED = 1e-13
+_ROUGH = 1e-4  # accuracy of an answer that is only looked at for its sign
 _NOTHING = 1e-9  # entries of a power that end a series
 _DOUBLINGS = 50
 
@@ -66,7 +67,8 @@ def _solved(chain: Recursion, settled: State) -> State:
 def _iterated(chain: Recursion, settled: State) -> State:
     """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
 
-    T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone.
+    T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone. Φ maps
+    covariances to covariances, so it shrinks if and only if X − Φ(X) = W has a solution X ≥ 0 for a W > 0; then X ≥ W.
     """
     from scipy.sparse.linalg import LinearOperator, gmres
 
@@ -80,19 +82,39 @@ def _iterated(chain: Recursion, settled: State) -> State:
 
     size = settled.C.size
     system, front = (LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (quiet, divided))
-    pushed = epoch(settled.C.ravel(), settled.mm)
-    C, left = np.zeros(size), pushed
-    for _ in range(_REFINEMENTS):
-        step, _ = gmres(system, left, M=front, rtol=1e-10, restart=40, maxiter=3)
-        C, before = C + step, left
-        left = pushed - quiet(C)
-        if not np.isfinite(left).all() or np.abs(divided(left)).max() <= _SETTLED * np.abs(C).max():
-            break
-        if np.linalg.norm(left) > 0.5 * np.linalg.norm(before):  # rounding is reached
-            break
-    if not (np.isfinite(C).all() and np.abs(divided(left)).max() <= 1e-6 * np.abs(C).max()):
+
+    def solved(pushed: Array, rtol: float) -> Array:
+        C, left = np.zeros(size), pushed
+        for _ in range(_REFINEMENTS):
+            step, _ = gmres(system, left, M=front, rtol=rtol, restart=40, maxiter=3)
+            C, before = C + step, left
+            left = pushed - quiet(C)
+            if not np.isfinite(left).all() or np.abs(divided(left)).max() <= _SETTLED * np.abs(C).max():
+                break
+            if rtol >= _ROUGH or np.linalg.norm(left) > 0.5 * np.linalg.norm(before):  # rounding is reached
+                break
+        if not (np.isfinite(C).all() and np.abs(divided(left)).max() <= max(1e-6, 100 * rtol) * np.abs(C).max()):
+            raise UnsettledError()
+        return C.reshape(shape)
+
+    C = solved(epoch(settled.C.ravel(), settled.mm), 1e-10)
+    variances = np.abs(np.einsum("pii->pi", C[chain.coordinates]))
+    variances = np.where(variances > 0, variances, variances.max())
+    W = np.zeros(shape)
+    W[chain.coordinates] = variances[:, :, None] * np.eye(chain.k)
+    if _least_eigenvalue(chain, solved(W.ravel(), _ROUGH), variances) < 0.5:
         raise UnsettledError()
-    return State(C.reshape(shape), settled.mm)
+    return State(C, settled.mm)
+
+
+def _least_eigenvalue(chain: Recursion, C: Array, variances: Array) -> float:
+    """Of the covariance of all blocks together, each number divided by a standard deviation."""
+    blocks, k = variances.shape
+    whole = np.zeros((blocks, k, blocks, k))
+    whole[chain.b, :, chain.a, :] = C.swapaxes(-1, -2)
+    whole[chain.a, :, chain.b, :] = C
+    scale = np.sqrt(variances).ravel()
+    return float(np.linalg.eigvalsh(whole.reshape(blocks * k, -1) / np.outer(scale, scale))[0])
 
 
 def _by_pairs(chain: Recursion) -> Callable[[Array], Array]:
