@@ -161,3 +161,31 @@ def test_a_table_too_large_is_refused_with_what_to_do():
             theory.law(svrhmc.saga_hmc(0.1), target, 1)
     largest = svrhmc.targets.linear(rng.normal(size=(194, 3)), np.zeros(194))
     assert theory.law(svrhmc.saga_hmc(0.1), largest, 1).covariance.shape == (6, 6)
+
+
+@pytest.mark.parametrize("method", ["sgld", "sg-hmc", "vr-sgld", "svr-hmc", "saga-ld", "saga-hmc"])
+def test_plans_draw_rows_by_importance_and_keep_a_table(method):
+    target = regression(3, 1)[0]
+    even, weighted = (theory.plan(target, 0.03, method, importance=importance) for importance in (False, True))
+    for made, importance in ((even, False), (weighted, True)):
+        assert made.sampler.gradient.importance is importance
+        assert theory.law(made.sampler, target, made.steps).w2 == pytest.approx(made.w2)
+        assert made.w2 <= 0.03
+        assert made.gradient_evaluations == made.sampler.gradient.evaluations(target, made.steps)
+        assert str(made).startswith(method.upper())
+    assert weighted.gradient_evaluations < even.gradient_evaluations  # these rows are of very unequal size
+
+
+def test_plans_that_draw_no_rows_or_know_none_refuse_importance_and_tables():
+    target, constants = regression(4, 2)[0], theory.Problem(n=100, dim=2, smoothness=2.0, convexity=1.0)
+    with pytest.raises(ValueError, match="importance must be False for HMC, which draws no rows"):
+        theory.plan(target, 0.1, "hmc", importance=True)
+    for problem, rule in ((constants, "exact"), (target, "repaired")):
+        with pytest.raises(ValueError, match="importance must be False but for rule='exact'"):
+            theory.plan(problem, 0.1, rule=rule, importance=True)
+    with pytest.raises(ValueError, match="method must be one without a table"):
+        theory.plan(constants, 0.1, "saga-hmc")
+    with pytest.raises(ValueError, match="at most 16 for a plan of SAGA-HMC; got 20"):
+        theory.plan(regression(14, 3)[0], 0.1, "saga-hmc")
+    with pytest.raises(ValueError, match="method must be svr-hmc or hmc for rule='repaired'"):
+        theory.plan(target, 0.1, "saga-hmc", rule="repaired")

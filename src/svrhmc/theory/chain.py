@@ -45,7 +45,7 @@ class Chain(Recursion):
         even = model.snapshot_noise
         elementwise = model.noise.elementwise and (even is None or even.elementwise)
         super().__init__(recipe, k, model.a, model.b, elementwise, model.moments)
-        self.model, self.scheme = model, sampler.dynamics.scheme(curved)
+        self.spectrum, self.model, self.scheme = model.spectrum, model, sampler.dynamics.scheme(curved)
         self._diagonal = np.where(model.a == model.b, 1.0, 0.0)
         kick = np.zeros((model.dim, self.k, self.k))
         kick[:, :2, 0] = -np.outer(model.spectrum, self.scheme.kick)

@@ -47,8 +47,10 @@ class Recursion(ABC):
     """A sampler on a quadratic: one step as a linear map of `State`.
 
     k: numbers of a block. a, b: the blocks of each pair that is followed. elementwise: whether pairs do not mix.
-    goal: the target's own moments.
+    goal: the target's own moments. spectrum: of the mean Hessian.
     """
+
+    spectrum: Array
 
     def __init__(self, recipe: Recipe, k: int, a: Indices, b: Indices, elementwise: bool, goal: Moments) -> None:
         self.recipe, self.k, self.a, self.b, self.elementwise, self.goal = recipe, k, a, b, elementwise, goal
@@ -64,6 +66,10 @@ class Recursion(ABC):
     @abstractmethod
     def moments(self, state: State) -> tuple[Array, Array]:
         """Mean and covariance of (x, v) in the target's coordinates."""
+
+    @abstractmethod
+    def spread(self, state: State) -> tuple[Array, Array]:
+        """Mean and variance of x in each coordinate, eigenvectors of the mean Hessian."""
 
     @property
     @abstractmethod

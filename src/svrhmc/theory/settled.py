@@ -29,7 +29,7 @@ class UnsettledError(ValueError):
 def settled_state(chain: Recursion) -> State:
     """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
     settled = _settled_mean(chain)
-    state = _solved(chain, settled) if chain.compact else _iterated(chain, settled)
+    state = _solved(chain, settled) if chain.compact and chain.k <= SMALL else _iterated(chain, settled)
     variances = np.einsum("pii->pi", state.C[chain.coordinates])
     if not (np.isfinite(variances).all() and variances.min() >= -1e-9 * np.abs(variances).max()):
         raise UnsettledError()

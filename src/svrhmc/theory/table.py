@@ -118,6 +118,11 @@ class TableChain(Recursion):
         mean, covariance = state.mm[0, : 2 * d, -1], state.C[0, : 2 * d, : 2 * d]
         return turned(self.basis, self.goal.mean, mean.reshape(2, d), covariance.reshape(2, d, 2, d))
 
+    def spread(self, state: State) -> tuple[Array, Array]:
+        """Mean and variance of x in each coordinate."""
+        d = len(self.spectrum)
+        return state.mm[0, :d, -1], state.C[0].diagonal()[:d]
+
     @property
     def cost(self) -> float:
         """Operations of a step made by itself, roughly."""
