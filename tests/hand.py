@@ -160,30 +160,61 @@ def affine(A, c, mean, M):
     return turned + c, A @ M @ A.T + np.outer(turned, c) + np.outer(c, turned) + np.outer(c, c)
 
 
-def enumerated(D, e, prior, kind, steps, *, memory, B, P, eta, gamma, u):
+def enumerated(D, e, prior, kind, steps, *, memory, B, P, eta, gamma, u, distinct=False, m=None, snapshot=0):
     """Mean and covariance of (x, v) by going through every batch of a step, rows drawn with probabilities P.
 
-    The data part of a component's gradient is Dᵢx − eᵢ; the prior's is prior∘x. memory: "none", "saga" (αᵢ renewed), or
-    "cv" (αᵢ those at the point where all gradients together are 0). From x = v = 0.
+    The data part of a component's gradient is Dᵢx − eᵢ; the prior's is prior∘x. memory: "none", "saga" (αᵢ renewed),
+    "svr" (all αᵢ renewed every m steps; with `snapshot`, their mean is estimated from so many rows, drawn evenly) or
+    "cv" (αᵢ those at the point where all gradients together are 0). distinct: B different rows, evenly. From x = v = 0.
+    The state is (x, v, α₁, …, αₙ, ζ), ζ the error of the estimated mean.
     """
     n, d = e.shape
-    size = (2 + n) * d
+    size = (3 + n) * d
     A0, b, Q = one_step(kind, np.zeros((d, d)), eta, gamma, u)
+    before = before_gradient(kind, d, eta, gamma, u)
     xs = np.linalg.solve(D.mean(0) + np.diag(prior), e.mean(0))
-    start = {"none": np.zeros((n, d)), "saga": -e, "cv": D @ xs - e}[memory]
-    mean = np.concatenate([np.zeros(2 * d), start.ravel()])
+    start = D @ xs - e if memory == "cv" else np.zeros((n, d))
+    mean = np.concatenate([np.zeros(2 * d), start.ravel(), np.zeros(d)])
     M = np.outer(mean, mean)
     alphas = [slice((2 + i) * d, (3 + i) * d) for i in range(n)]
-    for _ in range(steps):
+
+    def batches(rows, chances):
+        if distinct:
+            every = list(itertools.combinations(range(n), rows))
+            return [(batch, 1 / len(every)) for batch in every]
+        return [(batch, np.prod(chances[list(batch)])) for batch in itertools.product(range(n), repeat=rows)]
+
+    def over(cases, mean, M):
+        """Moments of a mixture of affine maps."""
         new_mean, new_M = np.zeros(size), np.zeros((size, size))
-        for batch in itertools.product(range(n), repeat=B):
-            chance = np.prod(P[list(batch)])
+        for chance, A, shift in cases:
+            one, second = affine(A, shift, mean, M)
+            new_mean, new_M = new_mean + chance * one, new_M + chance * second
+        return new_mean, new_M
+
+    def renew(A, shift, rows):
+        for i in rows:
+            A[alphas[i]] = 0
+            A[alphas[i], :d], shift[alphas[i]] = D[i], -e[i]
+
+    def snapshots():
+        for batch, chance in batches(snapshot, np.full(n, 1 / n)):
+            A, shift = np.eye(size), np.zeros(size)
+            renew(A, shift, range(n))
+            A[-d:] = 0
+            for i in batch:
+                A[-d:, :d] += (D[i] - D.mean(0)) / snapshot
+                shift[-d:] -= (e[i] - e.mean(0)) / snapshot
+            yield chance, A, shift
+
+    def kicks():
+        for batch, chance in batches(B, P):
             G, c = np.zeros((d, size)), np.zeros(d)  # g = G y + c
-            G[:, :d] = np.diag(prior)
+            G[:, :d], G[:, -d:] = np.diag(prior), np.eye(d)
             for i in range(n):
                 G[:, alphas[i]] += np.eye(d) / n
             for i in batch:
-                weight = 1 / (n * P[i] * B)
+                weight = 1 / B if distinct else 1 / (n * P[i] * B)
                 G[:, :d] += weight * D[i]
                 G[:, alphas[i]] -= weight * np.eye(d)
                 c -= weight * e[i]
@@ -191,13 +222,18 @@ def enumerated(D, e, prior, kind, steps, *, memory, B, P, eta, gamma, u):
             A[: 2 * d, : 2 * d] = A0
             A[: 2 * d] += b @ G
             shift[: 2 * d] = b @ c
-            for i in set(batch) if memory == "saga" else ():
-                A[alphas[i]] = 0
-                A[alphas[i], :d] = D[i]
-                shift[alphas[i]] = -e[i]
-            m, second = affine(A, shift, mean, M)
-            new_mean, new_M = new_mean + chance * m, new_M + chance * second
-        mean, M = new_mean, new_M
+            renew(A, shift, set(batch) if memory == "saga" else ())
+            yield chance, A, shift
+
+    for step in range(steps):
+        if before is not None:
+            F = np.eye(size)
+            F[: 2 * d, : 2 * d] = before[0]
+            mean, M = affine(F, np.zeros(size), mean, M)
+            M[: 2 * d, : 2 * d] += before[1]
+        if (memory == "saga" and step == 0) or (memory == "svr" and step % m == 0):
+            mean, M = over(snapshots(), mean, M)
+        mean, M = over(kicks(), mean, M)
         M[: 2 * d, : 2 * d] += Q
     return mean[: 2 * d], (M - np.outer(mean, mean))[: 2 * d, : 2 * d]
 

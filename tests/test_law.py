@@ -359,9 +359,3 @@ def test_theory_knows_a_gradient_by_its_recipe(problem):
         for gradient in (Twice(), Minibatch(2))
     )
     assert (own.covariance == known.covariance).all()
-
-
-@pytest.mark.parametrize("gradient", [svrhmc.gradients.SAGA(1), Minibatch(1, importance=True)])
-def test_theory_refuses_a_gradient_whose_law_is_not_known(problem, gradient):
-    with pytest.raises(ValueError, match="gradient must be one whose law is known"):
-        list(svrhmc.theory.laws(svrhmc.Sampler(KINDS["paper"], gradient), as_target(problem), 1))

@@ -17,9 +17,10 @@ from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.base import Moments
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.chain import Chain, State
+from svrhmc.theory.chain import Chain
 from svrhmc.theory.moments import law_of
 from svrhmc.theory.quadratic import Quadratic
+from svrhmc.theory.recursion import State
 from svrhmc.theory.settled import settled_state
 
 

@@ -2,7 +2,7 @@
 
 Mean and covariance are exact always; the law itself is Gaussian where the gradient has no noise. Where it has, W₂
 between Gaussians of these moments is a lower bound on W₂ (Gelbrich 1990). How they are found is in
-`svrhmc.theory.chain`.
+`svrhmc.theory.chain`, and for SAGA in `svrhmc.theory.table`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import whole
+from svrhmc.core.errors import requirement, whole
 from svrhmc.distances import gaussian_w2
 from svrhmc.samplers import Sampler
-from svrhmc.targets.base import FiniteSum, Moments
-from svrhmc.theory.chain import Chain, State
+from svrhmc.targets.base import FiniteSum, Moments, require_target
+from svrhmc.theory.chain import Chain
 from svrhmc.theory.problem import Start, starting_point
+from svrhmc.theory.quadratic import Quadratic
+from svrhmc.theory.recursion import Recursion, State
 from svrhmc.theory.settled import settled_state
+from svrhmc.theory.table import TableChain
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,7 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -
     >>> last.position.mean.shape
     (2,)
     """
-    chain = Chain.of(sampler, target)
+    chain = recursion_of(sampler, target)
     state = chain.at(starting_point(target, start))
     yield law_of(chain, state, 0)
     for step in range(whole("steps", steps, 0)):
@@ -72,7 +75,7 @@ def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) ->
     >>> float(round(law(hmc(step_size=1e-6), targets.synthetic(n=5000, dim=50), steps=10**9).w2, 9))
     1.227e-06
     """
-    chain, steps = Chain.of(sampler, target), whole("steps", steps, 0)
+    chain, steps = recursion_of(sampler, target), whole("steps", steps, 0)
     state = chain.after(chain.at(starting_point(target, start)), steps)
     return law_of(chain, state, steps)
 
@@ -85,11 +88,21 @@ def stationary(sampler: Sampler, target: FiniteSum) -> Law:
     >>> float(settled.covariance[0, 0].round(9))  # 1/1.2 is 0.833333333
     0.86858999
     """
-    chain = Chain.of(sampler, target)
+    chain = recursion_of(sampler, target)
     return law_of(chain, settled_state(chain), None)
 
 
-def law_of(chain: Chain, state: State, step: int | None) -> Law:
+def law_of(chain: Recursion, state: State, step: int | None) -> Law:
     """The law that a chain has in this state, after so many steps (None: stationary)."""
-    passes = math.inf if step is None else chain.recipe.evaluations(step) / chain.model.n
-    return Law(step, passes, *chain.moments(state), chain.model.moments)
+    passes = math.inf if step is None else chain.recipe.evaluations(step) / chain.recipe.n
+    return Law(step, passes, *chain.moments(state), chain.goal)
+
+
+def recursion_of(sampler: Sampler, target: FiniteSum) -> Recursion:
+    """The moments of a sampler on a quadratic target."""
+    if not hasattr(sampler, "dynamics"):
+        raise requirement("sampler", "a Sampler, such as svr_hmc(0.1)", repr(sampler))
+    recipe = sampler.gradient.recipe(require_target(target))
+    if recipe.reference == "table":
+        return TableChain(sampler, target)
+    return Chain(sampler, Quadratic.of(target, recipe), target)

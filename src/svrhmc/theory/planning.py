@@ -10,16 +10,15 @@ The first two are proofs, and as loose as proofs of this kind are. The last is w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, requirement
-from svrhmc.gradients import SVRG, Full
-from svrhmc.samplers import LABELS, METHODS, Sampler
+from svrhmc.core.errors import one_of, requirement, truth
+from svrhmc.gradients import SVRG, Full, Recipe
+from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.base import FiniteSum, is_target
 from svrhmc.theory.bounds import (
     BOUNDED,
@@ -31,12 +30,13 @@ from svrhmc.theory.bounds import (
     repaired_bound,
     tilde_errors,
 )
-from svrhmc.theory.chain import Chain, State
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.moments import law_of
+from svrhmc.theory.moments import law_of, recursion_of
 from svrhmc.theory.plans import Plan
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components, has_components
+from svrhmc.theory.recursion import Recursion, State
+from svrhmc.theory.search import MAX_TABLED, PLANNED, TABLED, UNDERDAMPED, Search, epochs_tried
 from svrhmc.theory.settled import UnsettledError, settled_state
 
 RULES = ("exact", "corollary", "repaired")
@@ -45,7 +45,6 @@ _AFFORDABLE = 2e10  # operations that a law is followed for step by step, to che
 _MARGIN = 0.97  # of the accuracy, aimed at where that is too much
 _MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
-_UNDERDAMPED = ("hmc", "sg-hmc", "svr-hmc")
 
 
 def plan(
@@ -54,13 +53,16 @@ def plan(
     method: str = "svr-hmc",
     rule: str = "exact",
     start: Start = None,
+    importance: bool = False,
 ) -> Plan:
     """A run of `method` after which W₂(P(x_K), π) ≤ accuracy.
 
     problem: a target, or the constants alone.
+    method: a sampler of the paper, or (rule "exact", small linear and Gaussian targets) "saga-ld" or "saga-hmc".
     start: where chains of a target begin: None (the origin), "mode" or a point.
     rule: "exact" (default; moments of the exact law of a quadratic, see `Plan.assumes`), "corollary" (Theorem 1,
         SVR-HMC and HMC; an order for the others of Table 1) or "repaired" (our bound; SVR-HMC and HMC).
+    importance: rows are drawn by importance (rule "exact", targets with a linear predictor).
 
     >>> from svrhmc import targets
     >>> target = targets.synthetic(n=1000, dim=10)
@@ -70,14 +72,19 @@ def plan(
     >>> trace = made.sampler.run(target, steps=made.steps, keep="last")
     """
     eps = accuracy_of(accuracy)
-    one_of("method", method, tuple(METHODS))
+    one_of("method", method, tuple(PLANNED))
     one_of("rule", rule, RULES)
     target = problem if is_target(problem) else None
     if target is None and start is not None:
         raise requirement("start", "given with a target alone", repr(start), "a Problem has its radius")
     facts = as_problem(problem) if target is None else Problem.of(target, start)
+    if truth("importance", importance):
+        if rule != "exact" or target is None or not has_components(target):
+            raise requirement("importance", "False but for rule='exact' and a target whose rows are known", True)
+        if method in ("lmc", "hmc"):
+            raise requirement("importance", f"False for {method.upper()}, which draws no rows", True)
     if rule == "exact":
-        return _exact(facts, eps, method, target, start)
+        return _exact(facts, eps, method, target, start, importance)
     if method not in BOUNDED:
         return _order(facts, eps, method, rule)
     return _proved(facts, eps, method, rule)
@@ -90,7 +97,7 @@ def _order(problem: Problem, eps: float, method: str, rule: str) -> Plan:
     row = complexity(problem, eps, method)
     formula = " + ".join(term.formula for term in row.terms)
     assumes = (
-        f"The paper gives only an order for {LABELS[method]}: {formula} (Table 1), without constants or logarithms."
+        f"The paper gives only an order for {method.upper()}: {formula} (Table 1), without constants or logarithms."
     )
     return Plan(method, rule, eps, problem, row.total, assumes)
 
@@ -150,7 +157,7 @@ def _corollary(problem: Problem, eps: float, method: str) -> tuple[float, int, f
 def _repaired(problem: Problem, eps: float, method: str) -> tuple[float, int, float]:
     """The step and epoch with the fewest gradient evaluations for which the repaired bound is at most ε."""
     best: tuple[float, float, int, float] | None = None
-    for m in _epochs(problem.n) if method == "svr-hmc" else [0]:
+    for m in epochs_tried(problem.n) if method == "svr-hmc" else [0]:
 
         def steps(eta: float, m: int = m) -> float:
             ratio = problem.variance_ratio if m else 0.0
@@ -204,23 +211,26 @@ def _too_long(eps: float, K: float, steps: Callable[[float], float]) -> ValueErr
     )
 
 
-def _epochs(n: int) -> list[int]:
-    """Epoch lengths that are tried; of equals, the one nearest n is taken."""
-    return list(dict.fromkeys(max(1, round(n * factor)) for factor in (1, 1 / 2, 2, 1 / 4, 4, 1 / 16, 16, 64)))
-
-
 # Plans by the exact law.
 
 
-def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, start: Start) -> Plan:
-    next(iter(_samplers(problem, method)))(1e-3).gradient.recipe(problem).check()
+def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, start: Start, importance: bool) -> Plan:
     if problem.dim > _MAX_DIM:
         raise requirement("dim", f"at most {_MAX_DIM} for rule='exact'", problem.dim)
-    model, origin, text = _spectrum(problem, target, start, method)
+    Recipe(problem.n, 0 if method in ("lmc", "hmc") else 1).check()
+    if method in TABLED:
+        if target is None or not has_components(target):
+            raise requirement("method", "one without a table for constants alone", repr(method))
+        size = recursion_of(PLANNED[method](1e-3), target).k
+        if size > MAX_TABLED:
+            allowed = f"one with 2·dim + numbers of the table at most {MAX_TABLED} for a plan of {method.upper()}"
+            raise requirement("target", allowed, size, "method='svr-hmc' is planned on any target")
+    model, origin, text = _spectrum(problem, target, start, method, importance)
+    search = Search(problem, method, importance, target, model, origin)
     try:
-        sampler, steps, w2, checked = _checked(problem, model, origin, eps, method, target)
+        sampler, steps, w2, checked = _checked(search, eps)
     except _OutOfReachError:
-        raise _unreachable(problem, model, origin, eps, method) from None
+        raise _unreachable(search, eps) from None
     if not checked:
         text += " Coordinates are taken one by one, which was not checked: too many for all pairs."
     evaluations = sampler.gradient.evaluations(problem, steps)
@@ -231,66 +241,67 @@ class _OutOfReachError(Exception):
     """No step that is tried comes within the accuracy."""
 
 
-def _checked(
-    problem: Problem, model: Quadratic, origin: Array, eps: float, method: str, target: FiniteSum | None
-) -> tuple[Sampler, int, float, bool]:
+def _checked(search: Search, eps: float) -> tuple[Sampler, int, float, bool]:
     """The cheapest run on the spectrum; on a quadratic target, tightened until the target's own law agrees."""
+    target = search.target
     quadratic = target is not None and target.closed_form is not None
     aim = eps
     for _ in range(20):
-        sampler, steps, w2 = _cheapest(problem, model, origin, aim, method)
+        sampler, steps, w2 = _cheapest(search, aim)
         if target is None or not quadratic:
             return sampler, steps, w2, True
-        chain = Chain.of(sampler, target)
+        chain = recursion_of(sampler, target)
         if not chain.compact and steps * chain.cost > _AFFORDABLE:
             if aim == eps:
                 aim = _MARGIN * eps
                 continue
             return sampler, steps, w2, False
-        w2 = law_of(chain, chain.after(chain.at(origin), steps), steps).w2
+        w2 = law_of(chain, chain.after(chain.at(search.origin), steps), steps).w2
         if w2 <= eps:
             return sampler, steps, w2, True
         aim *= 0.98 * eps / w2
     raise _OutOfReachError
 
 
-def _unreachable(problem: Problem, model: Quadratic, origin: Array, eps: float, method: str) -> ValueError:
+def _unreachable(search: Search, eps: float) -> ValueError:
     """Says what accuracy is within reach of the exact law in float64, and how long a run would be for this one."""
     near = eps
     for _ in range(120):
         near *= 4
         try:
-            _, steps, _ = _cheapest(problem, model, origin, near, method)
+            _, steps, _ = _cheapest(search, near)
         except _OutOfReachError:
             continue
         return requirement(
             "accuracy",
-            f"at least {near:.3g} for {LABELS[method]} by rule='exact'",
+            f"at least {near:.3g} for {search.method.upper()} by rule='exact'",
             f"{eps:g}",
             f"that would take more than {steps * near / eps:.2g} steps, or digits that float64 does not have",
         )
     return requirement("accuracy", "one that a law in float64 can show", f"{eps:g}")
 
 
-def _spectrum(problem: Problem, target: FiniteSum | None, start: Start, method: str) -> tuple[Quadratic, Array, str]:
+def _spectrum(
+    problem: Problem, target: FiniteSum | None, start: Start, method: str, importance: bool
+) -> tuple[Quadratic, Array, str]:
     """A quadratic with one scalar recursion for each eigenvalue, where a chain starts, and what that assumes.
 
-    The noise of a variance-reduced gradient in direction a is Σ_b N_ab R_bb, N_ab = (1/n) Σ C_i[a, b]²; with R_bb in
+    The noise of a variance-reduced gradient in direction a is Σ_b N_ab R_bb, N_ab = Σ Pᵢ C_i[a, b]²; with R_bb in
     the proportion 1/s_b that a posterior has, that is (Σ_b N_ab s_a/s_b) R_aa.
     """
     noisy = "moments of its exact law; the law itself is not Gaussian where gradients are noisy"
     if target is not None and has_components(target):
         centre = target.mode()
-        spectrum, basis, components = eigen_components(target, centre)
+        spectrum, basis, components = eigen_components(target, centre, importance)
         N = components.squares()
         noise = (N * (spectrum[:, None] / spectrum)).sum(axis=1)
-        forces = (components.forces**2).mean(axis=0)
+        forces = components.P @ components.forces**2
         origin = starting_point(target, start)
         what = "the target itself" if target.closed_form else "the quadratic with the target's Hessians at its mode"
         text = f"Assumes {what}: {noisy}."
     else:
         if method in ("sgld", "sg-hmc") and problem.gradient_variance is None:
-            raise requirement("gradient_variance", f"given for {LABELS[method]}", "None")
+            raise requirement("gradient_variance", f"given for {method.upper()}", "None")
         d, L_max = problem.dim, problem.component_smoothness or problem.smoothness
         spectrum, basis = np.geomspace(problem.convexity, problem.smoothness, d), np.eye(d)
         noise = spectrum * (L_max - spectrum)  # the most that 0 ≤ s_i ≤ L_max with mean s can vary
@@ -305,13 +316,14 @@ def _spectrum(problem: Problem, target: FiniteSum | None, start: Start, method: 
     return Quadratic(problem.n, centre, basis, spectrum, axes, axes, alone), origin, text
 
 
-def _cheapest(problem: Problem, model: Quadratic, origin: Array, eps: float, method: str) -> tuple[Sampler, int, float]:
+def _cheapest(search: Search, eps: float) -> tuple[Sampler, int, float]:
     """The sampler and steps with the fewest gradient evaluations, over batches or epochs and steps."""
     best: tuple[float, Sampler, int, float] | None = None
-    for make in _samplers(problem, method):
+    top = 0.999 if search.method in UNDERDAMPED else 1.999 / search.problem.smoothness
+    for make in search.samplers():
 
-        def chain_of(eta: float, make: Callable[[float], Sampler] = make) -> Chain:
-            return Chain(make(eta), model, problem)
+        def chain_of(eta: float, make: Callable[[float], Sampler] = make) -> Recursion:
+            return search.chain(make(eta))
 
         def settles(eta: float) -> bool:
             try:
@@ -320,42 +332,30 @@ def _cheapest(problem: Problem, model: Quadratic, origin: Array, eps: float, met
             except UnsettledError:
                 return False
 
-        limit = _largest(settles, 0.999 if method in _UNDERDAMPED else 1.999 / problem.smoothness, depth=25)
+        limit = _largest(settles, top, depth=25)
         if limit is None:
             continue
         for fraction in _FRACTIONS:
             chain = chain_of(limit * fraction)
 
-            def near(state: State, chain: Chain = chain) -> bool:
+            def near(state: State, chain: Recursion = chain) -> bool:
                 return _distance(chain, state) <= eps
 
             try:
-                steps = chain.steps_to(chain.at(origin), near)
+                steps = chain.steps_to(chain.at(search.origin), near)
             except ValueError:  # rounding keeps it from coming near
                 continue
             sampler = make(limit * fraction)
-            cost = sampler.gradient.evaluations(problem, steps)
+            cost = sampler.gradient.evaluations(search.problem, steps)
             if best is None or cost < best[0]:
-                best = (cost, sampler, steps, _distance(chain, chain.after(chain.at(origin), steps)))
+                best = (cost, sampler, steps, _distance(chain, chain.after(chain.at(search.origin), steps)))
     if best is None:
         raise _OutOfReachError
     return best[1:]
 
 
-def _samplers(problem: Problem, method: str) -> Iterator[Callable[[float], Sampler]]:
-    """Samplers by their step, for each epoch or batch that is tried."""
-    mass = {"inverse_mass": 1 / problem.smoothness} if method in _UNDERDAMPED else {}
-    settings: list[dict[str, int]] = [{}]
-    if method in ("svr-hmc", "vr-sgld"):
-        settings = [{"epoch_length": m} for m in _epochs(problem.n)]
-    elif method in ("sg-hmc", "sgld"):
-        settings = [{"batch_size": 4**k} for k in range(12) if 4**k <= problem.n]
-    for chosen in settings:
-        yield partial(METHODS[method], **mass, **chosen)
-
-
-def _distance(chain: Chain, state: State) -> float:
+def _distance(chain: Recursion, state: State) -> float:
     """W₂ of x to the target where coordinates are independent."""
     mean, variance = chain.spread(state)
-    exact = 1 / np.sqrt(chain.model.spectrum)
+    exact = 1 / np.sqrt(chain.spectrum)
     return float(np.sqrt((mean**2 + (np.sqrt(np.maximum(variance, 0)) - exact) ** 2).sum()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svrhmc.samplers import LABELS, Sampler
+from svrhmc.samplers import Sampler
 from svrhmc.theory.bounds import Bound
 from svrhmc.theory.problem import Problem
 
@@ -56,7 +56,7 @@ class Plan:
         return self.gradient_evaluations / self.problem.n
 
     def __str__(self) -> str:
-        head = f"{LABELS[self.method]} to W₂ ≤ {self.accuracy:g} by rule {self.rule!r}"
+        head = f"{self.method.upper()} to W₂ ≤ {self.accuracy:g} by rule {self.rule!r}"
         rows: list[tuple[str, str]] = []
         if self.sampler is not None:
             rows = [("step_size", f"{self.step_size:.4g}"), ("batch_size", f"{self.batch_size:,}")]

@@ -1,13 +1,16 @@
 """A finite sum of quadratics in the eigenvectors of its mean Hessian, where every scheme acts on each coordinate alone.
 
-With x measured from x*, S̄ = U diag(s) Uᵀ, Cᵢ = Sᵢ − S̄ and bᵢ = ∇fᵢ(x*), all in the coordinates of U,
+A row drawn with probability Pᵢ gives the term ∇p(x) + ∇ℓᵢ(x)/(nPᵢ), where ∇fᵢ = ∇p + ∇ℓᵢ and ∇p is what all
+components share (the prior's part of a linear model, else nothing). With x measured from x*, S̄ = U diag(s) Uᵀ, all in
+the coordinates of U,
 
-    ∇fᵢ(x) = s∘x + Cᵢx + bᵢ,      Σ Cᵢ = 0,      Σ bᵢ = 0.
+    ∇p(x) + ∇ℓᵢ(x)/(nPᵢ) = s∘x + Cᵢx + bᵢ,      Σ PᵢCᵢ = 0,      Σ Pᵢbᵢ = 0 :
 
-What couples the coordinates is the noise of the gradient alone. Its second moments need, for a pair (a, b) of
+Cᵢ = ∇²p + ∇²ℓᵢ/(nPᵢ) − S̄ and bᵢ = ∇p(x*) + ∇ℓᵢ(x*)/(nPᵢ), which for rows drawn evenly, Pᵢ = 1/n, are Sᵢ − S̄ and
+∇fᵢ(x*). What couples the coordinates is the noise of the gradient alone. Its second moments need, for a pair (a, b) of
 coordinates, three averages over the components:
 
-    𝒩(R)_ab = (1/n) Σ (CᵢRCᵢ)_ab,      𝒳(m)_ab = (1/n) Σ (Cᵢm)_a b_ib + b_ia (Cᵢm)_b,      ℱ_ab = (1/n) Σ b_ia b_ib.
+    𝒩(R)_ab = Σ Pᵢ (CᵢRCᵢ)_ab,      𝒳(m)_ab = Σ Pᵢ ((Cᵢm)_a b_ib + b_ia (Cᵢm)_b),      ℱ_ab = Σ Pᵢ b_ia b_ib.
 
 `pairs` lists the pairs that are followed: all a ≤ b for a target, the diagonal alone for a spectrum.
 """
@@ -23,6 +26,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.gradients import Recipe
 from svrhmc.targets.base import FiniteSum, Moments, require_target
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 
@@ -55,7 +59,7 @@ class GradientNoise(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Elementwise(GradientNoise):
-    """Diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = (1/n) Σ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
+    """Diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = Σ Pᵢ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
 
     N: Array
     left: Array
@@ -118,17 +122,20 @@ class ByComponent(GradientNoise):
 
     def cross(self, left: Array, right: Array, mean: Array) -> Array:
         """𝒳 of one m."""
-        turned = self.components.turn(mean).T @ self.components.forces / self.components.n
+        turned = self.components.average(self.components.turn(mean), self.components.forces)
         return (turned + turned.T)[self.a, self.b]
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The Cᵢ in the eigenvectors of S̄: rᵢrᵢᵀ − G (`rows`), whole matrices, or (neither) all zero; and the bᵢ."""
+    """The Cᵢ in the eigenvectors of S̄: rᵢrᵢᵀ − G (`rows`), whole matrices, or (neither) all zero; the bᵢ; and the Pᵢ
+    (None: evenly).
+    """
 
     forces: Array
     rows: Array | None = None
     matrices: Array | None = None
+    chances: Array | None = None
 
     @property
     def n(self) -> int:
@@ -141,19 +148,28 @@ class Components:
         return int(self.forces.shape[1])
 
     @cached_property
+    def P(self) -> Array:
+        """The probability of each."""
+        return np.full(self.n, 1 / self.n) if self.chances is None else self.chances
+
+    def average(self, left: Array, right: Array, some: slice = slice(None)) -> Array:
+        """Σ Pᵢ lᵢrᵢᵀ, over some of the components."""
+        weighed: Array = (left * self.P[some, None]).T @ right
+        return weighed
+
+    @cached_property
     def outer_mean(self) -> Array:
-        """G = (1/n) Σ rᵢrᵢᵀ."""
+        """G = Σ Pᵢ rᵢrᵢᵀ."""
         assert self.rows is not None
-        return self.rows.T @ self.rows / self.n
+        return self.average(self.rows, self.rows)
 
     def curvature(self, R: Array) -> Array:
-        """(1/n) Σ CᵢRCᵢ for symmetric R."""
+        """Σ Pᵢ CᵢRCᵢ for symmetric R."""
         if self.rows is not None:
-            weights = np.einsum("nd,nd->n", self.rows @ R, self.rows) / self.n
-            seen: Array = (self.rows * weights[:, None]).T @ self.rows
-            return seen - self.outer_mean @ R @ self.outer_mean
+            seen = np.einsum("nd,nd->n", self.rows @ R, self.rows)
+            return self.average(self.rows * seen[:, None], self.rows) - self.outer_mean @ R @ self.outer_mean
         assert self.matrices is not None
-        mean: Array = (self.matrices @ R @ self.matrices).mean(axis=0)
+        mean: Array = np.einsum("n,nab->ab", self.P, self.matrices @ R @ self.matrices)
         return mean
 
     def turn(self, m: Array) -> Array:
@@ -174,20 +190,20 @@ class Components:
         return diagonals if np.abs(off).max() <= _COMMUTE * np.abs(self.matrices).max() else None
 
     def squares(self) -> Array:
-        """(1/n) Σ C_i[a, b]²."""
+        """Σ Pᵢ C_i[a, b]²."""
         if self.rows is not None:
-            return (self.rows**2).T @ self.rows**2 / self.n - self.outer_mean**2
+            return self.average(self.rows**2, self.rows**2) - self.outer_mean**2
         if self.matrices is None:
             return np.zeros((self.dim, self.dim))
-        squares: Array = (self.matrices**2).mean(axis=0)
+        squares: Array = np.einsum("n,nab->ab", self.P, self.matrices**2)
         return squares
 
     def noise(self, a: Indices, b: Indices) -> GradientNoise:
         """𝒩, 𝒳 and ℱ on these pairs, which are all a ≤ b."""
-        forces = (self.forces.T @ self.forces / self.n)[a, b]
+        forces = self.average(self.forces, self.forces)[a, b]
         diagonals = self.diagonals()
         if diagonals is not None:
-            N, E = diagonals.T @ diagonals / self.n, diagonals.T @ self.forces / self.n
+            N, E = self.average(diagonals, diagonals), self.average(diagonals, self.forces)
             return Elementwise(N[a, b], E[a, b], E[b, a], forces)
         if self.dim > _TENSOR_DIM:
             return ByComponent(self, a, b, forces)
@@ -197,28 +213,31 @@ class Components:
         return Coupled(N, third[a, b] + third[b, a], forces)
 
     def _averages(self) -> tuple[Array, Array]:
-        """(1/n) Σ C_i[a, c] C_i[b, d] as (a, b, c, d), and (1/n) Σ C_i[a, c] b_ib as (a, b, c); block by block."""
+        """Σ Pᵢ C_i[a, c] C_i[b, d] as (a, b, c, d), and Σ Pᵢ C_i[a, c] b_ib as (a, b, c); block by block."""
         d = self.dim
         fourth, third = np.zeros((d * d, d * d)), np.zeros((d * d, d))
         size = max(1, _BLOCK // (d * d))
-        for low in range(0, self.n, size):
+        for some in (slice(low, low + size) for low in range(0, self.n, size)):
             if self.rows is not None:
-                rows = self.rows[low : low + size]
+                rows = self.rows[some]
                 flat = (rows[:, :, None] * rows[:, None, :]).reshape(-1, d * d)
             else:
                 assert self.matrices is not None
-                flat = self.matrices[low : low + size].reshape(-1, d * d)
-            fourth += flat.T @ flat / self.n
-            third += flat.T @ self.forces[low : low + size] / self.n
+                flat = self.matrices[some].reshape(-1, d * d)
+            fourth += self.average(flat, flat, some)
+            third += self.average(flat, self.forces[some], some)
         both = fourth.reshape(d, d, d, d).transpose(0, 2, 1, 3)
-        if self.rows is not None:  # Cᵢ = rᵢrᵢᵀ − G; Σ bᵢ = 0 removes G from the other
+        if self.rows is not None:  # Cᵢ = rᵢrᵢᵀ − G; Σ Pᵢbᵢ = 0 removes G from the other
             both = both - self.outer_mean[:, None, :, None] * self.outer_mean[None, :, None, :]
         return both, third.reshape(d, d, d).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """Spectrum s, eigenvectors U, minimiser x*, and the gradient's noise on pairs of coordinates."""
+    """Spectrum s, eigenvectors U, minimiser x*, and the gradient's noise on pairs of coordinates.
+
+    `snapshot_noise` is that of an estimated snapshot, whose rows are drawn evenly, where a step's are not.
+    """
 
     n: int
     centre: Array
@@ -228,6 +247,7 @@ class Quadratic:
     b: Indices
     noise: GradientNoise
     scalar_parts: bool = False
+    snapshot_noise: GradientNoise | None = None
 
     @property
     def dim(self) -> int:
@@ -240,16 +260,25 @@ class Quadratic:
         return Moments(self.centre, (self.basis / self.spectrum) @ self.basis.T)
 
     @staticmethod
-    def of(target: FiniteSum, noisy: bool = True) -> Quadratic:
-        """A quadratic target, whole: every pair of coordinates; without the noise of gradients where there is none."""
-        law = require_target(target).closed_form
-        if law is None or not has_components(target):
-            raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
-        centre = law.mean
-        spectrum, basis, components = eigen_components(target, centre)
+    def of(target: FiniteSum, recipe: Recipe | None = None) -> Quadratic:
+        """A quadratic target, whole: every pair of coordinates, with the noise of a recipe (None: rows evenly)."""
+        centre = require_quadratic(target).mean
+        weighted = recipe is not None and recipe.weighted
+        spectrum, basis, components = eigen_components(target, centre, weighted)
         a, b = np.triu_indices(target.dim)
-        noise = components.noise(a, b) if noisy else Elementwise(*np.zeros((4, len(a))))
-        return Quadratic(target.n, centre, basis, spectrum, a, b, noise, target.scalar_parts)
+        silent = recipe is not None and recipe.full
+        noise = Elementwise(*np.zeros((4, len(a)))) if silent else components.noise(a, b)
+        estimated = weighted and recipe is not None and recipe.snapshot_rows > 0
+        even = eigen_components(target, centre)[2].noise(a, b) if estimated else None
+        return Quadratic(target.n, centre, basis, spectrum, a, b, noise, target.scalar_parts, even)
+
+
+def require_quadratic(target: FiniteSum) -> Moments:
+    """The law of a quadratic target; refuse others."""
+    law = require_target(target).closed_form
+    if law is None or not has_components(target):
+        raise requirement("target", "quadratic (gaussian or linear) for an exact law", repr(target))
+    return law
 
 
 def has_components(target: FiniteSum) -> bool:
@@ -258,31 +287,39 @@ def has_components(target: FiniteSum) -> bool:
     return form is not None and form.kind in _COMPONENTS and form.whitening is None
 
 
-def eigen_components(target: FiniteSum, centre: Array) -> tuple[Array, Array, Components]:
-    """Spectrum and eigenvectors of the Hessian at `centre`, and the components there (of a quadratic approximation)."""
+def eigen_components(target: FiniteSum, centre: Array, weighted: bool = False) -> tuple[Array, Array, Components]:
+    """Spectrum and eigenvectors of the Hessian at `centre`, and the components there (of a quadratic approximation).
+
+    weighted: rows are drawn with the target's probabilities.
+    """
     form = target.form()
     assert form is not None
-    return _COMPONENTS[form.kind](target, form, centre)
+    return _COMPONENTS[form.kind](target, form, centre, target.row_table[2] if weighted else None)
 
 
-def _of_rows(target: FiniteSum, form: RowsForm, centre: Array) -> tuple[Array, Array, Components]:
-    """Sᵢ = rᵢrᵢᵀ + Λ."""
+def _of_rows(target: FiniteSum, form: RowsForm, centre: Array, P: Array | None) -> tuple[Array, Array, Components]:
+    """∇²p = Λ and ∇²ℓᵢ/(nPᵢ) = rᵢrᵢᵀ."""
     point = centre[None, :]
     curvature = form.loss.curvature(form.rows.predict(point)[0], form.y)
     spectrum, basis = np.linalg.eigh(form.rows.gram(curvature) + np.diag(form.prior_precision))
     turned = form.rows.predict(basis.T).T
-    rows = turned * np.sqrt(target.n * curvature)[:, None]
-    forces = turned * target.parts(point, None)[0][:, None] + (target.prior_gradient(point) @ basis)
-    return spectrum, basis, Components(forces, rows=rows)
+    weights = np.ones(target.n) if P is None else 1 / (target.n * P)
+    rows = turned * np.sqrt(target.n * curvature * weights)[:, None]
+    forces = turned * (weights * target.parts(point, None)[0])[:, None] + (target.prior_gradient(point) @ basis)
+    return spectrum, basis, Components(forces, rows=rows, chances=P)
 
 
-def _of_quadratics(target: FiniteSum, form: QuadraticForm, centre: Array) -> tuple[Array, Array, Components]:
-    """The Sᵢ themselves."""
+def _of_quadratics(
+    target: FiniteSum, form: QuadraticForm, centre: Array, P: Array | None
+) -> tuple[Array, Array, Components]:
+    """∇p = 0: the Sᵢ themselves."""
     spectrum, basis = np.linalg.eigh(form.mean_precision)
     forces = target.component_gradients(centre, np.arange(target.n)) @ basis
-    if form.shared:
+    if form.shared and P is None:
         return spectrum, basis, Components(forces)
-    return spectrum, basis, Components(forces, matrices=basis.T @ (form.precision - form.mean_precision) @ basis)
+    weights = np.ones((target.n, 1)) if P is None else 1 / (target.n * P[:, None])
+    matrices = basis.T @ (weights[:, :, None] * form.precision - form.mean_precision) @ basis
+    return spectrum, basis, Components(weights * forces, matrices=matrices, chances=P)
 
 
 _COMPONENTS: dict[str, Callable[..., tuple[Array, Array, Components]]] = {
