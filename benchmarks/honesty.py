@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from holdout import FILE, HOLDOUT, stated
+from holdout import FILE, HOLDOUT, rows_of, stated
 
 import svrhmc
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
@@ -118,13 +118,6 @@ def run(options):
             writer.writerow(row)
             file.flush()
             print(" ".join(f"{value}" for value in row.values()), flush=True)
-
-
-def rows_of(path):
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table(options):

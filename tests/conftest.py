@@ -3,7 +3,8 @@ import pytest
 import scipy.sparse
 
 import svrhmc
-from hand import Quadratic
+from hand import CURVATURE, Quadratic
+from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 
 LIMIT = 4.5  # |z| of a fixed seed: one false alarm in 150,000 checks
 
@@ -52,3 +53,16 @@ def every_target(rows):
 @pytest.fixture
 def targets(rows):
     return every_target(rows)
+
+
+def every_dynamics(overdamped, step, friction, mass):
+    """One of each kind, with these settings; the overdamped one has a step of its own."""
+    return {
+        "overdamped": Overdamped(overdamped),
+        "euler": EulerMaruyama(step, friction, mass),
+        "paper": Underdamped(step, friction, mass),
+        "exponential": Exponential(step, friction, mass),
+        "ubu": UBU(step, friction, mass),
+        "baoab": BAOAB(step, friction, mass),
+        "anchored": Anchored(step, friction, mass, CURVATURE),
+    }

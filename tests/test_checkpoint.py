@@ -376,24 +376,36 @@ def test_numbers_of_numpy_are_as_good_and_other_things_are_refused(tmp_path):
     assert (Trace.load(tmp_path / "c").draws == posterior.trace.draws).all()
 
 
+class Records:
+    """Counts what `Drawing` puts on disk, and interrupts it after so many of them."""
+
+    def __init__(self, monkeypatch):
+        self.count, self.limit, record = 0, None, Drawing._record
+
+        def counted(drawing):
+            record(drawing)
+            self.count += 1
+            if self.count == self.limit:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Drawing, "_record", counted)
+
+    def cut(self, after, run):
+        """Run until so many records are made, and no further."""
+        self.count, self.limit = 0, after
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        self.limit = None
+
+
 @pytest.mark.parametrize("after", [3, 40, 60, 68, 70])
 def test_a_budget_in_passes_ends_where_it_would_have(after, tmp_path, often, monkeypatch):
     """Interrupted after so many records, also after the very last one of a piece."""
     target = targets.logistic(*table(60, 3))
     plain = sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "plain")
     assert not plain.complete
-    record, count = Drawing._record, [0]
-
-    def stop(self):
-        record(self)
-        count[0] += 1
-        if count[0] == after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Drawing, "_record", stop)
-        with pytest.raises(KeyboardInterrupt):
-            sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "cut")
+    cut = tmp_path / "cut"
+    Records(monkeypatch).cut(after, lambda: sample(target, 1000, budget_passes=900, checkpoint=cut))
     again = sample(target, 1000, budget_passes=900, checkpoint=tmp_path / "cut")
     assert again.trace.draws.shape == plain.trace.draws.shape
     assert (again.trace.draws == plain.trace.draws).all()
@@ -484,21 +496,10 @@ def test_an_attempt_that_draws_on_resumes(after, tmp_path, often, monkeypatch):
     """Chance alone would hide a bias at first, so that more draws are made: cut before, within and after them."""
     target = targets.logistic(*table(60, 3))
     settings = {"draws": 100, "method": "anchored", "tolerance": 0.05, "seed": 1}
-    record, count = Drawing._record, [0]
-
-    def counting(self):
-        record(self)
-        count[0] += 1
-        if count[0] == limit:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Drawing, "_record", counting)
-    limit = -1
+    records = Records(monkeypatch)
     plain = sample(target, checkpoint=tmp_path / "plain", **settings)
     assert plain.ess.min() > 150  # more than were asked for
-    limit, count[0] = int(after * count[0]), 0
-    with pytest.raises(KeyboardInterrupt):
-        sample(target, checkpoint=tmp_path / "cut", **settings)
+    records.cut(int(after * records.count), lambda: sample(target, checkpoint=tmp_path / "cut", **settings))
     again = sample(target, checkpoint=tmp_path / "cut", **settings)
     assert (again.trace.draws == plain.trace.draws).all()
     assert (again.mean == plain.mean).all()

@@ -7,24 +7,16 @@ import numpy as np
 import pytest
 
 import svrhmc
-from conftest import LIMIT
-from hand import CURVATURE, Quadratic, enumerated, law, z_scores
-from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from conftest import LIMIT, every_dynamics
+from hand import Quadratic, enumerated, law, z_scores
+from svrhmc.dynamics import Underdamped
 from svrhmc.engines import names
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor
 
 CHAINS = 40_000
 ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4
-KINDS = {
-    "overdamped": Overdamped(0.08),
-    "euler": EulerMaruyama(ETA, FRICTION, MASS),
-    "paper": Underdamped(ETA, FRICTION, MASS),
-    "exponential": Exponential(ETA, FRICTION, MASS),
-    "ubu": UBU(ETA, FRICTION, MASS),
-    "baoab": BAOAB(ETA, FRICTION, MASS),
-    "anchored": Anchored(ETA, FRICTION, MASS, CURVATURE),
-}
+KINDS = every_dynamics(0.08, ETA, FRICTION, MASS)
 BATCHES = [(size, replacement) for size in (1, 3) for replacement in (True, False)]
 FEWER = [BATCHES[0], BATCHES[3]]  # for kinds whose batches are drawn by the same code as the first three's
 CASES = [(kind, "full", 1, True) for kind in KINDS] + [

@@ -4,23 +4,15 @@ import numpy as np
 import pytest
 
 import svrhmc
-from conftest import LIMIT
-from hand import CURVATURE, enumerated, z_scores
+from conftest import LIMIT, every_dynamics
+from hand import enumerated, z_scores
 from svrhmc import theory
-from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.dynamics import Overdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Minibatch
 
 CHAINS, EPOCH, SETTLED = 20_000, 4, 60
 ETA, FRICTION, MASS = 0.35, 1.7, 0.15
-DYNAMICS = {
-    "overdamped": Overdamped(0.04),
-    "euler": EulerMaruyama(ETA, FRICTION, MASS),
-    "paper": Underdamped(ETA, FRICTION, MASS),
-    "exponential": Exponential(ETA, FRICTION, MASS),
-    "ubu": UBU(ETA, FRICTION, MASS),
-    "baoab": BAOAB(ETA, FRICTION, MASS),
-    "anchored": Anchored(ETA, FRICTION, MASS, CURVATURE),
-}
+DYNAMICS = every_dynamics(0.04, ETA, FRICTION, MASS)
 DRAWS = {"evenly": {}, "distinct": {"replacement": False}, "weighted": {"importance": True}}
 GRADIENTS = {
     "none": Minibatch,

@@ -344,7 +344,7 @@ class Anchored(_Mirrored):
         s = self.curvature
         half = harmonic_flow(eta / 2, gamma, u * s)
         noise = harmonic_noise(eta / 2, gamma, u, s)
-        middle = np.array([[half.xx, half.xv], [half.vx, half.vv]])
+        middle = half.matrix()
         kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
         after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)
         return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise)

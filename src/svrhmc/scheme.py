@@ -24,6 +24,10 @@ class Map(NamedTuple):
     vx: float
     vv: float
 
+    def matrix(self) -> Array:
+        """The map of the column (x, v)."""
+        return np.array([[self.xx, self.xv], [self.vx, self.vv]])
+
 
 class NoiseFactor(NamedTuple):
     """A triangular factor, v first: εᵛ = vv·ξ₁, εˣ = xv·ξ₁ + xx·ξ₂."""
@@ -31,6 +35,11 @@ class NoiseFactor(NamedTuple):
     vv: float
     xv: float
     xx: float
+
+    def covariance(self) -> Array:
+        """Of (εˣ, εᵛ)."""
+        L: Array = np.array([[self.xv, self.xx], [self.vv, 0.0]])
+        return np.asarray(L @ L.T, np.float64)
 
 
 class Kick(NamedTuple):
@@ -86,7 +95,7 @@ class Scheme:
 
     def growth(self, curvature: float) -> float:
         """Largest |eigenvalue| of the mean of one step where ∇f(x) = curvature·x: above 1 the chain diverges."""
-        P, Q = (np.array([[m.xx, m.xv], [m.vx, m.vv]]) for m in (self.before, self.after))
+        P, Q = self.before.matrix(), self.after.matrix()
         kick = np.array([[self.kick.x * curvature, 0.0], [self.kick.v * curvature, 0.0]])
         return float(np.abs(np.linalg.eigvals((Q - kick) @ P)).max())
 

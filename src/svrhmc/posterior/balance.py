@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.scheme import Map, NoiseFactor, Scheme
+from svrhmc.scheme import Scheme
 
 
 class Balance(NamedTuple):
@@ -66,11 +66,11 @@ def balance(scheme: Scheme) -> Balance:
     >>> round(found.c1, 12), round(found.s0, 12)
     (1.0, 1.0)
     """
-    P, Q = _matrix(scheme.before), _matrix(scheme.after)
+    P, Q = scheme.before.matrix(), scheme.after.matrix()
     k, first, second = np.array(scheme.kick), np.array([1.0, 0.0]), np.array([0.0, 1.0])
     A = Q - np.outer(k, first)
     M = A @ P
-    before, after = _covariance(scheme.before_noise), _covariance(scheme.after_noise)
+    before, after = scheme.before_noise.covariance(), scheme.after_noise.covariance()
 
     def crossed(h: Array) -> Array:
         return -np.outer(A @ h, k) - np.outer(k, A @ h)
@@ -79,14 +79,3 @@ def balance(scheme: Scheme) -> Balance:
     solved = np.linalg.solve(np.eye(4) - np.kron(M, M), np.stack([side.ravel() for side in sides], axis=1))
     c1 = np.linalg.solve(np.eye(2) - M, k)[0]
     return Balance(float(c1), *(float(value) for value in solved[0]))
-
-
-def _matrix(linear: Map) -> Array:
-    return np.array([[linear.xx, linear.xv], [linear.vx, linear.vv]])
-
-
-def _covariance(noise: NoiseFactor) -> Array:
-    """L Lᵀ, in the order (x, v)."""
-    L: Array = np.array([[noise.xv, noise.xx], [noise.vv, 0.0]])
-    product: Array = L @ L.T
-    return product

@@ -73,17 +73,12 @@ class Correction:
     def means(self, x: Array, h: Array) -> Array:
         """x with its controls taken off, for draws (…, dim)."""
         terms: Array = x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
-        for alpha, each in zip(self.alpha, self.controls(x - self.centre, h)[1:], strict=True):
-            terms = terms - alpha * each
-        return terms
+        return _without(self.controls(x - self.centre, h)[1:], terms, self.alpha[None])
 
     def squares(self, x: Array, h: Array) -> Array:
         """(x − x̄)² with its controls taken off."""
         a = x - self.mean
-        squares: Array = a**2
-        for beta, each in zip(self.beta, self.controls(a, h), strict=True):
-            squares = squares - beta * each
-        return squares
+        return _without(self.controls(a, h), a * a, self.beta[None])
 
     def controls(self, a: Array, h: Array) -> tuple[Array, Array, Array]:
         """h, a h − v and a²h − 2a v: of mean 0 under π."""

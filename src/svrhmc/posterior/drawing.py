@@ -75,7 +75,7 @@ class Drawing:
         journal: Journal,
         ledger: Ledger,
         told: Any,
-        later: Later = Later(),  # noqa: B008 (it is frozen)
+        later: Later,
     ) -> None:
         self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
         self._later = later

@@ -30,9 +30,9 @@ class Fresh:
         self.space, self._threads, self._ledger = space, threads, ledger
         self._compiled: set[tuple[bool, bool]] = set()
 
-    def laplace(self, count: int, seed: int) -> Array:
-        """Draws of N(0, I), the posterior as the whitening has it."""
-        return Stream(seed, np.arange(count)).normals(0, self.space.dim, Purpose.DATA, Purpose.DATA_FINE)
+    def laplace(self, numbers: Indices, seed: int = 0) -> Array:
+        """Draws of N(0, I), the posterior as the whitening has it, for the chains of these numbers."""
+        return Stream(seed, numbers).normals(0, self.space.dim, Purpose.DATA, Purpose.DATA_FINE)
 
     def setup(self, gradient: Gradient, numbers: Indices, seed: int) -> Setup:
         """For the states of chains with these numbers; compiled."""
@@ -75,14 +75,14 @@ class Fresh:
 
         States and rows are the same whatever the seed of the run.
         """
-        return self.noise(self.batches(1), self.laplace(self.pilot, 0), 1 << 20)
+        return self.noise(self.batches(1), self.laplace(self.pilot), 1 << 20)
 
     @property
-    def pilot(self) -> int:
-        """States at which something is measured before a choice."""
+    def pilot(self) -> Indices:
+        """Numbers of the states at which something is measured before a choice."""
         if not self.space.scalar_parts:
-            return _FEW
-        return int(min(4096, max(256, _PILOT // self.space.dim), max(_FEW, 4 * self.space.n)))
+            return np.arange(_FEW)
+        return np.arange(min(4096, max(256, _PILOT // self.space.dim), max(_FEW, 4 * self.space.n)))
 
     def known(self) -> float | None:
         """The noise of a row, where it was measured."""

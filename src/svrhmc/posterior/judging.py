@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.gradients import Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.certificate import Bias, Certificate, Chance, judge, unmeasured
-from svrhmc.posterior.correction import Correction
+from svrhmc.posterior.correction import Corrected, Correction
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs, plan_of
@@ -20,6 +20,18 @@ from svrhmc.samplers import Sampler
 
 _FEWEST, _FIRST, _MOST = 64, 256, 4096  # pairs
 _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of them, may be expected to take
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors."""
+
+    z: Array
+    gradient: Gradient
+    control: Correction
+    corrected: Corrected
+    stein: Bias
+    chance: Chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,35 +46,33 @@ class Judging:
     def judge(
         self,
         sampler: Sampler,
-        z: Array,
-        stein: Bias,
-        control: Correction,
-        gradient: Gradient,
+        found: Found,
         place: tuple[int, int],
-        chance: Chance,
         doubt: str = "",
         slow: float = 0.0,
     ) -> Certificate:
-        """From draws z (chain, draw, dim), whose law is the sampler's; `place` is the seed and number of an attempt,
-        `slow` the steps in which its chains were seen to forget.
+        """From draws with the law of the sampler.
+
+        `place` is the seed and number of an attempt, `slow` the steps in which its chains were seen to forget.
         """
-        (seed, number), space = place, self.fresh.space
-        late = z[:, z.shape[1] // 2 :].reshape(-1, z.shape[2])
-        certificate, found, begun = unmeasured(self.tolerance, stein, doubt), [], 0
+        (seed, number), space, gradient = place, self.fresh.space, found.gradient
+        late = found.z[:, found.z.shape[1] // 2 :].reshape(-1, space.dim)
+        certificate, averages, begun = unmeasured(self.tolerance, found.stein, doubt), [], 0
         price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
         if not self.ledger.unlimited:
             wanted = max(_FEWEST, min(wanted, int(self.ledger.affordable(price))))
         while begun < _MOST and self.ledger.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
             plan = plan_of(sampler, space, wanted - begun, slow)
             numbers = np.arange(begun, begun + plan.chains)
-            pairs = Pairs(sampler, self.fresh.setup(gradient, numbers, seed + (3 << 49)), control, seed + (1 << 51))
+            setup = self.fresh.setup(gradient, numbers, seed + (3 << 49))
+            pairs = Pairs(sampler, setup, found.control, seed + (1 << 51))
             self.ledger.compile(pairs.compile)
             start = late[numbers * len(late) // plan.chains % len(late)]
-            found.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
+            averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains
-            measured = pairs.measured(np.concatenate(found, axis=1), plan.effective)
-            certificate = judge(stein, measured, self.tolerance, chance, doubt)
+            measured = pairs.measured(np.concatenate(averages, axis=1), plan.effective)
+            certificate = judge(found.stein, measured, self.tolerance, found.chance, doubt)
             factor = float(f"{measured.corrected.more(self.tolerance):.6g}")
             wanted = min(_MOST, math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun))
             enough = measured.corrected.verdict(self.tolerance) != "undecided" or not certificate.corrects

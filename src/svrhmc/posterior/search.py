@@ -16,12 +16,12 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
-from svrhmc.posterior.certificate import DECIDED, Bias, Chance, judge_invariant, unjudged, unsettled
+from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import Corrected, Correction, agreement, correction, stein_bias, tail_draws
+from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
-from svrhmc.posterior.judging import Judging
+from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.result import Location, Posterior
@@ -65,18 +65,6 @@ class _Attempt:
     seed: int
     choice: Choice
     sampler: Any
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """Corrected moments, with what they rest on: states, gradients at them, coefficients and errors."""
-
-    z: Array
-    gradient: Gradient
-    control: Correction
-    corrected: Corrected
-    stein: Bias
-    chance: Chance
 
 
 class Search:
@@ -194,14 +182,14 @@ class Search:
             self.ledger.restore(found.said["ledger"])
         return int(found.said["wanted"])
 
-    def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> _Found:
+    def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> Found:
         """Moments, with what they rest on."""
         how = self.space.whitening
         pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
         control, corrected = correction(few.x, pulled, how.variances)
         stein = stein_bias(few.x, pulled, how.variances)
         errors = (corrected.mean_error / corrected.sd, corrected.sd_error / corrected.sd)
-        return _Found(few.z, gradient, control, corrected, stein, Chance(*errors, float(drawn.effective.min())))
+        return Found(few.z, gradient, control, corrected, stein, Chance(*errors, float(drawn.effective.min())))
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
@@ -223,7 +211,7 @@ class Search:
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
-        start = self._start(seed) if sampler.invariant else self._laplace(seed)
+        start = self._start(seed) if sampler.invariant else self.fresh.laplace(request.chains, seed)
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
@@ -235,9 +223,6 @@ class Search:
         return Drawing(
             chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
         )
-
-    def _laplace(self, seed: int) -> Array:
-        return Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.DATA, Purpose.DATA_FINE)
 
     def _start(self, seed: int) -> Array:
         """Draws of N(0, I), each moved to the mode by halves while it is far out in the posterior, where a chain could
@@ -272,7 +257,7 @@ class Search:
             once = (0.0, 0.0)
         return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
 
-    def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: _Found) -> Posterior:
+    def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: Found) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
         x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
@@ -282,17 +267,7 @@ class Search:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate:
             slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
-            certificate = self.judging.judge(
-                sampler,
-                found.z,
-                found.stein,
-                found.control,
-                found.gradient,
-                (attempt.seed, attempt.number),
-                found.chance,
-                doubt,
-                slow,
-            )
+            certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
         else:
             certificate = unjudged(request.tolerance, found.stein, doubt)
         ledger.lap("certificate")

@@ -55,7 +55,7 @@ class Shape:
         """√E (r·u)² over N(0, I), for the direction u of each of the user's coordinates: from two estimates of r."""
         how, few = self.fresh.space.whitening, self.fresh.space.n <= _ROWS
         gradient = Full() if few else self.fresh.batches(_BATCH)
-        states = self.fresh.laplace(_STATES if few else self.fresh.pilot, 0)
+        states = self.fresh.laplace(np.arange(_STATES) if few else self.fresh.pilot)
         first = how.displace(self.fresh.at(gradient, states, 1 << 21) - states)
         second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
         return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)
