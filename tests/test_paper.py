@@ -19,7 +19,7 @@ import svrhmc
 from svrhmc.checkpoint import Checkpoint
 from svrhmc.cli import app
 from svrhmc.core.errors import CheckpointInUseError
-from svrhmc.paper import data, pieces, regression, run, synthetic
+from svrhmc.paper import data, experiments, pieces, regression, run, synthetic, tuning
 from svrhmc.paper.blocks import inline
 from svrhmc.paper.pieces import Pieces, open_journal
 from svrhmc.paper.settings import fingerprint, load_settings
@@ -72,7 +72,8 @@ def folder(tmp_path_factory):
 def unchecked(monkeypatch, tmp_path):
     """The simulated files have not the published hashes."""
     monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(regression, "load", lambda name, folder: data.load(name, folder, check=False))
+    for module in (regression, experiments):
+        monkeypatch.setattr(module, "load", lambda name, folder: data.load(name, folder, check=False))
 
 
 def test_everything_runs_end_to_end_and_an_interrupted_run_ends_the_same(folder, unchecked, tmp_path):
@@ -284,24 +285,60 @@ def test_the_expected_plug_in_is_that_of_samples():
 
 def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypatch):
     settings = {**load_settings(quick=True)["figure2"], "seeds": 3}
-    seen, real = [], regression._path
+    seen, real = [], tuning.Work.path
 
-    def path(settings, choice, method, target, split, seed, threads, logistic):
+    def path(work, choice, target, split, seed):
         seen.append((seed, {row.tobytes() for row in split.X}, {row.tobytes() for row in split.test}))
-        return real(settings, choice, method, target, split, seed, threads, logistic)
+        return real(work, choice, target, split, seed)
 
-    monkeypatch.setattr(regression, "_path", path)
-    regression.classify(settings, "pima", "sgld", folder, 1)
-    tuning = []
-    for seed, rows, judged in seen:
-        assert not rows & judged
-        if seed >= settings["first_fold"]:
-            tuning.append(rows | judged)
-        else:  # the reported run that this tuning was for
-            assert tuning
-            assert all(used == rows for used in tuning)
-            assert not judged & set.union(*tuning)
-            tuning = []
+    monkeypatch.setattr(tuning.Work, "path", path)
+    regression.classify(settings, "pima", "svr-hmc", folder, 1)
+    assert not any(rows & judged for _, rows, judged in seen)
+    used = [rows | judged for seed, rows, judged in seen if seed >= settings["first_fold"]]
+    reported = {seed: rows for seed, rows, _ in seen if seed < settings["first_fold"]}
+    assert len(reported) == 3
+    assert all(any(rows == one for rows in reported.values()) for one in used)  # training rows alone, all of them
+    assert all(any(rows == one for one in used) for rows in reported.values())  # each split was tuned for
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("figure", ["figure2", "figure3"])
+def test_all_samplers_have_grids_of_one_size(figure, quick):
+    settings = load_settings(quick)[figure]
+    assert len({len(tuning.grid(settings, method)) for method in settings["samplers"]}) == 1
+
+
+def test_the_first_fold_only_drops_what_is_worse(monkeypatch):
+    """A setting that is best on all parts is found unless four fifths of the grid do better on the first."""
+    settings = {**load_settings()["figure2"], "folds": 3}
+    losses = {step: [abs(np.log(step / 0.1)), abs(np.log(step / 0.2)), abs(np.log(step / 0.2))]
+              for step in tuning.grid_axes(settings, "sgld")["step"]}  # fmt: skip
+
+    def path(work, choice, target, split, seed):
+        return {"loss": [losses[choice["step"]][seed - settings["first_fold"]] + choice["batch_size"]]}
+
+    monkeypatch.setattr(tuning.Work, "path", path)
+    rng = np.random.default_rng(0)
+    split = tuning.Split(rng.normal(size=(40, 2)), rng.choice([-1.0, 1.0], 40), None, None)
+    work = tuning.Work(settings, "sgld", True, 1, pieces.pieces_of(None))
+    best = min(losses, key=lambda step: sum(losses[step]))
+    assert work.tuned(split, 0) == {"batch_size": 1, "step": best}
+    assert best != min(losses, key=lambda step: losses[step][0])  # the first part alone would choose another
+
+
+def test_settings_at_an_edge_are_flagged(folder, unchecked, tmp_path):
+    run.reproduce(("figure2",), tmp_path, folder, quick=True, seeds=2, jobs=1, say=lambda line: None)
+    path = tmp_path / "work" / "figure2-pima-sgld.json"
+    saved = json.loads(path.read_text())
+    reports = []
+    for step in (1.0, 0.4642):  # the largest of the grid, and one inside
+        saved["result"]["choices"] = [{"batch_size": 10, "step": step}] * 2
+        path.write_text(json.dumps(saved))
+        done = run.reproduce(("figure2",), tmp_path, folder, quick=True, seeds=2, jobs=1, say=lambda line: None)
+        line = next(line for line in done.report.read_text().splitlines() if line.startswith("| pima | SGLD"))
+        reports.append(line)
+    assert "2 of 2 at the grid's edge (batch size, step)" in reports[0]
+    assert "2 of 2 at the grid's edge (batch size)" in reports[1]
 
 
 def test_a_reported_run_that_diverges_is_left_out_and_said(folder, unchecked, tmp_path):
@@ -440,9 +477,9 @@ TASKS = {
     "figure2 reference": lambda s, f, j: regression.classification_reference(s["figure2"], "pima", f, 1, journal=j),
     "figure3": lambda s, f, j: regression.regress(s["figure3"], "noise", "vr-sgld", f, 1, journal=j),
     "figure3 reference": lambda s, f, j: regression.regression_reference(s["figure3"], "noise", f, journal=j),
-    "preparation": lambda s, f, j: regression.preparation_experiment(s["experiment"], s["figure2"], "pima", f, journal=j),
-    "steps": lambda s, f, j: regression.steps_experiment(s["experiment"], s["figure2"], f, 1, journal=j),
-    "passes": lambda s, f, j: regression.longer_experiment(s["experiment"], s["figure2"], "pima", f, 1, journal=j),
+    "preparation": lambda s, f, j: experiments.preparation_experiment(s["experiment"], s["figure2"], "pima", f, journal=j),
+    "steps": lambda s, f, j: experiments.steps_experiment(s["experiment"], s["figure2"], f, 1, journal=j),
+    "passes": lambda s, f, j: experiments.longer_experiment(s["experiment"], s["figure2"], "pima", f, 1, journal=j),
     "table1": lambda s, f, j: regression.constants(s["figure2"], "pima", f, 0.1, True, journal=j),
 }  # fmt: skip
 
@@ -465,7 +502,10 @@ def work(monkeypatch):
         (synthetic, "law_of"),
         (svrhmc.theory, "compare"),
     ]
-    places += [(synthetic.Chain, "step"), (synthetic.Chain, "after"), (regression, "loss_of"), (regression, "error_of")]
+    places += [
+        (synthetic.Chain, "step"), (synthetic.Chain, "along"), (regression, "loss_of"), (regression, "error_of"),
+        (tuning, "loss_of"), (experiments, "error_of"),
+    ]  # fmt: skip
     for place, name in places:
         monkeypatch.setattr(place, name, counted(getattr(place, name)))
     return count
@@ -536,7 +576,7 @@ def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, w
         patched.setattr(svrhmc.Sampler, "run", lambda *a, **options: real(*a, **{**options, "progress": stop}))
         with open_journal(tmp_path / "j", {}) as journal, pytest.raises(StopError):
             synthetic.panel(*arguments, journal=journal)
-    step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains" / "state").said["step"]
+    step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains to 0.2" / "state").said["step"]
     assert 0 < step < 200
     with open_journal(tmp_path / "j", {}) as journal:
         before = pieces.seconds_spent(journal)

@@ -20,7 +20,7 @@ from svrhmc import theory
 from svrhmc.compare import Curve, compare
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
-from svrhmc.plots import COLOURS, plot_comparison, plot_complexity, require_matplotlib
+from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
 
 app = typer.Typer(
@@ -300,10 +300,10 @@ def _table(curves: list[Curve], passes: float, title: str) -> Table:
     spent = [passes * k / _COLUMNS for k in range(1, _COLUMNS + 1)]
     for value in spent:
         table.add_column(f"{value:.3g}", justify="right", no_wrap=True)
-    for curve, colour in zip(curves, COLOURS, strict=False):
+    for curve in curves:
         places = [curve.at(value) for value in spent]
         sampled = ["–" if place is None else f"{curve.sampled[place]:.3f}" for place in places]
         exact = ["–" if place is None else f"{curve.exact[place]:.3f}" for place in places]
-        table.add_row(f"[{colour}]{curve.name}[/]", "chains", *sampled)
+        table.add_row(f"[{look(curve.name)[0]}]{curve.name}[/]", "chains", *sampled)
         table.add_row("", "exact", *exact)
     return table

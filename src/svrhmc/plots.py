@@ -9,10 +9,11 @@ from typing import Any
 from svrhmc.compare import Curve
 from svrhmc.core.errors import missing
 from svrhmc.samplers import LABELS
-from svrhmc.theory.complexity import TABLE, Comparison, boundaries, cost, crossings
+from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+_PLACES = {"hmc": 0, "sg-hmc": 1, "svr-hmc": 2, "sgld": 3, "vr-sgld": 4, "lmc": 5}  # one look a method, everywhere
 STYLE = {
     "figure.dpi": 150,
     "font.size": 10,
@@ -25,12 +26,23 @@ STYLE = {
 }
 
 
+def look(method: str) -> tuple[str, str]:
+    """The colour and the marker of a method, named as in `svrhmc.METHODS` or as it is written.
+
+    >>> look("SVR-HMC") == look("svr-hmc") == (COLOURS[2], MARKERS[2])
+    True
+    """
+    place = _PLACES[method.lower()]
+    return COLOURS[place], MARKERS[place]
+
+
 def plot_comparison(curves: Sequence[Curve], title: str, path: str | Path) -> None:
     """W₂ against data passes: dots from the chains, lines from the exact law, the plug-in's floor dashed."""
     pyplot = require_matplotlib()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-        for curve, colour, marker in zip(curves, COLOURS, MARKERS, strict=False):
+        for curve in curves:
+            colour, marker = look(curve.name)
             axes.plot(curve.passes, curve.exact, color=colour, linewidth=1.6)
             label = f"{curve.name}, step {curve.sampler.dynamics.step_size:g}"
             axes.plot(curve.passes, curve.sampled, marker, color=colour, markersize=4, linestyle="none", label=label)
@@ -58,7 +70,7 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
         dashes = {"sgld": (0, (4, 2)), "sg-hmc": (4, (4, 2))}
         for row in comparison.rows:
             values = [cost(problem, accuracy, row.method, n) for n in grid]
-            style, colour = dashes.get(row.method, "-"), COLOURS[TABLE.index(row.method)]
+            style, colour = dashes.get(row.method, "-"), look(row.method)[0]
             axes.plot(grid, values, color=colour, linestyle=style, linewidth=1.8, label=LABELS[row.method])
         for n in crossings(problem, accuracy, high):
             least = min(cost(problem, accuracy, row.method, n) for row in comparison.rows)

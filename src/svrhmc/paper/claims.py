@@ -1,14 +1,29 @@
-"""A claim of the paper and what the numbers say of it: it holds, it does not, or it cannot be told."""
+"""A claim and what the numbers say of it: it holds, it does not, or it cannot be told; and what decides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 OURS = "svr-hmc"  # the sampler that the claims are about
-Claims = list[tuple[str, str, str]]  # claim, verdict, numbers
+PAPER, CHECK = "the paper", "our check"  # who says it
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who says what, the threshold that decides it, the verdict, and the numbers."""
+
+    whose: str
+    text: str
+    threshold: str
+    verdict: str
+    numbers: str
+
+
+Claims = list[Claim]
 
 
 def with_error(values: Any) -> tuple[float, float]:

@@ -1,4 +1,7 @@
-"""The figures of the report: one style, small multiples, colour-blind safe."""
+"""The figures of the report: one style, one legend a figure, small multiples, colour-blind safe.
+
+They are drawn nine inches wide, so that their text stays readable at the width of a page.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.arrays import Array
+from svrhmc.paper.claims import OURS
 from svrhmc.paper.settings import Settings, panel_name
-from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib, save
+from svrhmc.plots import STYLE, look, require_matplotlib, save
 from svrhmc.samplers import LABELS
 
 Results = dict[str, dict[str, Any]]
-_LOOK = {"hmc": 0, "sgld": 3, "sg-hmc": 1, "vr-sgld": 4, "svr-hmc": 2}  # place among COLOURS and MARKERS
-_SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 10}
+_WIDTH = 9.0
+_SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 9.5, "xtick.labelsize": 8, "ytick.labelsize": 8}
+_TICKS = (1.0, 2.0, 5.0)
 
 
 def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -27,14 +33,10 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
     dims, sizes = settings["dims"], settings["sizes"]
     found = False
     with pyplot.rc_context(_SMALL):
-        shape = (len(dims), len(sizes))
         figure, grid = pyplot.subplots(
-            *shape,
-            figsize=(3.1 * shape[1] + 0.4, 2.7 * shape[0] + 0.4),
-            layout="constrained",
-            squeeze=False,
-            sharex="col",
-        )
+            len(dims), len(sizes), figsize=(_WIDTH, 2.3 * len(dims) + 0.9), layout="constrained", squeeze=False,
+            sharex=True, sharey="row",
+        )  # fmt: skip
         for row, dim in enumerate(dims):
             for column, n in enumerate(sizes):
                 axes = grid[row, column]
@@ -43,80 +45,142 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
                     if result is not None:
                         found = True
                         _panel(axes, result, method)
+                for level in settings["thresholds"]:
+                    axes.axhline(level, color="0.6", linewidth=0.7, zorder=0)
                 axes.set_title(f"d = {dim}, n = {n}", loc="left")
                 axes.set_xscale("log")
                 axes.set_yscale("log")
-                axes.legend(
-                    fontsize=7, handletextpad=0.3, loc="lower left", frameon=True, framealpha=0.9, edgecolor="none"
-                )
-        text = (
-            "data passes (component gradients evaluated / n).  "
-            "Dots: chains; dotted: expected of them; lines: exact; dashed: floor of dots"
-        )
-        figure.supxlabel(text if shape[1] > 2 else "data passes", fontsize=10)
-        figure.supylabel("W₂ to the target", fontsize=10)
+        figure.supxlabel("data passes (component gradients evaluated / n)", fontsize=9.5)
+        figure.supylabel("W₂ to the target", fontsize=9.5)
         if found:
+            _legend_of_panels(pyplot, figure, settings)
             save(pyplot, figure, path)
         pyplot.close(figure)
     return found
 
 
+def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings) -> None:
+    line = pyplot.Line2D
+    handles = [line([], [], color=look(m)[0], linewidth=1.8, label=LABELS[m]) for m in settings["samplers"]]
+    levels = " and ".join(f"{level:g}" for level in settings["thresholds"])
+    handles += [
+        line([], [], color="0.2", linewidth=1.8, label="best step at each point"),
+        line([], [], color="0.2", linewidth=1.8, linestyle=(0, (2, 1)), label="the same, at the largest step"),
+        line([], [], color="0.2", linewidth=0.7, label=f"one step: the first at {levels}"),
+        line([], [], color="0.2", marker="o", markersize=3.5, linestyle="none",
+             label=f"{settings['chains']:,} chains with it"),
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8.5)
+
+
 def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
-    look = _LOOK[method]
-    curve, points = result["curve"], result["points"]
-    axes.plot([p["passes"] for p in curve], [p["w2"] for p in curve], color=COLOURS[look], linewidth=1.3)
-    label = f"{LABELS[method]}, η = {result['step_size']:g}"
-    spent, seen = [p["passes"] for p in points], [p["w2"] for p in points]
-    axes.plot(spent, seen, MARKERS[look], color=COLOURS[look], markersize=3, linestyle="none", label=label)
-    axes.plot(spent, [p["expected"] for p in points], color=COLOURS[look], linestyle=":", linewidth=0.9)
-    axes.axhline(result["floor"], color="0.5", linestyle="--", linewidth=0.8, zorder=0)
+    colour, marker = look(method)
+    envelope = result["envelope"]
+    edges = [point["edge"] for point in envelope]
+    first = edges.index(False) if False in edges else len(edges)
+    for part, style in ((envelope[: first + 1], (0, (2, 1))), (envelope[first:], "-")):
+        passes, w2 = ([point[name] for point in part] for name in ("passes", "w2"))
+        axes.plot(passes, w2, color=colour, linewidth=1.8, linestyle=style)
+    for run in result["runs"]:
+        curve, points = run["curve"], run["points"]
+        axes.plot([p["passes"] for p in curve], [p["w2"] for p in curve], color=colour, linewidth=0.7)
+        seen = [p["w2"] - p["expected"] + p["exact"] for p in points]
+        axes.errorbar(
+            [p["passes"] for p in points], seen, [2 * p["deviation"] for p in points],
+            color=colour, marker=marker, markersize=3, linestyle="none", elinewidth=0.8,
+        )  # fmt: skip
 
 
 def draw_paths(results: Results, settings: Settings, figure_name: str, label: str, path: Path) -> bool:
-    """Figures 2 and 3: loss of the path average against passes, mean over the seeds with two standard errors."""
+    """Figures 2 and 3: the loss of the path average above, and below it what each other sampler's is above SVR-HMC's.
+
+    A column for each data set. The differences are taken seed by seed and have a row for each sampler, so that no band
+    hides another.
+    """
     pyplot = require_matplotlib()
-    names = [name for name in settings["datasets"] if any(key.startswith(f"{figure_name} {name} ") for key in results)]
+    names = [name for name in settings["datasets"] if f"{figure_name} {name} {OURS}" in results]
     if not names:
         return False
+    others = [method for method in settings["samplers"] if method != OURS]
     with pyplot.rc_context(_SMALL):
         figure, grid = pyplot.subplots(
-            1, len(names), figsize=(2.9 * len(names) + 0.3, 2.9), layout="constrained", squeeze=False
-        )
-        for axes, name in zip(grid[0], names, strict=True):
-            for method in settings["samplers"]:
-                result = results.get(f"{figure_name} {name} {method}")
-                if result is not None:
-                    _losses(axes, result, method)
+            1 + len(others), len(names), figsize=(_WIDTH, 2.1 + 1.25 * len(others)), layout="constrained",
+            squeeze=False, sharex=True, height_ratios=[1.7] + [1.0] * len(others),
+        )  # fmt: skip
+        for column, name in enumerate(names):
+            top, ours = grid[0, column], results[f"{figure_name} {name} {OURS}"]
             reference = results.get(f"{figure_name} {name} reference")
-            if reference is not None:
-                level = float(np.mean(reference["loss"]))
-                axes.axhline(level, color="0.3", linestyle="--", linewidth=1, label="posterior mean")
-            axes.set_title(name, loc="left")
-            low, high = axes.dataLim.y0, axes.dataLim.y1
-            if high > 3 * low:
-                axes.set_yscale("log")
-                axes.yaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
-                axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-                axes.yaxis.set_minor_formatter(lambda value, _: "")
-            axes.set_xlabel("data passes")
-            axes.set_xlim(0.5, settings["passes"] + 0.5)
-        grid[0, 0].set_ylabel(label)
-        handles, labels = grid[0, -1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=8.5)
+            level = float(np.mean(reference["loss"])) if reference is not None else None
+            for method in settings["samplers"]:
+                _median(top, results.get(f"{figure_name} {name} {method}"), method)
+            if level is not None:
+                top.axhline(level, color="0.3", linestyle=(0, (4, 2)), linewidth=1)
+            top.set_title(name, loc="left")
+            _log_where_wide(top)
+            for place, method in enumerate(others, start=1):
+                _gap(grid[place, column], results.get(f"{figure_name} {name} {method}"), ours, method)
+            grid[-1, column].set_xlim(0.5, settings["passes"] + 0.5)
+        grid[0, 0].set_ylabel(label.replace(" ", "\n", 1))
+        for place, method in enumerate(others, start=1):
+            grid[place, 0].set_ylabel(f"{LABELS[method]} −\nSVR-HMC")
+        figure.supxlabel("data passes", fontsize=9.5)
+        _legend_of_paths(pyplot, figure, settings)
         save(pyplot, figure, path)
         pyplot.close(figure)
     return True
 
 
-def _losses(axes: Any, result: dict[str, Any], method: str) -> None:
-    look, runs = _LOOK[method], finished(result)
+def _legend_of_paths(pyplot: Any, figure: Any, settings: Settings) -> None:
+    line = pyplot.Line2D
+    handles = [
+        line([], [], color=look(m)[0], marker=look(m)[1], markersize=3.5, linewidth=1.3, label=LABELS[m])
+        for m in settings["samplers"]
+    ]
+    handles += [
+        line([], [], color="0.3", linestyle=(0, (4, 2)), linewidth=1, label="posterior mean"),
+        line([], [], color="0.2", linewidth=1.3, label="median of the runs"),
+        pyplot.Rectangle((0, 0), 1, 1, color="0.2", alpha=0.25, linewidth=0, label="middle half of the differences"),
+        line([], [], color="0.2", marker="_", markersize=8, linestyle="none", label="their mean"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8.5)
+
+
+def _median(axes: Any, result: dict[str, Any] | None, method: str) -> None:
+    if result is not None and finished(result):
+        passes, losses = by_pass(finished(result))
+        colour, marker = look(method)
+        axes.plot(passes, np.median(losses, axis=0), color=colour, marker=marker, markersize=3, linewidth=1.3)
+
+
+def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method: str) -> None:
+    """Another's loss less ours, seed by seed."""
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    if result is None:
+        return
+    pairs = [pair for pair in zip(result["runs"], ours["runs"], strict=True) if None not in pair]
+    if pairs:
+        passes, losses = by_pass([run for pair in pairs for run in pair])
+        gaps = losses[::2] - losses[1::2]
+        low, middle, high = np.quantile(gaps, (0.25, 0.5, 0.75), axis=0)
+        colour, _ = look(method)
+        axes.fill_between(passes, low, high, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(passes, middle, color=colour, linewidth=1.3)
+        mean, size = gaps.mean(axis=0), 3 * max(np.abs(low).max(), np.abs(high).max())
+        inside = np.abs(mean) <= size  # a mean made by one run would flatten all else; the table has it
+        axes.plot(np.array(passes)[inside], mean[inside], "_", color=colour, markersize=7)
+
+
+def by_pass(runs: list[dict[str, Any]]) -> tuple[list[int], Array]:
+    """The passes that all runs report, and their losses at these: (run, pass)."""
     passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
     kept = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
-    losses = np.array([[by_pass[spent] for spent in passes] for by_pass in kept])
-    mean, error = losses.mean(axis=0), 2 * losses.std(axis=0, ddof=min(1, len(losses) - 1)) / np.sqrt(len(losses))
-    axes.plot(
-        passes, mean, color=COLOURS[look], marker=MARKERS[look], markersize=3.5, linewidth=1.3, label=LABELS[method]
-    )
-    axes.fill_between(
-        passes, np.maximum(mean - error, 0.5 * mean), mean + error, color=COLOURS[look], alpha=0.15, linewidth=0
-    )
+    return passes, np.array([[losses[spent] for spent in passes] for losses in kept])
+
+
+def _log_where_wide(axes: Any) -> None:
+    low, high = axes.dataLim.y0, axes.dataLim.y1
+    if low > 0 and high > 3 * low:
+        axes.set_yscale("log")
+        axes.yaxis.get_major_locator().set_params(subs=_TICKS)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: "")

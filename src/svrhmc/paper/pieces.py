@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import Checkpoint, Clock, Journal
+from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError
 from svrhmc.core.storage import Record
 from svrhmc.samplers import Sampler
@@ -87,6 +87,11 @@ class Pieces:
     def _save_when_due(self) -> None:
         if self.journal.kept and self._clock.due():
             self.save()
+
+
+def pieces_of(journal: Journal | None) -> Pieces:
+    """Of a journal; kept in memory where there is none."""
+    return Pieces(InMemory() if journal is None else journal)
 
 
 def seconds_spent(journal: Journal) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import svrhmc
 from svrhmc.paper.blocks import Block, Grid, Heading, Text, as_html, as_markdown
-from svrhmc.paper.claims import Claims
+from svrhmc.paper.claims import CHECK, PAPER, Claims
 from svrhmc.paper.figure1 import figure1
 from svrhmc.paper.figures import Results
 from svrhmc.paper.paths import figure2, figure3
@@ -31,8 +31,10 @@ def write_report(
     for part, write in _SECTIONS.items():
         if part in parts:
             sections += write(results, settings, out, claims)
-    if claims:
-        blocks += [Heading("The paper's claims"), Grid((("claim", "verdict", "numbers"), *claims))]
+    for whose, title in ((PAPER, "The paper's claims"), (CHECK, "Our own checks")):
+        told = [(c.text, c.threshold, c.verdict, c.numbers) for c in claims if c.whose == whose]
+        if told:
+            blocks += [Heading(title), Grid((("claim", "what decides", "verdict", "numbers"), *told))]
     blocks += sections + _closing()
     (out / "report.md").write_text(as_markdown(blocks), encoding="utf-8")
     (out / "report.html").write_text(as_html(blocks), encoding="utf-8")

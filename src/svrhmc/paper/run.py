@@ -22,13 +22,14 @@ from typing import Any
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError
 from svrhmc.core.storage import remove_partials, write_text
-from svrhmc.paper import regression, synthetic
+from svrhmc.paper import experiments, regression, synthetic
 from svrhmc.paper.data import DataError
 from svrhmc.paper.pieces import open_journal, remove, seconds_spent, unusable
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
 
-VERSIONS = {"figure1": 3}  # of an experiment's code, from 2 on: to be raised by a change that changes a result
+# Of an experiment's code, from 2 on: to be raised by a change that changes a result.
+VERSIONS = {"figure1": 4, "figure2": 3, "figure3": 3, "experiment": 3}
 PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
 
 
@@ -241,11 +242,15 @@ def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
     if part == "table3":
         for name in settings["experiment"]["datasets"]:
             arguments = (settings["experiment"], two, name, data)
-            yield Task(f"experiment {name}", regression.preparation_experiment, arguments, threaded=False)
-        yield Task("experiment steps", regression.steps_experiment, (settings["experiment"], two, data))
+            yield Task(f"experiment {name}", experiments.preparation_experiment, arguments, threaded=False)
+        yield Task("experiment steps", experiments.steps_experiment, (settings["experiment"], two, data))
         if "mushroom" in two["datasets"]:
             arguments = (settings["experiment"], two, "mushroom", data)
-            yield Task("experiment mushroom passes", regression.longer_experiment, arguments)
+            yield Task("experiment mushroom passes", experiments.longer_experiment, arguments)
+        for name in settings["experiment"]["burn_in_datasets"]:
+            for method in two["samplers"]:
+                subject = (settings["experiment"], two, name, method, data)
+                yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, subject)
     if part == "figure3":
         for name in three["datasets"]:
             for method in three["samplers"]:

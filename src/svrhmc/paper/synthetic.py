@@ -1,18 +1,22 @@
-"""Figure 1: W₂ against data passes on the synthetic targets, from chains and from the exact law."""
+"""Figure 1: W₂ against data passes on the synthetic targets, by the exact law for every step and by chains.
+
+The paper does not give its steps. So each sampler is given every step of a fine grid, and what is drawn is the least W₂
+over the grid at each number of passes: the envelope. Chains are run where a claim rests: with the steps that are first
+at the distances that the claims are about, and beyond, to where such a step settles.
+"""
 
 from __future__ import annotations
 
 import itertools
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from svrhmc import distances, targets, theory
-from svrhmc.checkpoint import InMemory, Journal
+from svrhmc import distances, targets
+from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.storage import Record
-from svrhmc.paper.pieces import Pieces
+from svrhmc.paper.pieces import Pieces, pieces_of
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.base import Moments
@@ -21,73 +25,156 @@ from svrhmc.theory.chain import Chain
 from svrhmc.theory.moments import law_of
 from svrhmc.theory.quadratic import Quadratic
 from svrhmc.theory.recursion import State
-from svrhmc.theory.settled import settled_state
+
+COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
 
 
 def panel(
     settings: Settings, spread: float, dim: int, n: int, method: str, threads: int, journal: Journal | None = None
 ) -> dict[str, Any]:
-    """One sampler in one panel: its best step, the chains' W₂ with what to expect of it, and the exact curve."""
-    with Pieces(InMemory() if journal is None else journal) as pieces:
+    """One sampler in one panel: its envelope, the passes it needs to each distance, and chains that confirm them."""
+    with pieces_of(journal) as pieces:
         target = targets.synthetic(n, dim, seed=settings["seed"], spread=spread)
         model = Quadratic.of(target)
-        chosen = _best(settings, method, target, model, pieces)
-        budget = chosen.steps_for(target, settings["passes"])
-        steps = min(int(settings["chain_steps"]), budget)
-        thin = max(1, steps // settings["points"])
         panels = list(itertools.product(settings["spreads"], settings["dims"], settings["sizes"]))
         # the same for all samplers of a panel, and of no other
         seed = settings["seed"] + 1 + panels.index((spread, dim, n))
-
-        @cache
-        def draws() -> Array:
-            options = {"chains": settings["chains"], "seed": seed, "thin": thin, "threads": threads}
-            return pieces.run("chains", chosen, target, steps, **options).draws
-
-        looked = list(range(thin, steps + 1, thin))
-        line = np.unique(np.geomspace(1, steps, settings["line"]).astype(int)).tolist()
-        later = np.unique(np.geomspace(steps, budget, settings["tail"] + 1).astype(int)).tolist()
-        chain = Chain(chosen, model, target)
-        near = pieces.journal.once("laws", lambda: _laws(chain, sorted({*looked, *line}), looked))
-        curve = [(int(step), w2) for step, w2 in near.said["w2"]]
-        for step in later:
-            if step > steps:
-                curve.append((step, pieces.once(f"w2 after {step}", _final, chain, step)))
-        pi, rng = target.closed_form, np.random.default_rng([seed, dim, n])
-
-        def point(place: int) -> dict[str, Any]:
-            seen = distances.plug_in_w2(draws()[:, place], pi.mean, pi.covariance).value
-            x = Moments(near.arrays["means"][place], near.arrays["covariances"][place])
-            mean, deviation = expected_plug_in(x, pi, settings["chains"], settings["simulations"], rng)
-            return {"w2": seen, "expected": mean, "deviation": deviation, "random": rng.bit_generator.state}
-
-        points = []
-        for place, step in enumerate(looked):
-            found = pieces.once(f"point {place}", point, place)
-            rng.bit_generator.state = found["random"]
-            points.append({"step": step, **{name: found[name] for name in ("w2", "expected", "deviation")}})
-        reach = {
-            str(level): _fewest(settings, method, level, target, model, pieces) for level in settings["thresholds"]
+        samplers = {eta: _sampler(settings, method, eta) for eta in step_sizes(settings)}
+        curves = {
+            eta: pieces.once(f"curve at {eta}", _curve, settings, Chain(sampler, model, target), sampler, target)
+            for eta, sampler in samplers.items()
         }
-    return {
-        "step_size": chosen.dynamics.step_size,
-        "floor": distances.plug_in_floor(pi.covariance, settings["chains"]),
-        "steps": budget,
-        "points": [{**point, **_passes(chosen, target, point["step"])} for point in points],
-        "curve": [{"step": step, "w2": w2, **_passes(chosen, target, step)} for step, w2 in curve],
-        "reach": reach,
-    }
+        first = {}
+        for level in settings["thresholds"]:
+            steps = {
+                eta: pieces.once(f"steps to {level} at {eta}", _steps_to, level, Chain(samplers[eta], model, target))
+                for eta in _candidates(curves, level)
+            }
+            first[str(level)] = _fewest(steps, samplers, target)
+        runs = []
+        for level, beyond in zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False):
+            found = first[str(level)]
+            if found is not None:
+                eta = found["passes"]["step_size"]
+                steps = min(int(beyond * found["passes"]["steps"]) + 1, settings["chain_steps"])
+                chain = Chain(samplers[eta], model, target)
+                made = _Confirmed(settings, chain, samplers[eta], target, steps, seed, threads, pieces, str(level))
+                line = [dict(zip(("w2", *COUNTS), point[1:], strict=True)) for point in curves[eta]]
+                runs.append({"level": level, "step_size": eta, "points": made.points(), "curve": line})
+    return {"envelope": _envelope(curves), "reach": first, "runs": runs}
 
 
-def _best(settings: Settings, method: str, target: Gaussian, model: Quadratic, pieces: Pieces) -> Sampler:
-    """With the step that is nearest to π when the budget is spent, by the exact law."""
+def step_sizes(settings: Settings) -> list[float]:
+    """The grid: `per_decade` steps a decade from the largest down to the smallest, to four digits.
 
-    def final(sampler: Sampler) -> float:
-        eta, steps = sampler.dynamics.step_size, sampler.steps_for(target, settings["passes"])
-        w2: float = pieces.once(f"step {eta}", lambda: _final(Chain(sampler, model, target), steps))
-        return w2
+    >>> step_sizes({"largest_step": 1.0, "smallest_step": 0.1, "per_decade": 2})
+    [1.0, 0.3162, 0.1]
+    """
+    top, least, each = settings["largest_step"], settings["smallest_step"], settings["per_decade"]
+    count = round(each * np.log10(top / least))
+    return [float(f"{top * 10 ** (-k / each):.4g}") for k in range(count + 1)]
 
-    return min((_sampler(settings, method, eta) for eta in settings["step_sizes"]), key=final)
+
+def _curve(settings: Settings, chain: Chain, sampler: Sampler, target: Gaussian) -> list[list[float]]:
+    """[step, W₂] at passes spaced evenly in the logarithm, while the law is finite."""
+    least = max(settings["first_pass"], sampler.gradient.recipe(target).evaluations(1) / target.n)
+    spent = np.geomspace(least, settings["passes"], settings["line"])
+    steps = sorted({sampler.steps_for(target, float(passes)) for passes in spent})
+    found = []
+    for step, state in zip(steps, chain.along(chain.at(np.zeros(target.dim)), steps), strict=True):
+        if not np.isfinite(state.C).all() or np.abs(state.C).max() > 1e12:
+            break
+        found.append([step, law_of(chain, state, step).w2, *_passes(sampler, target, step).values()])
+    return found
+
+
+def _envelope(curves: dict[float, list[list[float]]]) -> list[dict[str, Any]]:
+    """The least W₂ over the steps after so many steps, hence passes, with the step that has it."""
+    found: list[dict[str, Any]] = []
+    for number in sorted({int(point[0]) for curve in curves.values() for point in curve}):
+        at = {eta: point for eta, curve in curves.items() for point in curve if point[0] == number}
+        eta = min(at, key=lambda each: at[each][1])
+        _, w2, passes, paper = at[eta]
+        edge = eta in (min(curves), max(curves))
+        found.append({"passes": passes, "paper_passes": paper, "w2": w2, "step_size": eta, "edge": edge})
+    return found
+
+
+def _candidates(curves: dict[float, list[list[float]]], level: float) -> list[float]:
+    """The steps whose curve may be the first below a level: above it last where another has not yet gone below."""
+    between = {}
+    for eta, curve in curves.items():
+        below = next((place for place, point in enumerate(curve) if point[1] <= level), None)
+        if below is not None:
+            between[eta] = (curve[max(below - 1, 0)], curve[below])
+    least = [min((after[place] for _, after in between.values()), default=0.0) for place in (2, 3)]
+    return [eta for eta, (before, _) in between.items() if before[2] <= least[0] or before[3] <= least[1]]
+
+
+def _fewest(
+    steps: dict[float, int], samplers: dict[float, Sampler], target: Gaussian
+) -> dict[str, dict[str, Any]] | None:
+    """The fewest passes to a distance over the grid, by each count, and at which step; None if no step gets there."""
+    edges = (min(samplers), max(samplers))
+    reached = [
+        {"step_size": eta, "steps": count, "edge": eta in edges} | _passes(samplers[eta], target, count)
+        for eta, count in steps.items()
+    ]
+    return {count: min(reached, key=lambda each: each[count]) for count in COUNTS} if reached else None
+
+
+class _Confirmed:
+    """Chains of one sampler, and at some of their steps the plug-in W₂ with what to expect of it."""
+
+    def __init__(
+        self, settings: Settings, chain: Chain, sampler: Sampler, target: Gaussian, steps: int, seed: int,
+        threads: int, pieces: Pieces, name: str,
+    ) -> None:  # fmt: skip
+        self._settings, self._chain, self._sampler, self._target = settings, chain, sampler, target
+        self._pieces, self._name, self._seed, self._threads = pieces, name, seed, threads
+        kept = min(settings["kept"], steps)
+        self._thin = steps // kept
+        self._steps = kept * self._thin
+        self._draws: Array | None = None
+        places = np.unique(np.geomspace(1, kept, settings["points"]).round().astype(int)).tolist()
+        self._looked = [place * self._thin for place in places]
+
+    def points(self) -> list[dict[str, float]]:
+        """Step, passes, plug-in W₂ and its expectation and deviation under the exact law, and the exact W₂."""
+        laws = self._pieces.journal.once(f"laws to {self._name}", self._laws)
+        rng = np.random.default_rng([self._seed, self._target.dim, self._target.n])
+        found = []
+        for place, step in enumerate(self._looked):
+            point = self._pieces.once(f"point {place} to {self._name}", self._point, place, laws, rng)
+            rng.bit_generator.state = point["random"]
+            kept = {name: point[name] for name in ("w2", "expected", "deviation", "exact")}
+            found.append({"step": step, **kept, **_passes(self._sampler, self._target, step)})
+        return found
+
+    def _laws(self) -> Record:
+        start = self._chain.at(np.zeros(self._target.dim))
+        laws = [law_of(self._chain, state, None) for state in self._chain.along(start, self._looked)]
+        means = np.stack([law.position.mean for law in laws])
+        covariances = np.stack([law.position.covariance for law in laws])
+        return Record({"w2": [law.w2 for law in laws]}, {"means": means, "covariances": covariances})
+
+    def _point(self, place: int, laws: Record, rng: np.random.Generator) -> dict[str, Any]:
+        settings, pi = self._settings, self._target.closed_form
+        draws = self._drawn()[:, self._looked[place] // self._thin - 1]
+        seen = distances.plug_in_w2(draws, pi.mean, pi.covariance).value
+        x = Moments(laws.arrays["means"][place], laws.arrays["covariances"][place])
+        mean, deviation = expected_plug_in(x, pi, settings["chains"], settings["simulations"], rng)
+        exact = laws.said["w2"][place]
+        state = rng.bit_generator.state
+        return {"w2": seen, "expected": mean, "deviation": deviation, "exact": exact, "random": state}
+
+    def _drawn(self) -> Array:
+        if self._draws is None:
+            options = {"chains": self._settings["chains"], "seed": self._seed, "thin": self._thin}
+            name = f"chains to {self._name}"
+            trace = self._pieces.run(name, self._sampler, self._target, self._steps, threads=self._threads, **options)
+            self._draws = trace.draws
+        return self._draws
 
 
 def expected_plug_in(x: Moments, pi: Any, size: int, count: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -112,51 +199,16 @@ def _sampler(settings: Settings, method: str, eta: float) -> Sampler:
     return METHODS[method](eta, **batch)
 
 
-def _final(chain: Chain, steps: int) -> float:
-    return law_of(chain, chain.after(chain.at(np.zeros(chain.model.dim)), steps), steps).w2
-
-
-def _laws(chain: Chain, steps: list[int], looked: list[int]) -> Record:
-    """Exact laws at some steps, in their order, step by step: W₂ at each, the moments of x at those `looked` at."""
-    state, found = chain.at(np.zeros(chain.model.dim)), {}
-    for step in range(1, steps[-1] + 1):
-        state = chain.step(state, step - 1)
-        if step in steps:
-            found[step] = law_of(chain, state, step)
-    seen = [found[step].position for step in looked]
-    moments = {"means": np.stack([x.mean for x in seen]), "covariances": np.stack([x.covariance for x in seen])}
-    return Record({"w2": [[step, law.w2] for step, law in found.items()]}, moments)
-
-
 def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
-    """Data passes: what is evaluated, and what the paper counts (one gradient for an inner step instead of two)."""
+    """Data passes by both counts."""
     recipe = sampler.gradient.recipe(target)
     evaluated = recipe.evaluations(steps)
     paper = evaluated - steps * recipe.batch if recipe.reference == "snapshot" else evaluated
-    return {"passes": evaluated / target.n, "paper_passes": paper / target.n}
+    return dict(zip(COUNTS, (evaluated / target.n, paper / target.n), strict=True))
 
 
-def _fewest(
-    settings: Settings, method: str, level: float, target: Gaussian, model: Quadratic, pieces: Pieces
-) -> dict[str, float] | None:
-    """The fewest passes after which W₂ is below a level, by the exact law, over the grid of steps; None if never."""
-    found = []
-    for eta in settings["step_sizes"]:
-        sampler = _sampler(settings, method, eta)
-        steps = pieces.once(f"steps to {level} at {eta}", _steps_to, level, sampler, target, model)
-        if steps is not None:
-            found.append({"step_size": eta, **_passes(sampler, target, steps)})
-    return min(found, key=lambda each: each["passes"], default=None)
-
-
-def _steps_to(level: float, sampler: Sampler, target: Gaussian, model: Quadratic) -> int | None:
-    """The least number of steps after which W₂ is below a level; None if never."""
-    chain = Chain(sampler, model, target)
-    try:
-        if law_of(chain, settled_state(chain), None).w2 >= level:
-            return None
-    except theory.UnsettledError:
-        return None
+def _steps_to(level: float, chain: Chain) -> int:
+    """The least number of steps after which W₂ is below a level, for a chain that is known to get there."""
 
     def near(state: State) -> bool:
         return law_of(chain, state, None).w2 <= level

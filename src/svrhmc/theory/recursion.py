@@ -9,7 +9,7 @@ stationarity. Else the steps are made one by one. What a step is, `chain` and `t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,6 +107,30 @@ class Recursion(ABC):
         if rest:
             numbers = self.apply(after_change(power_change(self.inner_map, rest - 1), self.first_map), numbers)
         return self.state(numbers)
+
+    def along(self, state: State, steps: Sequence[int]) -> Iterator[State]:
+        """The states after increasing numbers of steps from the start of a run: by powers that all of them share.
+
+        From one epoch's start to another by binary digits, then within the epoch; for a chain that is compact.
+        """
+        if self._fills:
+            raise requirement("gradient", "one without a table", "one with a table")
+        epoch, inner = Powers(self.epoch_map), Powers(self.inner_map)
+        numbers, done = self.numbers(state), 0
+        for step in steps:
+            epochs, rest = divmod(step, self.period)
+            numbers, done = self.apply_often(epoch, epochs - done, numbers), epochs
+            at = numbers
+            if rest:
+                at = self.apply_often(inner, rest - 1, self.apply(self.first_map, numbers))
+            yield self.state(at)
+
+    def apply_often(self, powers: Powers, times: int, numbers: Array) -> Array:
+        """What so many applications of a map leave."""
+        for k in range(times.bit_length()):
+            if times >> k & 1:
+                numbers = self.apply(powers[k], numbers)
+        return numbers
 
     def steps_to(self, state: State, near: Callable[[State], bool]) -> int:
         """The least number of steps from the start of a run after which a state is `near`, at least 1.
@@ -223,6 +247,18 @@ class Recursion(ABC):
         with np.errstate(over="ignore", invalid="ignore"):
             applied: Array = numbers + (maps @ numbers[:, :, None])[:, :, 0]
         return applied
+
+
+class Powers:
+    """The 1st, 2nd, 4th, 8th, … power of a map, each made once and given as what it changes."""
+
+    def __init__(self, change: Array) -> None:
+        self._found = [change]
+
+    def __getitem__(self, k: int) -> Array:
+        while len(self._found) <= k:
+            self._found.append(after_change(self._found[-1], self._found[-1]))
+        return self._found[k]
 
 
 def turned(basis: Array, centre: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
