@@ -649,22 +649,26 @@ def slope(logarithms, sizes):
 
 def draw_scaling(options, rows, methods):
     pyplot = require_matplotlib()
-    panels = (("s a draw", "µs of sampling", 1e6), ("rows a draw", "rows evaluated", 1))
+    panels = (("s a draw", "Time of sampling (microseconds)", 1e6), ("rows a draw", "Rows of data evaluated", 1))
+    names = {"default": "subsampled Metropolis (what `sample` chooses)", "anchored": "batches of rows (asked for)"}
     with pyplot.rc_context(STYLE | {"svg.fonttype": "none"}):
-        figure, both = pyplot.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
-        for axes, (measure, label, unit) in zip(both, panels, strict=True):
+        figure, both = pyplot.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
+        figure.suptitle("What one effective draw costs as the data grow: logistic regression, 20 columns", fontsize=11)
+        for axes, (measure, title, unit) in zip(both, panels, strict=True):
             for asked, colour, marker in zip(methods, COLOURS, MARKERS, strict=False):
                 chosen = [row for row in rows if row["asked"] == asked]
                 values = [unit * float(row[measure]) for row in chosen]
-                name = f"{asked}, slope {slope(np.log(values), options.sizes):.2f}"
-                axes.plot(options.sizes, values, color=colour, marker=marker, markersize=5, linewidth=1.6, label=name)
+                axes.plot(options.sizes, values, color=colour, marker=marker, linewidth=1.6, label=names[asked])
+                power = f"grows as n to the power {round(slope(np.log(values), options.sizes), 2) + 0:.2f}"
+                place = (options.sizes[0], max(values))
+                axes.annotate(power, place, (2, 8), textcoords="offset points", color=colour, fontsize=9)
             axes.set_xscale("log")
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            axes.set_ylim(low / 3, high * 3)
-            axes.set_xlabel("rows n (d = 20)")
-            axes.set_ylabel(f"{label} for an effective draw")
-            axes.legend(fontsize=8.5)
+            axes.set_ylim(low / 2, high * 3)
+            axes.set_xlabel("rows of the data, n")
+            axes.set_title(f"{title} per effective draw", loc="left", fontsize=10)
+        figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9)
         save_figure(pyplot, figure, options.docs / "scaling.svg")
 
 

@@ -351,3 +351,26 @@ def test_theory_knows_a_gradient_by_its_recipe(problem):
         for gradient in (Twice(), Minibatch(2))
     )
     assert (own.covariance == known.covariance).all()
+
+
+@pytest.mark.parametrize("gradient", [Full(), Minibatch(2), SVRG(1, 7)], ids=str)
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_laws_along_a_run_are_those_of_single_runs(gradient, spread):
+    """By shared powers of the maps, within epochs and across them; a step more is another law (control)."""
+    target = svrhmc.targets.synthetic(12, 3, spread=spread)
+    sampler = svrhmc.Sampler(Underdamped(0.2, 2.0, 0.5), gradient)
+    chain = svrhmc.theory.moments.recursion_of(sampler, target)
+    steps = [1, 2, 6, 7, 8, 20, 21, 500, 503, 1000]
+    for step, state in zip(steps, chain.along(chain.at(np.zeros(3)), steps), strict=True):
+        found = svrhmc.theory.moments.law_of(chain, state, step)
+        once = svrhmc.theory.law(sampler, target, step)
+        np.testing.assert_allclose(found.covariance, once.covariance, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(found.mean, once.mean, rtol=1e-10, atol=1e-12)
+        if step < 50:
+            assert np.abs(found.mean - svrhmc.theory.law(sampler, target, step + 1).mean).max() > 1e-6
+
+
+def test_laws_along_a_run_with_a_table_are_refused():
+    chain = svrhmc.theory.moments.recursion_of(svrhmc.Sampler(Underdamped(0.2), SAGA()), svrhmc.targets.synthetic(3, 2))
+    with pytest.raises(ValueError, match="without a table"):
+        next(chain.along(chain.at(np.zeros(2)), [1]))

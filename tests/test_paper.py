@@ -283,6 +283,36 @@ def test_the_expected_plug_in_is_that_of_samples():
     assert abs(np.mean(seen) - other) > 9 * error
 
 
+def test_the_envelope_is_the_least_over_all_steps_and_flags_edges():
+    """Against every step looked at alone; the fewest passes to a level likewise."""
+    settings = {**load_settings(quick=True)["figure1"], "largest_step": 0.9, "smallest_step": 0.009, "per_decade": 2}
+    settings |= {"chains": 20, "simulations": 2, "line": 12, "passes": 60}
+    target = svrhmc.targets.synthetic(50, 10, seed=settings["seed"])
+    for method in ("hmc", "sg-hmc", "svr-hmc"):
+        found = synthetic.panel(settings, 0.0, 10, 50, method, 1)
+        samplers = {eta: synthetic._sampler(settings, method, eta) for eta in synthetic.step_sizes(settings)}
+        assert list(samplers) == [0.9, 0.2846, 0.09, 0.02846, 0.009]
+        for point in found["envelope"][::4]:
+            w2 = {}
+            for eta, sampler in samplers.items():
+                steps = sampler.steps_for(target, point["passes"])
+                w2[eta] = svrhmc.theory.law(sampler, target, steps).w2
+            assert point["w2"] == pytest.approx(min(w2.values()), rel=1e-8)
+            assert point["edge"] == (min(w2, key=w2.get) in (0.9, 0.009))
+        for level in settings["thresholds"]:
+            reached = {}
+            for eta, sampler in samplers.items():
+                walk = enumerate(svrhmc.theory.laws(sampler, target, sampler.steps_for(target, 60)))
+                reached[eta] = next((step for step, law in walk if step and law.w2 <= level), np.inf)
+            best = found["reach"][str(level)] or {}
+            for count, choice in best.items():
+                assert reached[choice["step_size"]] == choice["steps"]
+                spent = {eta: synthetic._passes(samplers[eta], target, int(steps))[count]
+                         for eta, steps in reached.items() if steps < np.inf}  # fmt: skip
+                assert choice[count] == min(spent.values())
+            assert bool(best) == (min(reached.values()) < np.inf)
+
+
 def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypatch):
     settings = {**load_settings(quick=True)["figure2"], "seeds": 3}
     seen, real = [], tuning.Work.path
