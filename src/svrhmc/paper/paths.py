@@ -86,7 +86,7 @@ def _paths(
         "the same in the end",
     )
     blocks.append(Grid((head, *rows)))
-    notes = "; ".join(f"{name}: {DATASETS[name].note}" for name in names)
+    notes = "; ".join(f"{name}: {settings.get('notes', {}).get(name, DATASETS[name].note)}" for name in names)
     blocks.append(Text(f"Data: {notes}."))
     columns = ("passes", "loss", "error") if key == "figure2" else ("passes", "loss")
     write_csv(
