@@ -15,7 +15,7 @@ import numpy as np
 
 from svrhmc.core.errors import DataError, MissingDataError
 from svrhmc.paper.archives import ArchiveError, unpack
-from svrhmc.paper.download import cache_folder, fetch, name_of
+from svrhmc.paper.download import cache_folder, fetch, name_of, place_of
 from svrhmc.paper.sets import DATASETS, Arrays, Dataset, Edition, Source, Table
 
 __all__ = ["DATASETS", "DataError", "MissingDataError", "Supply", "Table", "cache_folder", "gather", "load", "obtain"]
@@ -39,11 +39,9 @@ def obtain(name: str, folder: Path | None = None, check: bool | None = None) -> 
     """
     dataset = DATASETS[name]
     check = _checking() if check is None else check
-    edition = _at_hand(dataset, folder, check)
-    if edition is not None:
-        return edition, _table(dataset, edition, folder, check)
+    here = _at_hand(dataset, folder, check)
     failures: list[DataError] = []
-    for edition in dataset.editions:
+    for edition in sorted(dataset.editions, key=lambda edition: edition is not here):
         try:
             return edition, _table(dataset, edition, folder, check)
         except MissingDataError as error:
@@ -102,7 +100,7 @@ def _checking() -> bool:
 
 
 def _at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edition | None:
-    """The first edition that is whole in the folder, or else in the cache, by its hashes."""
+    """The first edition that is whole in the folder, or else in the cache, by its hashes or as it was downloaded."""
     for edition in dataset.editions:
         if folder is not None and all(_find(source, dataset.name, folder) for source in edition.sources):
             return edition
@@ -110,6 +108,10 @@ def _at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edition | No
         kept = _kept(dataset.name, [source.sha256 for source in edition.sources])
         if check and kept is not None and kept.exists():
             return edition
+    with suppress(DataError):
+        for edition in dataset.editions:
+            if all(any(place_of(url).exists() for url in source.urls) for source in edition.sources):
+                return edition
     return None
 
 
@@ -247,16 +249,15 @@ def _accept(source: Source, file: str, content: bytes, check: bool) -> bytes:
 def _from_publishers(sources: list[Source], name: str, folder: Path | None, check: bool) -> dict[str, bytes]:
     """Sources that are published together, from the first publisher that has all of them."""
 
-    def accept(file: str) -> Callable[[bytes], dict[str, bytes]]:
-        return lambda content: {source.path: _accept(source, file, content, check) for source in sources}
+    def accept(file: str, content: bytes) -> dict[str, bytes]:
+        return {source.path: _accept(source, file, content, check) for source in sources}
 
-    reasons = []
-    for url in sources[0].urls:
-        try:
-            return fetch(url, accept(name_of(url)))
-        except DataError as error:
-            reasons.append(str(error).rstrip("."))
-    raise _missing(sources, name, folder, "; ".join(reasons) or "no publisher has it in this form")
+    if not sources[0].urls:
+        raise _missing(sources, name, folder, "no publisher has it in this form")
+    try:
+        return fetch(sources[0].urls, accept)
+    except DataError as error:
+        raise _missing(sources, name, folder, str(error)) from None
 
 
 def _missing(sources: list[Source], name: str, folder: Path | None, why: str) -> MissingDataError:

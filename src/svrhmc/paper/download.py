@@ -46,20 +46,37 @@ def name_of(url: str) -> str:
     return unquote(urlsplit(url).path).rsplit("/", 1)[-1]
 
 
-def fetch(url: str, accept: Callable[[bytes], T]) -> T:
-    """What `accept` makes of the published file; one that it refuses (`ArchiveError`) is not kept.
+def fetch(urls: tuple[str, ...], accept: Callable[[str, bytes], T]) -> T:
+    """What `accept` makes of the published file, from its name and its bytes, at the first of these addresses.
 
-    A file kept earlier that it refuses, such as an empty one, is fetched again.
+    One that it refuses (`ArchiveError`) is not kept; one kept earlier that it refuses, such as an empty one, is fetched
+    again. Where no address has it, the `DataError` says of each why.
     """
-    address = address_of(url)
-    place = cache_folder() / "downloads" / f"{hashlib.sha256(address.encode()).hexdigest()[:12]}-{name_of(url)}"
-    try:
-        return accept(place.read_bytes())
-    except (OSError, ArchiveError):
-        pass  # not there, or not whole
+    for url in urls:
+        try:
+            return accept(name_of(url), place_of(url).read_bytes())
+        except (OSError, ArchiveError, DataError):
+            pass  # not there, or not whole
+    reasons = []
+    for url in urls:
+        try:
+            return _fetch(url, accept)
+        except DataError as error:
+            reasons.append(str(error).rstrip("."))
+    raise DataError("; ".join(reasons))
+
+
+def place_of(url: str) -> Path:
+    """Where a download is kept."""
+    name = f"{hashlib.sha256(address_of(url).encode()).hexdigest()[:12]}-{name_of(url)}"
+    return cache_folder() / "downloads" / name
+
+
+def _fetch(url: str, accept: Callable[[str, bytes], T]) -> T:
+    address, place = address_of(url), place_of(url)
     content = _receive(address)
     try:
-        accepted = accept(content)
+        accepted = accept(name_of(url), content)
     except ArchiveError as error:
         raise DataError(f"what {address} sends {error}") from None
     try:
