@@ -337,7 +337,7 @@ def edited(plain, tmp_path, name, change):
         ("noise", "noise/airfoil_self_noise.dat", lambda b: b"1\t2\t3\n", r"dat, line 1, must be 6 numbers; got 3"),
         ("noise", "noise/airfoil_self_noise.dat", lambda b: b"1\tx\t3\t4\t5\t6\n", "line 1, must be numbers"),
         ("noise", "noise/airfoil_self_noise.dat", lambda b: b"1\tnan\t3\t4\t5\t6\n", "line 1, must be finite numbers"),
-        ("noise", "noise/airfoil_self_noise.dat", lambda b: b"\xff\xfe1", r"must be text: put the published file"),
+        ("noise", "noise/airfoil_self_noise.dat", lambda b: b"\xff\xfe1", r"dat must be text; got the bytes .*: put the published file"),
         ("noise", "noise/airfoil_self_noise.dat", lambda b: b"\n\n", "must be at least one row of numbers"),
         ("pima", "pima/diabetes", lambda b: b.replace(b"+1", b"+3", 1), "label of pima/diabetes must be -1 or 1 everywhere; got 3"),
         ("pima", "pima/diabetes", lambda b: b"+1 9:1\n", "pima/diabetes, line 1, must be a label and index:value pairs"),
@@ -390,6 +390,12 @@ def test_what_cannot_be_read_is_named(plain, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"noise: .*file cannot be read \(Not a directory\): make it readable"):
         data.load("noise", tmp_path / "file")
+    unreadable = tmp_path / "odd" / "airfoil_self_noise.dat"
+    unreadable.parent.mkdir()
+    if Path("/proc/self/mem").is_file():  # a file that not even the superuser can read from its beginning
+        unreadable.symlink_to("/proc/self/mem")
+        with pytest.raises(DataError, match=r"dat cannot be read \(Input/output error\): make it readable"):
+            data.load("noise", unreadable.parent)
     if os.getuid() != 0:
         folder = edited(plain, tmp_path, "noise/airfoil_self_noise.dat", bytes)
         (folder / "noise" / "airfoil_self_noise.dat").chmod(0)
@@ -448,6 +454,22 @@ def test_one_publisher_stands_in_for_the_other(server, published, plain):
     server.asked.clear()
     assert data.obtain("gisette")[0].key == "scaled"
     assert server.asked == []  # what is there is not looked for elsewhere
+
+
+def test_a_download_that_cannot_be_read_is_not_kept_for_ever(server, published, plain):
+    """No hash is known of it, so that only its lines tell."""
+    address, members = STATIC + "170/gisette.zip", {}
+    for name in ("train.data", "train.labels", "valid.data", "valid.labels"):
+        members[f"gisette_{name}"] = (plain / "gisette" / f"gisette_{name}").read_bytes()
+    server.files = {address: zipped(**{**members, "gisette_valid.data": b"1 2 3\n"})}
+    with pytest.raises(MissingDataError, match=r"gisette/gisette_valid\.data, line 1, must be 5000 numbers; got 3"):
+        data.load("gisette")
+    assert kept() == []
+    server.files |= {name: published[name] for name in published if "gisette_scale" in name}
+    assert data.obtain("gisette")[0].key == "scaled"
+    shutil.rmtree(download.cache_folder())
+    server.files[address] = zipped(**members)
+    assert data.obtain("gisette")[0].key == "whole"
 
 
 @pytest.mark.parametrize("damage", [b"", PAGE, b"PK\x03\x04 cut"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.errors import DataError, MissingDataError
+from svrhmc.core.errors import DataError, MissingDataError, requirement
 from svrhmc.paper.archives import ArchiveError, unpack
 from svrhmc.paper.download import cache_folder, fetch, name_of, place_of
 from svrhmc.paper.sets import DATASETS, Arrays, Dataset, Edition, Source, Table
@@ -124,23 +124,41 @@ def _table(dataset: Dataset, edition: Edition, folder: Path | None, check: bool)
         kept = _kept(dataset.name, [hashlib.sha256(content).hexdigest() for content in contents.values()], check)
         arrays = _recall(kept)
         if arrays is None:
-            arrays = _read(dataset.name, edition, contents, check)
+            try:
+                arrays = _read(dataset.name, edition, contents, check)
+            except DataError as error:
+                if _forget(dataset.name, edition, folder):
+                    raise MissingDataError(str(error)) from None  # another edition may be sound
+                raise
             _keep(kept, arrays)
     return edition.build(arrays)
 
 
 def _read(name: str, edition: Edition, contents: dict[str, bytes], check: bool) -> Arrays:
     try:
-        texts = {path: content.decode() for path, content in contents.items()}
-    except UnicodeDecodeError:
-        raise DataError(f"{name}: {', '.join(contents)} must be text: {_replace(edition.sources)}") from None
-    try:
+        texts = {path: _decoded(path, content) for path, content in contents.items()}
         arrays = edition.read(texts)
         if check and edition.verify is not None:
             edition.verify(texts, arrays)
     except ValueError as error:
         raise DataError(f"{name}: {str(error).rstrip('.')}: {_replace(edition.sources)}") from None
     return arrays
+
+
+def _decoded(path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise requirement(path, "text", f"the bytes {content[:8]!r} …") from None
+
+
+def _forget(name: str, edition: Edition, folder: Path | None) -> bool:
+    """Whether any of its files was downloaded; such are not kept, so that the next run fetches them again."""
+    absent = [source for source in edition.sources if folder is None or _find(source, name, folder) is None]
+    with suppress(DataError, OSError):
+        for url in {url for source in absent for url in source.urls}:
+            place_of(url).unlink(missing_ok=True)
+    return bool(absent)
 
 
 def _replace(sources: Iterable[Source]) -> str:
