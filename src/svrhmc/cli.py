@@ -200,8 +200,9 @@ def reproduce_command(
         chosen = PARTS if part == "all" else (part,)
         try:
             finished = reproduce(
-                chosen, out, data, quick, seeds, jobs, lambda line: console.print(escape(line), highlight=False)
-            )
+                chosen, out, data, quick, seeds, jobs,
+                lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
+            )  # fmt: skip
         except KeyboardInterrupt:
             console.print("Interrupted: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
