@@ -405,8 +405,9 @@ def gisette(options, folder):
     from svrhmc.paper.data import load
 
     table = load("gisette", options.data)
-    scale = np.abs(table.X).max(axis=0)
-    X = np.ascontiguousarray(table.X / np.where(scale > 0, scale, 1), np.float32)
+    first = table.X[:, :1000]  # also where the folder has all columns
+    scale = np.abs(first).max(axis=0)
+    X = np.ascontiguousarray(first / np.where(scale > 0, scale, 1), np.float32)
     return X, table.y, 1000, (SplitHMC(0.4, 4), 3000)
 
 
@@ -659,9 +660,9 @@ def draw_scaling(options, rows, methods):
                 chosen = [row for row in rows if row["asked"] == asked]
                 values = [unit * float(row[measure]) for row in chosen]
                 axes.plot(options.sizes, values, color=colour, marker=marker, linewidth=1.6, label=names[asked])
-                power = f"grows as n to the power {round(slope(np.log(values), options.sizes), 2) + 0:.2f}"
-                place = (options.sizes[0], max(values))
-                axes.annotate(power, place, (2, 8), textcoords="offset points", color=colour, fontsize=9)
+                power = f"as n to the power {round(slope(np.log(values), options.sizes), 2) + 0:.2f}".replace("-", "−")
+                place = (options.sizes[-1], values[-1])
+                axes.annotate(power, place, (0, 9), textcoords="offset points", color=colour, fontsize=9, ha="right")
             axes.set_xscale("log")
             axes.set_yscale("log")
             low, high = axes.get_ylim()

@@ -1,7 +1,6 @@
 """The paper's experiments, end to end in their quick version; data files; what an interrupt leaves."""
 
 import json
-import lzma
 import os
 import random
 import signal
@@ -16,51 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
+from simulated_data import folder_like_the_real_one
 from svrhmc.checkpoint import Checkpoint
 from svrhmc.cli import app
 from svrhmc.core.errors import CheckpointInUseError
-from svrhmc.paper import data, experiments, pieces, regression, run, synthetic, tuning
+from svrhmc.paper import experiments, pieces, regression, run, synthetic, tuning
 from svrhmc.paper.blocks import inline
 from svrhmc.paper.pieces import Pieces, open_journal
 from svrhmc.paper.settings import fingerprint, load_settings
-
-
-def folder_like_the_real_one(root):
-    """Files of the published shapes and formats with simulated numbers: what the loader reads without its hashes."""
-    rng = np.random.default_rng(0)
-
-    def put(name, text):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(path.name + ".xz").write_bytes(lzma.compress(text.encode()))
-
-    def libsvm(n, d, low, high, dense=False):
-        lines, way = [], rng.normal(size=d)
-        for _ in range(n):
-            columns = np.arange(d) if dense else np.sort(rng.choice(d, 14, replace=False))
-            values = rng.normal(size=len(columns)) if dense else np.ones(len(columns))
-            label = high if way[columns] @ values + rng.normal() > 0 else low
-            lines.append(f"{label} " + " ".join(f"{c + 1}:{v:g}" for c, v in zip(columns, values, strict=True)))
-        return "\n".join(lines) + "\n"
-
-    def table(n, d, delimiter, header=""):
-        X = rng.normal(size=(n, d))
-        X[:, -1] += X[:, 0]
-        rows = (delimiter.join(f"{value:.5f}" for value in row) for row in X)
-        return header + "\n".join(rows) + "\n"
-
-    put("pima/diabetes", libsvm(768, 8, "+1", "-1", dense=True))
-    put("a3a/a3a", libsvm(300, 123, "-1", "+1"))
-    put("a3a/a3a.t", libsvm(200, 123, "-1", "+1"))
-    put("mushrooms/mushrooms", libsvm(8124, 112, "2", "1"))
-    put("gisette/gisette_train_first1000.data", "\n".join("0 990 " * 3 for _ in range(30)) + "\n")
-    put("gisette/gisette_train.labels", "\n".join(["1", "-1"] * 15) + "\n")
-    put("geographical/default_features_1059_tracks.txt", table(50, 70, ","))
-    put("noise/airfoil_self_noise.dat", table(1503, 6, "\t"))
-    put("parkinson/parkinsons_updrs.data", table(1000, 22, ",", ",".join("abcdefghijklmnopqrstuv") + "\n"))
-    put("toms/TomsHardware.data", table(50, 97, ","))
-    put("casp/CASP.csv", table(50, 10, ",", '"RMSD","F1","F2","F3","F4","F5","F6","F7","F8","F9"\n'))
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +34,7 @@ def folder(tmp_path_factory):
 def unchecked(monkeypatch, tmp_path):
     """The simulated files have not the published hashes."""
     monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
-    for module in (regression, experiments):
-        monkeypatch.setattr(module, "load", lambda name, folder: data.load(name, folder, check=False))
+    monkeypatch.setenv("SVRHMC_UNCHECKED", "1")
 
 
 def test_everything_runs_end_to_end_and_an_interrupted_run_ends_the_same(folder, unchecked, tmp_path):
@@ -152,25 +113,6 @@ def test_processes_give_what_one_process_gives(tmp_path):
         assert (results[0].parent / name).read_text() == (results[1].parent / name).read_text()
 
 
-def test_without_data_the_synthetic_part_runs_and_the_error_names_the_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("pooch.retrieve", lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no network")))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    shell = CliRunner().invoke(
-        app,
-        ["reproduce", "all", "--quick", "--jobs", "1", "--data", str(empty), "--out", str(tmp_path / "out")],
-        env={"COLUMNS": "200", "TERM": "dumb"},
-    )
-    assert shell.exit_code == 2
-    for name in ("pima/diabetes", "mushrooms/mushrooms", "noise/airfoil_self_noise.dat"):
-        assert f"needs the file {name} (or {name}.xz)" in shell.output
-    assert "--data DIR or SVRHMC_DATA" in shell.output
-    assert "download it from" in shell.output
-    assert (tmp_path / "out" / "figure1_common.svg").exists()
-    assert "Missing" in (tmp_path / "out" / "report.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["figure9"], "PART must be one of 'figure1'"), (["all", "--data", "nowhere"], "--data must be a folder")],
@@ -179,64 +121,6 @@ def test_what_reproduce_refuses(arguments, message):
     result = CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 2
     assert message in result.output
-
-
-def test_every_data_set_is_read_as_published(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
-    shapes = {name: data.load(name, folder, check=False).X.shape for name in data.DATASETS}
-    assert shapes["pima"] == (768, 8)
-    assert shapes["mushroom"] == (8124, 112)
-    assert shapes["parkinson"] == (1000, 21)
-    assert shapes["geographical"] == (50, 69)
-    assert shapes["casp"] == (50, 9)
-    assert data.load("a3a", folder, check=False).test[0].shape == (200, 123)
-    assert set(data.load("pima", folder, check=False).y) == {0.0, 1.0}
-
-
-def test_a_file_that_is_not_the_published_one_is_refused(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match="pima/diabetes of pima is not the published file: its sha256 is"):
-        data.load("pima", folder)
-    with pytest.raises(data.MissingDataError, match="no publisher has it in this form"):
-        data.load("gisette", tmp_path)
-
-
-def test_what_was_parsed_is_read_from_the_cache(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
-    plain = data._from_folder(data.DATASETS["noise"].sources[0], folder)
-    import hashlib
-    from dataclasses import replace
-
-    source = replace(data.DATASETS["noise"].sources[0], sha256=hashlib.sha256(plain).hexdigest())
-    monkeypatch.setitem(data.DATASETS, "noise", replace(data.DATASETS["noise"], sources=(source,)))
-    first = data.load("noise", folder)
-    again = data.load("noise", tmp_path / "nowhere")
-    assert (first.X == again.X).all()
-    assert (first.y == again.y).all()
-
-
-def test_a_download_is_unpacked_and_checked(folder, tmp_path, monkeypatch):
-    import hashlib
-    import io
-    import tarfile
-    import zipfile
-    from dataclasses import replace
-
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path))
-    content = data._from_folder(data.DATASETS["toms"].sources[0], folder)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("regression/TomsHardware/TomsHardware.data")
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
-    (tmp_path / "a.tar.gz").write_bytes(buffer.getvalue())
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("default_features_1059_tracks.txt", content)
-    digest = hashlib.sha256(content).hexdigest()
-    for name, file in (("toms", "a.tar.gz"), ("geographical", "a.zip")):
-        monkeypatch.setattr("pooch.retrieve", lambda *a, file=file, **k: str(tmp_path / file))
-        source = replace(data.DATASETS[name].sources[0], sha256=digest)
-        assert data._bytes(source, name, None, check=True) == content
 
 
 @pytest.mark.parametrize(
@@ -391,18 +275,6 @@ def test_only_a_step_that_diverges_is_left_out(folder, unchecked, monkeypatch, e
     monkeypatch.setattr(svrhmc.Sampler, "run", fail)
     with pytest.raises(ValueError, match=said):
         regression.classify(load_settings(quick=True, seeds=1)["figure2"], "pima", "sgld", folder, 1)
-
-
-def test_broken_files_are_named(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("SVRHMC_CACHE", str(tmp_path / "cache"))
-    broken = tmp_path / "noise" / "airfoil_self_noise.dat.xz"
-    broken.parent.mkdir()
-    broken.write_bytes((folder / "noise" / "airfoil_self_noise.dat.xz").read_bytes()[:100])
-    with pytest.raises(data.DataError, match=r"airfoil_self_noise\.dat\.xz cannot be decompressed"):
-        data.load("noise", tmp_path, check=False)
-    broken.write_bytes(lzma.compress(b"1\t2\t3\n1\tnan\t3\n"))
-    with pytest.raises(data.DataError, match=r"noise: noise, line 2, must be finite numbers"):
-        data.load("noise", tmp_path, check=False)
 
 
 def test_paragraphs_of_the_page():

@@ -161,7 +161,11 @@ def reproduce_command(
     part: Annotated[str, typer.Argument(help="figure1, figure2, figure3, table1, table3 or all.")] = "all",
     out: Annotated[Path, typer.Option(help="Where figures, tables and the report go.")] = Path("reproduced"),
     data: Annotated[
-        Path | None, typer.Option(envvar="SVRHMC_DATA", help="Folder with the data sets; else they are downloaded.")
+        Path | None,
+        typer.Option(
+            envvar="SVRHMC_DATA",
+            help="Folder with the published files, such as a3a/a3a.xz or gisette/gisette.zip; others are downloaded.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, in minutes.")] = False,
     seeds: Annotated[
@@ -171,12 +175,20 @@ def reproduce_command(
 ) -> None:
     """Run the paper's experiments again: figures, tables and a report.
 
-    Started again after an interrupt, it goes on where it stopped. Without the
-    data the synthetic part still runs, and the error names the missing files.
+    Started again after an interrupt, it goes on where it stopped. A data set
+    that cannot be had is left out: the rest runs, a line for each in the end
+    says why and what to do, and the exit code is 1.
+
+    Files of --data have their published names, plain, .xz, .gz, .bz2 or in the
+    publisher's archive, in a folder for each data set: pima/diabetes; a3a/a3a
+    and a3a.t; gisette/gisette_train.data, gisette_train.labels,
+    gisette_valid.data and gisette_valid.labels (or gisette_scale and
+    gisette_scale.t); mushrooms/mushrooms; noise/airfoil_self_noise.dat;
+    geographical/default_features_1059_tracks.txt; toms/TomsHardware.data;
+    parkinson/parkinsons_updrs.data; casp/CASP.csv. More in docs/data.md.
 
     [bold]Example[/bold]: svrhmc reproduce figure1 --quick --out quick
     """
-    from svrhmc.paper.data import DataError
     from svrhmc.paper.run import PARTS, reproduce
 
     with _plain_errors():
@@ -188,14 +200,18 @@ def reproduce_command(
         chosen = PARTS if part == "all" else (part,)
         try:
             finished = reproduce(
-                chosen, out, data, quick, seeds, jobs, lambda line: console.print(escape(line), highlight=False)
-            )
+                chosen, out, data, quick, seeds, jobs,
+                lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
+            )  # fmt: skip
         except KeyboardInterrupt:
             console.print("Interrupted: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
         console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
-        if finished.missing:
-            raise DataError("\n".join(finished.missing))
+        errors = Console(stderr=True)
+        for line in finished.missing:
+            errors.print(f"[bold red]missing:[/bold red] {escape(line)}", highlight=False, soft_wrap=True)
+    if finished.missing:
+        raise typer.Exit(1)
 
 
 def _subject(

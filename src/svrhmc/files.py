@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
@@ -29,55 +30,67 @@ def read_table(path: Path) -> tuple[Array, Array]:
     return table[:, :-1], table[:, -1]
 
 
-def numbers(lines: Iterable[str], name: str, delimiter: str, header: bool | None = False) -> Array:
-    """A table of numbers, as many in each line; `header` None: a first line that is not numbers is one."""
+def numbers(
+    lines: Iterable[str],
+    name: str,
+    delimiter: str,
+    header: bool | None = False,
+    columns: int | None = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """A table of numbers, as many in each line (`columns`, where that is known).
+
+    With `header` None a first line that is not numbers is a header.
+    """
     rows: list[Array] = []
     for number, words in enumerate(_split(lines, delimiter), start=1):
         if not words or (number == 1 and header):
             continue
         try:
-            values = np.array([float(word) for word in words])
+            values = np.array([float(word) for word in words], dtype)
         except ValueError:
             if number == 1 and header is None and not any(map(_is_number, words)):
                 continue
             raise requirement(f"{name}, line {number},", "numbers", delimiter.join(words)[:60]) from None
         if not np.isfinite(values).all():
             raise requirement(f"{name}, line {number},", "finite numbers", delimiter.join(words)[:60])
-        if rows and len(values) != len(rows[0]):
-            raise requirement(f"{name}, line {number},", f"{len(rows[0])} numbers", len(values))
+        columns = len(values) if columns is None else columns
+        if len(values) != columns:
+            raise requirement(f"{name}, line {number},", f"{columns} numbers", len(values))
         rows.append(values)
     if not rows:
         raise requirement(name, "at least one row of numbers", "none")
     return np.array(rows)
 
 
-def libsvm(lines: Iterable[str], name: str, columns: int) -> tuple[Array, Array, Array, Array]:
+def libsvm(
+    lines: Iterable[str], name: str, columns: int, dtype: npt.DTypeLike = np.float64
+) -> tuple[Array, Array, Array, Array]:
     """Labels, values, columns (from 0) and row ends of `label index:value …` lines with indices from 1, increasing."""
     labels: list[float] = []
-    values: list[float] = []
-    indices: list[int] = []
-    ends = [0]
+    values: list[Array] = []
+    indices: list[Array] = []
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words:
             continue
         try:
-            labels.append(float(words[0]))
-            last = 0
-            for word in words[1:]:
-                index, value = word.split(":")
-                if not last < int(index) <= columns or not math.isfinite(float(value)):
-                    raise ValueError
-                last = int(index)
-                indices.append(last - 1)
-                values.append(float(value))
-        except ValueError:
+            pairs = [word.split(":") for word in words[1:]]
+            places = np.array([int(index) for index, _ in pairs], np.int64)
+            found = np.array([float(value) for _, value in pairs], dtype)
+            rising = not len(places) or (places[0] > 0 and places[-1] <= columns and (places[1:] > places[:-1]).all())
+            if not rising or not np.isfinite(found).all() or not math.isfinite(float(words[0])):
+                raise ValueError
+        except (ValueError, OverflowError):
             allowed = f"a label and index:value pairs with increasing indices from 1 to {columns}"
             raise requirement(f"{name}, line {number},", allowed, line.strip()[:60]) from None
-        ends.append(len(values))
+        labels.append(float(words[0]))
+        values.append(found)
+        indices.append((places - 1).astype(np.int32))
     if not labels:
         raise requirement(name, "at least one row", "none")
-    return np.array(labels), np.array(values), np.array(indices), np.array(ends)
+    ends = np.cumsum([0, *map(len, values)])
+    return np.array(labels), np.concatenate(values), np.concatenate(indices), ends
 
 
 def _is_number(word: str) -> bool:

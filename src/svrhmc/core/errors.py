@@ -60,6 +60,14 @@ class CheckpointInUseError(CheckpointError):
     """Another process has the checkpoint open."""
 
 
+class DataError(ValueError):
+    """A data set cannot be used or had; says which file, why, and what to do."""
+
+
+class MissingDataError(DataError):
+    """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
+
+
 def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:

@@ -57,8 +57,13 @@ def write_record(path: Path, said: Mapping[str, Any], arrays: Mapping[str, npt.N
 
 def write_text(path: Path, text: str) -> None:
     """Write a text in one step."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes in one step."""
     with _replacing(path) as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 def remove_partials(path: Path) -> None:

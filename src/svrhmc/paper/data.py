@@ -1,336 +1,290 @@
-"""The paper's data sets: from a folder, or from their publishers; checked, parsed strictly, cached as arrays."""
+"""Data sets from a folder or from their publishers: checked, parsed strictly, kept as arrays."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import lzma
 import os
-import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
-from svrhmc.core.errors import missing
-from svrhmc.files import libsvm, numbers
+from svrhmc.core.errors import DataError, MissingDataError, requirement
+from svrhmc.paper.archives import ArchiveError, unpack
+from svrhmc.paper.download import cache_folder, fetch, name_of, place_of
+from svrhmc.paper.sets import DATASETS, Arrays, Dataset, Edition, Source, Table
 
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+__all__ = ["DATASETS", "DataError", "MissingDataError", "Supply", "Table", "cache_folder", "gather", "load", "obtain"]
 
-
-class DataError(ValueError):
-    """A data set cannot be used; says which file, and why."""
+_SUFFIXES = ("", ".xz", ".gz", ".bz2")
 
 
-class MissingDataError(DataError):
-    """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
+def load(name: str, folder: Path | None = None, check: bool | None = None) -> Table:
+    """A data set from `folder` (docs/data.md has its layout), or else from its publisher.
 
-
-@dataclass(frozen=True)
-class Source:
-    """One published file: its place in a data folder, the hash of its bytes (decompressed), and where it is published.
-
-    `member` names the file within the archive at `url`; `url` is empty where no publisher has exactly these bytes.
+    The bytes must have the published hash; `check=False`, or SVRHMC_UNCHECKED=1 in the environment, trusts them. What
+    was parsed is kept as arrays in the cache folder, and read from there the next time.
     """
-
-    path: str
-    sha256: str
-    url: str = ""
-    member: str = ""
+    return obtain(name, folder, check)[1]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows X (dense, or scipy CSR) and y; `test` rows of their own where the publisher has them."""
+def obtain(name: str, folder: Path | None = None, check: bool | None = None) -> tuple[Edition, Table]:
+    """A data set and which of its editions it is: the first that is whole in the folder, or in the cache, or to be had.
 
-    X: Any
-    y: Array
-    test: tuple[Any, Array] | None = None
-
-    @property
-    def n(self) -> int:
-        """Rows."""
-        return len(self.y)
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A data set of the paper: its files, and how they are read."""
-
-    name: str
-    note: str
-    sources: tuple[Source, ...]
-    read: Callable[[list[str]], dict[str, Array]]
-    build: Callable[[dict[str, Array]], Table]
-
-
-def load(name: str, folder: Path | None = None, check: bool = True) -> Table:
-    """A data set from `folder` (plain or .xz files, laid out as `Source.path`), or else from its publisher.
-
-    The bytes must have the published hash (`check=False` trusts the folder). What was parsed is kept as arrays under
-    SVRHMC_CACHE, or ~/.cache/svrhmc, and read from there the next time.
+    Whatever is wrong, with a file or the network, is one `DataError` that names the file and says what to do.
     """
     dataset = DATASETS[name]
-    cached = cache_folder() / f"{name}-{'-'.join(source.sha256[:12] for source in dataset.sources)}.npz"
-    if check and cached.exists():
+    check = _checking() if check is None else check
+    here = _at_hand(dataset, folder, check)
+    failures: list[DataError] = []
+    for edition in sorted(dataset.editions, key=lambda edition: edition is not here):
         try:
-            with np.load(cached) as arrays:
-                return dataset.build(dict(arrays))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # cut short: made anew
-            cached.unlink()
-    contents = [_bytes(source, name, folder, check) for source in dataset.sources]
+            return edition, _table(dataset, edition, folder, check)
+        except MissingDataError as error:
+            failures.append(error)
+    raise failures[0]
+
+
+@dataclass(frozen=True)
+class Supply:
+    """What could be had of the data sets asked for, by name: the edition, or why there is none."""
+
+    editions: dict[str, Edition]
+    missing: dict[str, str]
+
+    def key(self, name: str) -> str:
+        """Of the edition."""
+        return self.editions[name].key if name in self.editions else ""
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What each edition is, for the report."""
+        return {name: edition.note for name, edition in self.editions.items()}
+
+    @property
+    def partial(self) -> dict[str, str]:
+        """What is not the paper's, where something is not."""
+        return {name: edition.partial for name, edition in self.editions.items() if edition.partial}
+
+
+def gather(
+    names: Iterable[str], folder: Path | None, finished: Callable[[str, str], bool], say: Callable[[str], None]
+) -> Supply:
+    """Get each data set once, before the work begins; what cannot be had is named, and the rest goes on.
+
+    A set of whose edition (by its key) everything is `finished` is not needed any more.
+    """
+    editions, missing = {}, {}
+    for name in names:
+        dataset = DATASETS[name]
+        try:
+            here = _at_hand(dataset, folder, _checking())
+            done = [edition for edition in ([here] if here else dataset.editions) if finished(name, edition.key)]
+            editions[name] = done[0] if done else obtain(name, folder)[0]
+        except DataError as error:
+            missing[name] = str(error)
+            say(f"{name}: cannot be had, the rest goes on without it")
+            continue
+        if editions[name].partial:
+            whole = ", ".join(source.path for source in dataset.editions[0].sources)
+            say(f"{name}: {editions[name].partial}; the whole set needs {whole}")
+    return Supply(editions, missing)
+
+
+def _checking() -> bool:
+    return os.environ.get("SVRHMC_UNCHECKED", "") in ("", "0")
+
+
+def _at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edition | None:
+    """The first edition that is whole in the folder, or else in the cache, by its hashes or as it was downloaded."""
+    for edition in dataset.editions:
+        if folder is not None and all(_find(source, dataset.name, folder) for source in edition.sources):
+            return edition
+    for edition in dataset.editions:
+        kept = _kept(dataset.name, [source.sha256 for source in edition.sources])
+        if check and kept is not None and kept.exists():
+            return edition
+    with suppress(DataError):
+        for edition in dataset.editions:
+            if all(any(place_of(url).exists() for url in source.urls) for source in edition.sources):
+                return edition
+    return None
+
+
+def _table(dataset: Dataset, edition: Edition, folder: Path | None, check: bool) -> Table:
+    """From the arrays kept under the hashes of its files, else from the files."""
+    hashes = [source.sha256 for source in edition.sources]
+    arrays = _recall(_kept(dataset.name, hashes)) if check else None
+    if arrays is None:
+        contents = _contents(dataset.name, edition, folder, check)
+        kept = _kept(dataset.name, [hashlib.sha256(content).hexdigest() for content in contents.values()], check)
+        arrays = _recall(kept)
+        if arrays is None:
+            try:
+                arrays = _read(dataset.name, edition, contents, check)
+            except DataError as error:
+                if _forget(dataset.name, edition, folder):
+                    raise MissingDataError(str(error)) from None  # another edition may be sound
+                raise
+            _keep(kept, arrays)
+    return edition.build(arrays)
+
+
+def _read(name: str, edition: Edition, contents: dict[str, bytes], check: bool) -> Arrays:
     try:
-        arrays = dataset.read([content.decode("utf-8", "strict") for content in contents])
+        texts = {path: _decoded(path, content) for path, content in contents.items()}
+        arrays = edition.read(texts)
+        if check and edition.verify is not None:
+            edition.verify(texts, arrays)
     except ValueError as error:
-        raise DataError(f"{name}: {error}") from None
-    if check:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        partial = cached.with_suffix(f".{os.getpid()}.npz")
+        raise DataError(f"{name}: {str(error).rstrip('.')}: {_replace(edition.sources)}") from None
+    return arrays
+
+
+def _decoded(path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise requirement(path, "text", f"the bytes {content[:8]!r} …") from None
+
+
+def _forget(name: str, edition: Edition, folder: Path | None) -> bool:
+    """Whether any of its files was downloaded; such are not kept, so that the next run fetches them again."""
+    absent = [source for source in edition.sources if folder is None or _find(source, name, folder) is None]
+    with suppress(DataError, OSError):
+        for url in {url for source in absent for url in source.urls}:
+            place_of(url).unlink(missing_ok=True)
+    return bool(absent)
+
+
+def _replace(sources: Iterable[Source]) -> str:
+    urls = " or ".join(dict.fromkeys(url for source in sources for url in source.urls))
+    return f"put the published file in its place{f' ({urls})' if urls else ''}."
+
+
+def _kept(name: str, hashes: list[str], check: bool = True) -> Path | None:
+    """The file of parsed arrays; None where hashes are not known beforehand, or there is no cache folder."""
+    try:
+        if not all(hashes):
+            return None
+        words = [name, *(digest[:12] for digest in hashes), *(() if check else ("unchecked",))]
+        return cache_folder() / f"{'-'.join(words)}.npz"
+    except DataError:
+        return None
+
+
+def _recall(kept: Path | None) -> Arrays | None:
+    if kept is None or not kept.exists():
+        return None
+    try:
+        with np.load(kept) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # cut short: made anew
+        with suppress(OSError):
+            kept.unlink()
+        return None
+
+
+def _keep(kept: Path | None, arrays: Arrays) -> None:
+    """For the next time; where nothing can be written, it is parsed again then."""
+    if kept is None:
+        return
+    partial = kept.with_suffix(f".{os.getpid()}.npz")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
-        partial.replace(cached)  # at once, so that no reader sees half a file
-    return dataset.build(arrays)
+        partial.replace(kept)  # at once, so that no reader sees half a file
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
 
 
-def cache_folder() -> Path:
-    """Where parsed tables are kept."""
-    given = os.environ.get("SVRHMC_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "svrhmc"
+def _contents(name: str, edition: Edition, folder: Path | None, check: bool) -> dict[str, bytes]:
+    """The bytes of each source by its path; what is not in the folder comes from the publisher, an archive once."""
+    found: dict[str, bytes] = {}
+    absent: dict[tuple[str, ...], list[Source]] = {}
+    for source in edition.sources:
+        file = None if folder is None else _find(source, name, folder)
+        if file is None:
+            absent.setdefault(source.urls, []).append(source)
+        else:
+            found[source.path] = _from_file(source, name, file, check)
+    for sources in absent.values():
+        found |= _from_publishers(sources, name, folder, check)
+    return {source.path: found[source.path] for source in edition.sources}
 
 
-def _bytes(source: Source, name: str, folder: Path | None, check: bool) -> bytes:
-    content = _from_folder(source, folder) if folder is not None else None
-    if content is None:
-        content = _from_publisher(source, name, folder)
-    if check and hashlib.sha256(content).hexdigest() != source.sha256:
-        raise DataError(
-            f"{source.path} of {name} is not the published file: its sha256 is {hashlib.sha256(content).hexdigest()}, "
-            f"not {source.sha256}."
+def _find(source: Source, name: str, folder: Path) -> Path | None:
+    """A source's file in the folder: its name plain, compressed, or an archive as published; in any case of letters.
+
+    It may lie in the folder itself, or anywhere below the folder of the data set.
+    """
+    homes = {source.path.split("/")[0].casefold(), name.casefold()}
+    names = [source.name + suffix for suffix in _SUFFIXES] + [name_of(url) for url in source.urls]
+    rank = {name.casefold(): place for place, name in reversed(list(enumerate(names)))}
+    found: list[tuple[int, int, str, Path]] = []
+    try:
+        for entry in folder.iterdir():
+            inside: Iterable[Path] = [entry]
+            if entry.is_dir():
+                inside = entry.rglob("*") if entry.name.casefold() in homes else []
+            for path in inside:
+                place = rank.get(path.name.casefold())
+                if place is not None and path.is_file():
+                    found.append((place, len(path.parts), str(path), path))
+    except OSError as error:
+        raise DataError(f"{name}: {folder} cannot be read ({error.strerror}): make it readable.") from None
+    return min(found)[-1] if found else None
+
+
+def _from_file(source: Source, name: str, file: Path, check: bool) -> bytes:
+    remedy = "replace it" + (f" by the one at {' or '.join(source.urls)}" if source.urls else "")
+    remedy += ", or take it away to have it downloaded." if source.urls else "."
+    try:
+        return _accept(source, file.name, file.read_bytes(), check)
+    except OSError as error:
+        raise DataError(f"{name}: {file} cannot be read ({error.strerror}): make it readable.") from None
+    except ArchiveError as error:
+        raise DataError(f"{name}: {file} {error}: {remedy}") from None
+
+
+def _accept(source: Source, file: str, content: bytes, check: bool) -> bytes:
+    """The source's own bytes out of a file, with the published hash."""
+    found = unpack(content, file, source.name)
+    digest = hashlib.sha256(found).hexdigest()
+    if check and source.sha256 and digest != source.sha256:
+        what = (
+            "is not the published file" if file == source.name else f"holds a {source.name} that is not the published"
         )
-    return content
+        raise ArchiveError(f"{what}: its sha256 is {digest}, not {source.sha256}")
+    return found
 
 
-def _from_folder(source: Source, folder: Path) -> bytes | None:
-    plain = folder / source.path
-    packed = plain.with_name(plain.name + ".xz")
-    if packed.exists():
-        try:
-            return lzma.decompress(packed.read_bytes())
-        except lzma.LZMAError as error:
-            raise DataError(f"{packed} cannot be decompressed: {error}.") from None
-    return plain.read_bytes() if plain.exists() else None
+def _from_publishers(sources: list[Source], name: str, folder: Path | None, check: bool) -> dict[str, bytes]:
+    """Sources that are published together, from the first publisher that has all of them."""
 
+    def accept(file: str, content: bytes) -> dict[str, bytes]:
+        return {source.path: _accept(source, file, content, check) for source in sources}
 
-def _from_publisher(source: Source, name: str, folder: Path | None) -> bytes:
-    if not source.url:
-        raise _missing(source, name, folder, "no publisher has it in this form")
+    if not sources[0].urls:
+        raise _missing(sources, name, folder, "no publisher has it in this form")
     try:
-        import pooch
-    except ModuleNotFoundError:
-        raise _missing(source, name, folder, str(missing("pooch", "paper", "a download")).rstrip(".")) from None
-    known = None if source.member else "sha256:" + source.sha256
-    try:
-        file = Path(pooch.retrieve(source.url, known, path=cache_folder() / "downloads"))
-    except Exception as error:
-        raise _missing(source, name, folder, f"the download failed ({type(error).__name__}: {error})") from None
-    content = file.read_bytes()
-    if source.member and file.name.endswith(".zip"):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.read(source.member)
-    if source.member:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            member = archive.extractfile(source.member)
-            assert member is not None
-            return member.read()
-    return content
+        return fetch(sources[0].urls, accept)
+    except DataError as error:
+        raise _missing(sources, name, folder, str(error)) from None
 
 
-def _missing(source: Source, name: str, folder: Path | None, why: str) -> MissingDataError:
+def _missing(sources: list[Source], name: str, folder: Path | None, why: str) -> MissingDataError:
     place = f"in {folder}" if folder is not None else "in a data folder"
-    get = (
-        f"download it from {source.url}"
-        if source.url
-        else "get it from the UCI repository (gisette, first 1000 columns)"
-    )
+    paths = ", ".join(source.path for source in sources)
+    what = f"the file {paths} (or {paths}.xz)" if len(sources) == 1 else f"the files {paths}"
+    urls: Any = sources[0].urls
+    get = f"download it from {' or '.join(urls)} yourself" if urls else "get it from whom you have the other files"
     return MissingDataError(
-        f"{name} needs the file {source.path} (or {source.path}.xz) {place}, and {why}: {get}, and pass the folder "
-        f"with --data DIR or SVRHMC_DATA."
+        f"{name} needs {what} {place}, and {why}: try again later, or {get}, and pass the folder with --data DIR or "
+        "SVRHMC_DATA."
     )
-
-
-def _sparse(arrays: dict[str, Array], key: str, columns: int) -> Any:
-    import scipy.sparse
-
-    parts = (arrays[f"{key}_values"], arrays[f"{key}_columns"], arrays[f"{key}_ends"])
-    return scipy.sparse.csr_matrix(parts, (len(arrays[f"{key}_y"]), columns))
-
-
-def _read_libsvm(names: tuple[str, ...], columns: int) -> Callable[[list[str]], dict[str, Array]]:
-    def read(texts: list[str]) -> dict[str, Array]:
-        arrays: dict[str, Array] = {}
-        for name, text in zip(names, texts, strict=True):
-            found = libsvm(text.splitlines(), name, columns)
-            arrays.update(zip((f"{name}_y", f"{name}_values", f"{name}_columns", f"{name}_ends"), found, strict=True))
-        return arrays
-
-    return read
-
-
-def _read_numbers(name: str, delimiter: str, header: bool = False) -> Callable[[list[str]], dict[str, Array]]:
-    return lambda texts: {"table": numbers(texts[0].splitlines(), name, delimiter, header)}
-
-
-def _read_gisette(texts: list[str]) -> dict[str, Array]:
-    X = numbers(texts[0].splitlines(), "gisette", " ")
-    y = numbers(texts[1].splitlines(), "gisette labels", " ")[:, 0]
-    return {"X": X.astype(np.float32), "y": y}
-
-
-def _column_last(arrays: dict[str, Array]) -> Table:
-    return Table(arrays["table"][:, :-1], arrays["table"][:, -1])
-
-
-def _column_first(arrays: dict[str, Array]) -> Table:
-    return Table(arrays["table"][:, 1:], arrays["table"][:, 0])
-
-
-def _parkinson(arrays: dict[str, Array]) -> Table:
-    """Target total_UPDRS (column 5); the paper's d = 21 keeps subject number and motor_UPDRS among the features."""
-    return Table(np.delete(arrays["table"], 5, axis=1), arrays["table"][:, 5])
-
-
-DATASETS = {
-    dataset.name: dataset
-    for dataset in (
-        Dataset(
-            "pima",
-            "768 rows, 8 columns; half of them for test",
-            (
-                Source(
-                    "pima/diabetes",
-                    "419ba20be4862fc53a6fe92e55a84a53ae0075df06632c07592a17d619b5cb23",
-                    _LIBSVM + "diabetes",
-                ),
-            ),
-            _read_libsvm(("pima",), 8),
-            lambda arrays: Table(_sparse(arrays, "pima", 8).toarray(), np.where(arrays["pima_y"] < 0, 1.0, 0.0)),
-        ),
-        Dataset(
-            "a3a",
-            "3185 rows and 29,376 for test, 123 columns",
-            (
-                Source("a3a/a3a", "2d513572f103d25e84bebe4b9f2f52ee9445764b5a393caff7db9c482cfc1ee4", _LIBSVM + "a3a"),
-                Source(
-                    "a3a/a3a.t", "c46c9ea67e06f38e81d59c4883e3d670cbe55de6a5c32564b38fc89dcda3adac", _LIBSVM + "a3a.t"
-                ),
-            ),
-            _read_libsvm(("train", "test"), 123),
-            lambda arrays: Table(
-                _sparse(arrays, "train", 123),
-                np.where(arrays["train_y"] > 0, 1.0, 0.0),
-                (_sparse(arrays, "test", 123), np.where(arrays["test_y"] > 0, 1.0, 0.0)),
-            ),
-        ),
-        Dataset(
-            "gisette",
-            "6000 rows, the first 1000 of 5000 columns; a sixth held out for test",
-            (
-                Source(
-                    "gisette/gisette_train_first1000.data",
-                    "b131a0001db88db8ab7541444eb6ac0de9cb2e4423ca02649ffd1fa2520bdad0",
-                ),
-                Source(
-                    "gisette/gisette_train.labels",
-                    "42bd681fe51b161f033df773df14a0116e492676555ab14616c1b72edc054075",
-                    _UCI + "gisette/GISETTE/gisette_train.labels",
-                ),
-            ),
-            _read_gisette,
-            lambda arrays: Table(arrays["X"], np.where(arrays["y"] > 0, 1.0, 0.0)),
-        ),
-        Dataset(
-            "mushroom",
-            "8124 rows, 112 columns; half of them for test",
-            (
-                Source(
-                    "mushrooms/mushrooms",
-                    "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
-                    _LIBSVM + "mushrooms",
-                ),
-            ),
-            _read_libsvm(("mushroom",), 112),
-            lambda arrays: Table(_sparse(arrays, "mushroom", 112), np.where(arrays["mushroom_y"] == 1, 1.0, 0.0)),
-        ),
-        Dataset(
-            "geographical",
-            "1059 rows, 69 columns (68 of sound, and the latitude); the longitude is the target",
-            (
-                Source(
-                    "geographical/default_features_1059_tracks.txt",
-                    "8557da3791e17b036763a95a7f16e3f23d20dcd4c5387d4f11aa1ed8c7a0b9ab",
-                    "https://archive.ics.uci.edu/static/public/315/geographical+original+of+music.zip",
-                    "default_features_1059_tracks.txt",
-                ),
-            ),
-            _read_numbers("geographical", ","),
-            _column_last,
-        ),
-        Dataset(
-            "noise",
-            "1503 rows, 5 columns",
-            (
-                Source(
-                    "noise/airfoil_self_noise.dat",
-                    "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
-                    _UCI + "00291/airfoil_self_noise.dat",
-                ),
-            ),
-            _read_numbers("noise", "\t"),
-            _column_last,
-        ),
-        Dataset(
-            "parkinson",
-            "5875 rows, 21 columns, the other score and the subject's number among them",
-            (
-                Source(
-                    "parkinson/parkinsons_updrs.data",
-                    "f2c7d5025dec4e92e7feae367a5f7ccf58789a10ac6b54bdf15976c599f9dd39",
-                    _UCI + "parkinsons/telemonitoring/parkinsons_updrs.data",
-                ),
-            ),
-            _read_numbers("parkinson", ",", header=True),
-            _parkinson,
-        ),
-        Dataset(
-            "toms",
-            "28,179 rows, 96 columns",
-            (
-                Source(
-                    "toms/TomsHardware.data",
-                    "eb18c0265e669813c6a9d32d11eb4d01125970fa46a7d4f75c3da0f0ccb3110c",
-                    _UCI + "00248/regression.tar.gz",
-                    "regression/TomsHardware/TomsHardware.data",
-                ),
-            ),
-            _read_numbers("toms", ","),
-            _column_last,
-        ),
-        Dataset(
-            "casp",
-            "45,730 rows, 9 columns: the set whose size the paper gives for toms",
-            (
-                Source(
-                    "casp/CASP.csv",
-                    "4277cfcb4e91a181746cbc654f001b57951c9e6a80f4f795fdb5c807e0848f40",
-                    _UCI + "00265/CASP.csv",
-                ),
-            ),
-            _read_numbers("casp", ",", header=True),
-            _column_first,
-        ),
-    )
-}

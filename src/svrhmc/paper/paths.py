@@ -110,7 +110,7 @@ def _paths(
     )
     blocks.append(Grid((head, *rows)))
     blocks += _epochs(results, section, key, names, limits)
-    notes = "; ".join(f"{name}: {DATASETS[name].note}" for name in names)
+    notes = "; ".join(f"{name}: {settings.get('notes', {}).get(name, DATASETS[name].note)}" for name in names)
     blocks.append(Text(f"Data: {notes}."))
     _write(results, section, key, names, out)
     claims += _claims(section, limits, title.split(":")[0], names, gaps, far, untold)

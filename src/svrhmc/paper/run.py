@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
@@ -23,7 +23,7 @@ from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError
 from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import experiments, regression, synthetic
-from svrhmc.paper.data import DataError
+from svrhmc.paper.data import DataError, gather
 from svrhmc.paper.pieces import open_journal, remove, seconds_spent, unusable
 from svrhmc.paper.report import write_report
 from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
@@ -37,18 +37,21 @@ PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
 class Task:
     """A piece of work: a name, a function and its arguments; `threads` is added where the function takes it.
 
-    The function keeps what it makes in the `journal` that it is given by that name.
+    The function keeps what it makes in the `journal` that it is given by that name. A task on data names the data set,
+    and is another task with another of its editions.
     """
 
     name: str
     function: Callable[..., dict[str, Any]]
     arguments: tuple[Any, ...]
     threaded: bool = True
+    dataset: str = ""
+    edition: str = ""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run gives back."""
+    """What a run gives back: the report, and a line for each data set that could not be had, and why."""
 
     report: Path
     missing: tuple[str, ...]
@@ -67,14 +70,24 @@ def reproduce(
 
     Each task's result is a file under out/work, with the settings it was made with; a result made with others, or by
     another version of the experiments, is made again. What a task has made before it is finished is in a folder beside
-    its result, and goes with it. A data set whose files are missing is left out, and named in the end.
+    its result, and goes with it. Data sets are gathered first; one that cannot be had is left out, and named in the
+    end and in the report.
     """
     settings = load_settings(quick, seeds)
     tasks = [task for part in parts for task in _tasks(part, settings, data)]
     tasks = list({task.name: task for task in tasks}.values())
     store = Store(out / "work")
+
+    def finished(name: str, edition: str) -> bool:
+        return all(store.get(replace(task, edition=edition)) for task in tasks if task.dataset == name)
+
+    supply = gather(dict.fromkeys(task.dataset for task in tasks if task.dataset), data, finished, say)
+    tasks = [replace(task, edition=supply.key(task.dataset)) for task in tasks]
+    tasks = [task for task in tasks if task.dataset not in supply.missing or store.get(task)]
     jobs = cores() if jobs is None else jobs
     results, missing = _work(tasks, store, jobs, say)
+    missing = list(dict.fromkeys([*supply.missing.values(), *missing]))
+    settings |= {"notes": supply.notes, "partial": supply.partial}
     report = write_report(results, settings, parts, out, tuple(missing), quick)
     return Finished(report, tuple(missing))
 
@@ -123,6 +136,7 @@ def _identity(task: Task) -> str:
             VERSIONS.get(task.name.split()[0], 2),
             task.name,
             *(value for value in task.arguments if not isinstance(value, Path)),
+            *filter(None, [task.edition]),
         ]
     )
 
@@ -237,30 +251,30 @@ def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
     if part in ("figure2", "table3"):
         for name in sorted(two["datasets"], key=lambda name: name != "gisette"):  # the longest first
             for method in two["samplers"]:
-                yield Task(f"figure2 {name} {method}", regression.classify, (two, name, method, data))
-            yield Task(f"figure2 {name} reference", regression.classification_reference, (two, name, data))
+                yield Task(f"figure2 {name} {method}", regression.classify, (two, name, method, data), dataset=name)
+            reference = regression.classification_reference
+            yield Task(f"figure2 {name} reference", reference, (two, name, data), dataset=name)
     if part == "table3":
         for name in settings["experiment"]["datasets"]:
             arguments = (settings["experiment"], two, name, data)
-            yield Task(f"experiment {name}", experiments.preparation_experiment, arguments, threaded=False)
-        yield Task("experiment steps", experiments.steps_experiment, (settings["experiment"], two, data))
+            yield Task(f"experiment {name}", experiments.preparation_experiment, arguments, False, name)
+        name, steps = settings["experiment"]["step_data"], (settings["experiment"], two, data)
+        yield Task("experiment steps", experiments.steps_experiment, steps, dataset=name)
         if "mushroom" in two["datasets"]:
             arguments = (settings["experiment"], two, "mushroom", data)
-            yield Task("experiment mushroom passes", experiments.longer_experiment, arguments)
+            yield Task("experiment mushroom passes", experiments.longer_experiment, arguments, dataset="mushroom")
         for name in settings["experiment"]["burn_in_datasets"]:
             for method in two["samplers"]:
                 subject = (settings["experiment"], two, name, method, data)
-                yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, subject)
+                yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, subject, dataset=name)
     if part == "figure3":
         for name in three["datasets"]:
             for method in three["samplers"]:
-                yield Task(f"figure3 {name} {method}", regression.regress, (three, name, method, data))
-            yield Task(
-                f"figure3 {name} reference", regression.regression_reference, (three, name, data), threaded=False
-            )
+                yield Task(f"figure3 {name} {method}", regression.regress, (three, name, method, data), dataset=name)
+            yield Task(f"figure3 {name} reference", regression.regression_reference, (three, name, data), False, name)
     if part == "table1":
         accuracy = settings["table1"]["accuracy"]
         for section, logistic in ((two, True), (three, False)):
             for name in section["datasets"]:
                 constants = (section, name, data, accuracy, logistic)
-                yield Task(f"table1 {name}", regression.constants, constants, threaded=False)
+                yield Task(f"table1 {name}", regression.constants, constants, False, name)
