@@ -240,6 +240,13 @@ def test_the_first_fold_only_drops_what_is_worse(monkeypatch):
     assert best != min(losses, key=lambda step: losses[step][0])  # the first part alone would choose another
 
 
+def test_a_step_beyond_what_the_scheme_allows_is_out(folder, unchecked):
+    settings = {**load_settings(quick=True)["figure2"], "seeds": 1, "step_factors": [1.0, 20.0]}
+    settings["underdamped_steps"] = {"largest": 0.2, "smallest": 0.1, "count": 2}
+    found = regression.classify(settings, "pima", "svr-hmc", folder, 1)
+    assert found["epochs"]["choices"][0]["step"] < 1
+
+
 def test_settings_at_an_edge_are_flagged(folder, unchecked, tmp_path):
     run.reproduce(("figure2",), tmp_path, folder, quick=True, seeds=2, jobs=1, say=lambda line: None)
     path = tmp_path / "work" / "figure2-pima-sgld.json"

@@ -69,15 +69,15 @@ class Work:
     def path(self, choice: Choice, target: FiniteSum, split: Split, seed: int) -> dict[str, Any] | None:
         """Loss (and error) of the path average after each pass; None where the chain diverges or is too short."""
         settings = self.settings
-        sampler = self.sampler(choice, target)
-        steps = sampler.steps_for(target, settings["passes"])
         burn_in = settings["burn_in"]
-        if steps < burn_in + settings["least_steps"]:
-            return None
-        thin = -(-(steps - burn_in) // settings["kept_states"])
-        options = {"chains": [seed], "seed": seed, "burn_in": burn_in, "thin": thin, "threads": self.threads}
+        options = {"chains": [seed], "seed": seed, "burn_in": burn_in, "threads": self.threads}
         try:
-            trace = sampler.run(target, steps, **options)
+            sampler = self.sampler(choice, target)
+            steps = sampler.steps_for(target, settings["passes"])
+            if steps < burn_in + settings["least_steps"]:
+                return None
+            thin = -(-(steps - burn_in) // settings["kept_states"])
+            trace = sampler.run(target, steps, thin=thin, **options)
         except (DivergenceError, UnstableStepError):
             return None
         average = np.cumsum(trace.draws[0], axis=0) / np.arange(1, trace.draws.shape[1] + 1)[:, None]
