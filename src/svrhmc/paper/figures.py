@@ -120,6 +120,7 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
             for place, method in enumerate(others, start=1):
                 _gap(grid[place, column], results.get(f"{figure_name} {name} {method}"), ours, method)
             grid[-1, column].set_xlim(0.5, settings["passes"] + 0.5)
+            grid[-1, column].set_xticks(range(2, settings["passes"] + 1, 2))
         grid[0, 0].set_ylabel(label.replace(" ", "\n", 1))
         for place, method in enumerate(others, start=1):
             grid[place, 0].set_ylabel(f"{LABELS[method]} −\nSVR-HMC")

@@ -110,7 +110,7 @@ def grid(settings: Settings, method: str) -> list[Choice]:
 
     >>> from svrhmc.paper.settings import load_settings
     >>> [len(grid(load_settings()["figure2"], method)) for method in ("sgld", "sg-hmc", "vr-sgld", "svr-hmc")]
-    [120, 120, 120, 120]
+    [108, 108, 108, 108]
     """
     axes = grid_axes(settings, method)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -125,21 +125,26 @@ def grid_axes(settings: Settings, method: str) -> dict[str, list[float]]:
 
 
 def at_edge(settings: Settings, method: str, choice: Choice) -> list[str]:
-    """What of a setting stands at an edge of its grid; a batch of 1 does not: there is no smaller one.
+    """What of a setting stands at an edge of its grid beyond which there would be something to try.
+
+    There is nothing below a batch of 1, nor above the largest step of the underdamped samplers, whose scheme diverges
+    from 1 on, nor above an epoch that is as long as the run.
 
     >>> from svrhmc.paper.settings import load_settings
-    >>> at_edge(load_settings()["figure2"], "sg-hmc", {"batch_size": 1, "step": 0.8, "inverse_mass": 216.0})
+    >>> at_edge(load_settings()["figure2"], "sg-hmc", {"batch_size": 1, "step": 0.0037, "inverse_mass": 512.0})
     ['step', 'inverse mass']
     """
-    axes = grid_axes(settings, method)
+    axes, ends = grid_axes(settings, method), {"batch_size": {1.0}}
+    if method not in _OVERDAMPED:
+        ends["step"] = {max(axes["step"])}
     if "epoch" in choice:
         axes = {"epoch": settings["epoch_factors"]}
-    found = []
-    for name, values in axes.items():
-        edges = {min(values), max(values)} - ({1} if name == "batch_size" else set())
-        if choice[name] in edges:
-            found.append(name.replace("_", " "))
-    return found
+        ends = {"epoch": {factor for factor in axes["epoch"] if factor > settings["passes"]}}
+    return [
+        name.replace("_", " ")
+        for name, values in axes.items()
+        if choice[name] in {min(values), max(values)} - ends.get(name, set())
+    ]
 
 
 def _spaced(axis: dict[str, float]) -> list[float]:
