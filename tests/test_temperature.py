@@ -17,7 +17,7 @@ from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.scheme import NoiseFactor, Scheme
 
 HOT, ETA, FRICTION, MASS, EPOCH = 2.5, 0.3, 1.7, 0.35, 4
-COLD = {kind: part for kind, part in every_dynamics(0.08, ETA, FRICTION, MASS).items()}
+COLD = every_dynamics(0.08, ETA, FRICTION, MASS)
 GRADIENTS = {"full": Full(), "sg": Minibatch(2), "svr": SVRG(2, EPOCH), "cv": ControlVariate(2)}
 
 
