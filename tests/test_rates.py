@@ -286,3 +286,34 @@ def test_rates_in_other_distances_and_what_they_come_to_in_w2():
     assert rates[2].needed == pytest.approx(0.1**4 / 800)
     with pytest.raises(ValueError, match="TV is at most 1"):
         theory.other_rates(10, 1, 10.0, 1.0)
+
+
+# In the report.
+
+
+def test_the_reports_table_1_has_both_and_their_ratio(tmp_path):
+    from svrhmc.paper.settings import load_settings
+    from svrhmc.paper.table1 import table1
+
+    settings, claims, results = load_settings(), [], {}
+    delta = settings["table1"]["accuracy"]
+    for name, variance in (("quiet", 1e-3), ("loud", 1e8)):
+        problem = Problem(2000, 20, 5e3, 2.0, 1.0, variance, 3e4)
+        eps = delta * problem.scale
+        rows = theory.compare(problem, eps).rows
+        results[f"table1 {name}"] = {
+            "n": 2000, "dim": 20, "condition_number": 2500.0, "gradient_variance": variance, "accuracy": eps,
+            "totals": {row.method: row.total for row in rows}, "cheapest": "",
+        }  # fmt: skip
+    blocks = table1(results, settings, tmp_path, claims)
+    head, quiet, loud = [line.split(",") for line in (tmp_path / "table1.csv").read_text().splitlines()]
+    for name, line in (("quiet", quiet), ("loud", loud)):
+        said = dict(zip(head, line, strict=True))
+        for method, total in results[f"table1 {name}"]["totals"].items():
+            assert float(said[method]) == pytest.approx(total, rel=0.05)
+        problem = Problem(2000, 20, 5e3, 2.0, 1.0, results[f"table1 {name}"]["gradient_variance"], 3e4)
+        printed = theory.complexity(problem, results[f"table1 {name}"]["accuracy"], "sg-hmc", printed=True)
+        assert float(said["sg-hmc_printed"]) == pytest.approx(printed.total, rel=0.05)
+        assert said["cheapest"] == ("SG-HMC" if name == "quiet" else "SVR-HMC")
+    assert claims[0][1] == "does not"
+    assert "by the printed rows it would be" in " ".join(blocks[1].markdown())
