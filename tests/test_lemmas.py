@@ -84,6 +84,52 @@ def test_lemma_2_bounds_the_error_of_a_step(eta):
     assert tightest < 10  # and a tenth of it would fail
 
 
+def test_lemma_2_bounds_the_error_of_a_step_on_a_logistic_posterior():
+    """Against 64 fine steps (Cheng et al.'s, of error 1/64) on the same Brownian path, from fixed points."""
+    target, eta, fine, paths = logistic(), 0.2, 64, 300
+    L, mode, rng = target.smoothness, target.mode(), np.random.default_rng(0)
+    gamma, u, h = 2.0, 1 / target.smoothness, 0.2 / 64
+    noise, decay = exact_noise(h, gamma, u), math.exp(-gamma * h)
+    lost = 1 - decay
+    beaten = 0
+    for start, v0 in ((mode, [0.0, 0.0]), (mode + np.array([0.5, -0.3]), [0.05, 0.0])):
+        x, v = np.tile(start, (paths, 1)), np.tile(v0, (paths, 1)).astype(float)
+        ex, ev = np.zeros_like(x), np.zeros_like(v)
+        for _ in range(fine):
+            first, second = rng.normal(size=(2, paths, 2))
+            dx, dv = noise.xv * first + noise.xx * second, noise.vv * first
+            g = np.array([target.gradient(point) for point in x])
+            x, v = (
+                x + lost / gamma * v - u / gamma**2 * (gamma * h - lost) * g + dx,
+                decay * v - u / gamma * lost * g + dv,
+            )
+            ex, ev = ex + lost / gamma * ev + dx, decay * ev + dv
+        G_x = np.asarray(start) + eta * np.asarray(v0) + ex
+        G_v = (1 - gamma * eta) * np.asarray(v0) - eta * u * target.gradient(np.asarray(start)) + ev
+        U_v, U_f = float(np.dot(v0, v0)), target.potential(np.asarray(start)) - target.potential(mode)
+        D_1 = 10 / 3 * U_v + 4 * U_f / (3 * L) + 16 * 2 * eta / (3 * L)
+        D_2 = 13 * U_v + 8 * U_f / L + 8 * 2 * eta / L
+        for error, D in ((G_x - x, D_1), (G_v - v, D_2)):
+            squares = (error**2).sum(axis=1)
+            assert squares.mean() + LIMIT * squares.std() / math.sqrt(paths) <= D * eta**4
+            beaten += squares.mean() > D * eta**4 / 100
+    assert beaten >= 2  # a hundredth of it would fail away from the mode
+
+
+def test_lemma_3_on_a_logistic_posterior_by_enumeration():
+    """(1/n)Σ|∇fᵢ(x) − ∇fᵢ(x̃) − ∇f(x) + ∇f(x̃)|² ≤ Λ²|x − x̃|², Λ² = L_max L; a tenth of Λ² would not do."""
+    target, rng = logistic(), np.random.default_rng(3)
+    problem = Problem.of(target)
+    Lambda2 = problem.variance_ratio * problem.smoothness**2
+    rows, worst = np.arange(target.n), 0.0
+    for _ in range(100):
+        x, other = target.mode() + rng.normal(size=(2, 2)) * 10 ** rng.uniform(-2, 0.5)
+        apart = target.component_gradients(x, rows) - target.component_gradients(other, rows)
+        variance = float(((apart - apart.mean(axis=0)) ** 2).sum(axis=1).mean())
+        worst = max(worst, variance / float((x - other) @ (x - other)))
+    assert Lambda2 / 10 < worst <= Lambda2
+
+
 def test_lemma_3_bounds_the_noise_of_the_reduced_gradient():
     """E|Sv − Gv|² = η²u²E|g − ∇f|² ≤ η²u²Λ²E|x_k − x̃|² ≤ D₃ρm²η⁴, along exact laws; and Λ² is not L² (control)."""
     target, eta, m = quadratic(spread=0.9), 0.1, 12
