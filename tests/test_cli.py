@@ -117,6 +117,8 @@ def test_plan_prints_the_table_the_regimes_and_the_plan(tmp_path):
         "SGLD",
         "SG-HMC",
         "SVR-HMC",
+        "Table 1, corrected",
+        "κ²(d/μ)^½/ε + κ²dσ²/ε²",
         "cheapest",
         "left out by the paper",
         "step_size",
@@ -130,6 +132,28 @@ def test_plan_prints_the_table_the_regimes_and_the_plan(tmp_path):
     assert all(len(line) <= 80 for line in result.output.splitlines()[:12] if not line.startswith("Problem"))
     proved = shell(*PLAN, "--rule", "corollary", "--method", "hmc")
     assert "Proved for every" in proved.output
+
+
+def test_plan_draws_rows_by_importance_and_knows_saga(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6, 1)) * np.geomspace(0.1, 2, 6)[:, None]
+    file = tmp_path / "a.csv"
+    np.savetxt(file, np.column_stack([X, rng.normal(size=6)]), delimiter=",", header="x,y", comments="")
+    arguments = ["plan", "--data", str(file), "--model", "linear", "--accuracy", "0.05"]
+    target = svrhmc.targets.linear(X, np.loadtxt(file, delimiter=",", skiprows=1)[:, 1])
+    for method in ("sg-hmc", "saga-hmc"):
+        even, weighted = (shell(*arguments, "--method", method, *more) for more in ([], ["--importance"]))
+        assert even.exit_code == weighted.exit_code == 0, weighted.output
+        for result, importance in ((even, False), (weighted, True)):
+            made = svrhmc.theory.plan(target, 0.05, method, importance=importance)
+            assert f"{made.steps:,}" in result.output
+        assert even.output != weighted.output
+    refused = shell(*PLAN, "--importance")
+    assert refused.exit_code == 2
+    assert "importance must be False but for rule='exact' and a target whose rows are known" in refused.output
+    text = " ".join(shell("plan", "--help").output.split())
+    for word in ("--importance", "saga-ld or", "saga-hmc"):
+        assert word in text
 
 
 @pytest.mark.parametrize("model", ["logistic", "linear"])

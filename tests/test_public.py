@@ -50,6 +50,9 @@ TYPES_RETURNED = {
     "Constants",
     "Plan",
     "Regime",
+    "OtherRate",
+    "PathBounds",
+    "Term",
 }
 
 

@@ -22,6 +22,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
+from svrhmc.theory.search import TABLED
 
 app = typer.Typer(
     name="svrhmc",
@@ -120,8 +121,16 @@ def plan_command(
     model: Annotated[str, typer.Option(help="What --data is for: logistic or linear.")] = "logistic",
     prior_precision: Annotated[float, typer.Option(help="Of the model of --data.")] = 1.0,
     start: Annotated[str, typer.Option(help="Where chains on --data begin: origin or mode.")] = "origin",
-    method: Annotated[str, typer.Option(help="One of " + ", ".join(METHODS) + ".")] = "svr-hmc",
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"One of {', '.join(METHODS)}; with a small linear --data also {' or '.join(TABLED)}.",
+        ),
+    ] = "svr-hmc",
     rule: Annotated[str, typer.Option(help="exact, corollary or repaired.")] = "exact",
+    importance: Annotated[
+        bool, typer.Option("--importance", help="Draw rows by importance (rule exact, with --data).")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw cost against n into this file.")] = None,
 ) -> None:
     """Plan a run from an accuracy, and compare the methods by the paper's Table 1.
@@ -129,7 +138,9 @@ def plan_command(
     The target is given by its constants, or by a data file, whose posterior
     then has them. Rule exact (the default) uses the exact law on a quadratic
     and says what that assumes; corollary solves the paper's Theorem 1,
-    corrected; repaired uses our bound.
+    corrected; repaired uses our bound. The table is the paper's with its
+    exponent corrected and, for SGLD and SG-HMC, with the term that their steps
+    need without any noise, which the paper leaves out.
 
     [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
     """
@@ -142,7 +153,7 @@ def plan_command(
         )
         problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
         comparison = theory.compare(problem, accuracy)
-        made = theory.plan(subject, accuracy, method, rule, begin)
+        made = theory.plan(subject, accuracy, method, rule, begin, importance)
         if plot is not None:
             plot_complexity(comparison, plot)
     console = Console()
@@ -247,7 +258,7 @@ def _subject(
 
 def _complexity_table(comparison: theory.Comparison) -> Table:
     table = Table(
-        title=f"Table 1: component gradients for W₂ ≤ {comparison.accuracy:g}, leading terms",
+        title=f"Table 1, corrected: component gradients for W₂ ≤ {comparison.accuracy:g}, leading terms",
         box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False,
     )  # fmt: skip
     for name, side in (("method", "left"), ("gradients", "right"), ("formula", "left"), ("", "left")):

@@ -1,18 +1,23 @@
 """How the state moves: each dynamics becomes a `Scheme`, sixteen numbers that every engine interprets.
 
-The continuous process behind the underdamped schemes (paper eq. 3) is
+The continuous process behind the underdamped schemes (paper eq. 3, where T = 1) is
 
-    dX = V dt,      dV = −γ V dt − u ∇f(X) dt + √(2γu) dB,
+    dX = V dt,      dV = −γ V dt − u ∇f(X) dt + √(2γuT) dB,
 
-whose invariant law is π(x, v) ∝ exp(−f(x) − |v|²/(2u)). The schemes are named by what they do to it. None has exactly
-that law: on quadratics the law each one does have is known in closed form, and the tests check that one.
+whose invariant law is π(x, v) ∝ exp(−(f(x) + |v|²/(2u))/T). The schemes are named by what they do to it. None has
+exactly that law: on quadratics the law each one does have is known in closed form, and the tests check that one.
+
+T is the `temperature`, which the paper calls β in its eqs. 1 and 2: dX = −∇f dt + √(2β) dB has the law e^{−f/β}, not
+the e^{−βf} that it prints (docs/errata.md, A39); for e^{−βf} take T = 1/β. It enters the noise alone, as √T. With
+f′ = f/T the same process is one at T = 1: u∇f = (uT)∇f′, so that a step on f with u at temperature T is a step on f/T
+with uT at temperature 1, and overdamped, η∇f = (ηT)∇f′.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -38,6 +43,7 @@ class Dynamics(ABC):
     """A rule of motion with a `step_size`; frozen, so that equal settings are equal objects."""
 
     step_size: float
+    temperature: float = 1.0
     couples_halves: ClassVar[bool] = False  # whether `joined` is known
 
     @abstractmethod
@@ -87,11 +93,11 @@ class Dynamics(ABC):
 @part
 @dataclass(frozen=True)
 class Overdamped(Dynamics):
-    """Euler–Maruyama for overdamped Langevin dynamics (paper eq. 2 with β = 1).
+    """Euler–Maruyama for overdamped Langevin dynamics (paper eq. 2, whose β is the temperature T).
 
-        x ← x − η g + √(2η) ξ
+        x ← x − η g + √(2ηT) ξ
 
-    On a quadratic with curvature s and exact gradients x has variance (1/s)/(1 − ηs/2) instead of 1/s, and the chain is
+    On a quadratic with curvature s and exact gradients x has variance (T/s)/(1 − ηs/2) instead of T/s, and the chain is
     stable for ηs < 2.
 
     >>> from svrhmc.targets import synthetic
@@ -101,19 +107,24 @@ class Overdamped(Dynamics):
 
     couples_halves = True
     step_size: float
+    temperature: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        settle(self, step_size=positive("step_size", self.step_size))
+        settle(
+            self,
+            step_size=positive("step_size", self.step_size),
+            temperature=positive("temperature", self.temperature),
+        )
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """ε + ε′: what a Brownian path gains over η."""
         return _composed(IDENTITY, noise)
 
     def scheme(self, target: Curved) -> Scheme:
-        """x ← x − η g + √(2η) ξ, with a velocity that stays 0."""
+        """x ← x − η g + √(2ηT) ξ, with a velocity that stays 0."""
         eta = self.step_size
         noise = NoiseFactor(0.0, 0.0, math.sqrt(2 * eta))
-        return Scheme(IDENTITY, SILENT, Kick(eta, 0.0), Map(1.0, 0.0, 0.0, 0.0), noise)
+        return Scheme(IDENTITY, SILENT, Kick(eta, 0.0), Map(1.0, 0.0, 0.0, 0.0), noise).at(self.temperature)
 
     def describe(self) -> str:
         """Its name: it has no other setting."""
@@ -122,11 +133,12 @@ class Overdamped(Dynamics):
 
 @dataclass(frozen=True)
 class _WithVelocity(Dynamics):
-    """What every discretisation of the underdamped process is set by: η, γ and u (None: 1/smoothness of the target)."""
+    """What sets every discretisation of the underdamped process: η, γ, u (None: 1/smoothness of the target) and T."""
 
     step_size: float
     friction: float = 2.0
     inverse_mass: float | None = None
+    temperature: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
         u = self.inverse_mass
@@ -135,6 +147,7 @@ class _WithVelocity(Dynamics):
             friction=positive("friction", self.friction),
             inverse_mass=None if u is None else positive("inverse_mass", u),
             step_size=positive("step_size", self.step_size),
+            temperature=positive("temperature", self.temperature),
         )
 
     def describe(self) -> str:
@@ -187,7 +200,9 @@ class EulerMaruyama(_EulerDrift):
         """The paper's eq. 4."""
         eta, gamma, u = self._settings(target)
         noise = NoiseFactor(math.sqrt(2 * gamma * u * eta), 0.0, 0.0)
-        return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), Map(1.0, eta, 0.0, 1 - gamma * eta), noise)
+        return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), Map(1.0, eta, 0.0, 1 - gamma * eta), noise).at(
+            self.temperature
+        )
 
 
 @part
@@ -203,7 +218,7 @@ class Underdamped(_EulerDrift):
     `inverse_mass=None` stands for 1/smoothness of the target, the paper's u = 1/L.
 
     >>> Underdamped(step_size=0.01)
-    Underdamped(step_size=0.01, friction=2.0, inverse_mass=None)
+    Underdamped(step_size=0.01, friction=2.0, inverse_mass=None, temperature=1.0)
     """
 
     couples_halves = True
@@ -216,7 +231,7 @@ class Underdamped(_EulerDrift):
         """Algorithm 1 of the paper."""
         eta, gamma, u = self._settings(target)
         drift = Map(1.0, eta, 0.0, 1 - gamma * eta)
-        return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), drift, exact_noise(eta, gamma, u))
+        return Scheme(IDENTITY, SILENT, Kick(0.0, eta * u), drift, exact_noise(eta, gamma, u)).at(self.temperature)
 
 
 @part
@@ -245,7 +260,7 @@ class Exponential(_WithVelocity):
         a = gamma * eta
         t = math.tanh(a / 2)
         kick = Kick(u / gamma**2 * (remainder(a) + 2 * t * t / (1 + t)), u / gamma * 2 * t / (1 + t))
-        return Scheme(IDENTITY, SILENT, kick, flow(eta, gamma), exact_noise(eta, gamma, u))
+        return Scheme(IDENTITY, SILENT, kick, flow(eta, gamma), exact_noise(eta, gamma, u)).at(self.temperature)
 
 
 @dataclass(frozen=True)
@@ -278,7 +293,7 @@ class UBU(_Mirrored):
         """The kick goes through the second half with the velocity."""
         eta, gamma, u = self._settings(target)
         half, noise = flow(eta / 2, gamma), exact_noise(eta / 2, gamma, u)
-        return Scheme(half, noise, Kick(half.xv * eta * u, half.vv * eta * u), half, noise)
+        return Scheme(half, noise, Kick(half.xv * eta * u, half.vv * eta * u), half, noise).at(self.temperature)
 
 
 @part
@@ -308,7 +323,9 @@ class BAOAB(_WithVelocity):
         decay = math.exp(-gamma * eta)
         force = math.sqrt(-u * math.expm1(-2 * gamma * eta))
         before = Map(1.0, eta / 2 * (1 + decay), 0.0, decay)
-        return Scheme(before, NoiseFactor(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT)
+        return Scheme(before, NoiseFactor(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT).at(
+            self.temperature
+        )
 
 
 @part
@@ -327,7 +344,7 @@ class Anchored(_Mirrored):
     −∇R/s: κ = 1/(s [(I − Φ(η))⁻¹Φ(η/2)]₁₂).
 
     >>> Anchored(step_size=1.0)
-    Anchored(step_size=1.0, friction=1.0, inverse_mass=1.0, curvature=1.0)
+    Anchored(step_size=1.0, friction=1.0, inverse_mass=1.0, temperature=1.0, curvature=1.0)
     """
 
     friction: float = 1.0
@@ -347,7 +364,7 @@ class Anchored(_Mirrored):
         middle = half.matrix()
         kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
         after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)
-        return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise)
+        return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise).at(self.temperature)
 
 
 def _composed(half: Map, noise: tuple[StepNoise, StepNoise]) -> StepNoise:

@@ -46,12 +46,21 @@ class Sampler:
 
     dynamics: Dynamics
     gradient: Gradient
-    invariant: ClassVar[bool] = False  # π is not its law, but near it
     gradients_come_free: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_dynamics(self.dynamics)
         require_gradient(self.gradient)
+
+    @property
+    def invariant(self) -> bool:
+        """Whether π is its law: it is only near it. Refused at a temperature whose law is another: `sample` asks this
+        of every sampler that it is given, and what it reports and judges is e^{−f}.
+        """
+        if self.dynamics.temperature != 1:
+            needs = "1 for the posterior, which is e^(-f)"
+            raise requirement("temperature", needs, self.dynamics.temperature, "Sampler.run samples e^(-f/temperature)")
+        return False
 
     @property
     def method(self) -> str:
@@ -75,7 +84,7 @@ class Sampler:
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
-        """Sample from π ∝ exp(−f).
+        """Sample from π ∝ exp(−f), or exp(−f/T) at the `temperature` T of the dynamics.
 
         steps: steps of each chain, burn-in included; or `passes`: as many steps as so many passes over the data
             pay for, snapshots included.
@@ -178,7 +187,7 @@ def lmc(step_size: float) -> Sampler:
     """Langevin Monte Carlo: Overdamped × Full (paper eq. 2; Dalalyan 2017).
 
     >>> print(lmc(0.1))
-    Sampler(dynamics=Overdamped(step_size=0.1), gradient=Full())
+    Sampler(dynamics=Overdamped(step_size=0.1, temperature=1.0), gradient=Full())
     """
     return Sampler(Overdamped(step_size), Full())
 

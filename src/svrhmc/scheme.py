@@ -7,8 +7,9 @@ Per coordinate, with z = (x, v), fresh standard normals ξ, ξ′ and one gradie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,10 @@ class NoiseFactor(NamedTuple):
         """Of (εˣ, εᵛ)."""
         L: Array = np.array([[self.xv, self.xx], [self.vv, 0.0]])
         return np.asarray(L @ L.T, np.float64)
+
+    def times(self, factor: float) -> NoiseFactor:
+        """The factor of noise that many times as large."""
+        return NoiseFactor(self.vv * factor, self.xv * factor, self.xx * factor)
 
 
 class Kick(NamedTuple):
@@ -74,6 +79,15 @@ class Scheme:
         """The scheme of these numbers."""
         kinds: tuple[type[Any], ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
         return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))
+
+    def at(self, temperature: float) -> Scheme:
+        """The same motion with √T times its noise: at T = 1, number by number, itself.
+
+        Nothing else changes. On a quadratic with exact gradients the covariance of a chain is linear in that of its
+        noise, so it is T times what it is at T = 1, as that of e^{−f/T} is; noise of the gradient is not heated.
+        """
+        root = math.sqrt(temperature)
+        return replace(self, before_noise=self.before_noise.times(root), after_noise=self.after_noise.times(root))
 
     @property
     def normals(self) -> int:

@@ -110,7 +110,7 @@ def grid(settings: Settings, method: str) -> list[Choice]:
 
     >>> from svrhmc.paper.settings import load_settings
     >>> [len(grid(load_settings()["figure2"], method)) for method in ("sgld", "sg-hmc", "vr-sgld", "svr-hmc")]
-    [108, 108, 108, 108]
+    [196, 196, 196, 196]
     """
     axes = grid_axes(settings, method)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -131,7 +131,7 @@ def at_edge(settings: Settings, method: str, choice: Choice) -> list[str]:
     from 1 on, nor above an epoch that is as long as the run.
 
     >>> from svrhmc.paper.settings import load_settings
-    >>> at_edge(load_settings()["figure2"], "sg-hmc", {"batch_size": 1, "step": 0.0037, "inverse_mass": 512.0})
+    >>> at_edge(load_settings()["figure2"], "sg-hmc", {"batch_size": 1, "step": 0.0012, "inverse_mass": 4096.0})
     ['step', 'inverse mass']
     """
     axes, ends = grid_axes(settings, method), {"batch_size": {1.0}}

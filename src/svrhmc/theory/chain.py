@@ -33,7 +33,7 @@ from svrhmc.gradients import Recipe
 from svrhmc.samplers import Sampler
 from svrhmc.scheme import Map, NoiseFactor
 from svrhmc.theory.quadratic import GradientNoise, Quadratic
-from svrhmc.theory.recursion import Recursion, State, after_change, turned
+from svrhmc.theory.recursion import Recursion, State, after_change, heated, turned
 
 
 class Chain(Recursion):
@@ -44,7 +44,8 @@ class Chain(Recursion):
         k = _parts(recipe, sampler)  # of y that matter: x, v, then x̃, then ζ̃
         even = model.snapshot_noise
         elementwise = model.noise.elementwise and (even is None or even.elementwise)
-        super().__init__(recipe, k, model.a, model.b, elementwise, model.moments)
+        goal = heated(model.moments, sampler.dynamics.temperature)
+        super().__init__(recipe, k, model.a, model.b, elementwise, goal)
         self.spectrum, self.model, self.scheme = model.spectrum, model, sampler.dynamics.scheme(curved)
         self._diagonal = np.where(model.a == model.b, 1.0, 0.0)
         kick = np.zeros((model.dim, self.k, self.k))

@@ -29,7 +29,8 @@ from svrhmc.theory.table import TableChain
 class Law:
     """Mean (2·dim) and covariance (2·dim, 2·dim) of (x, v) after `step` steps (None: stationary), and the passes spent.
 
-    `w2` is the distance of x to the target, by these moments.
+    `target` has the moments of e^{−f/T} at the temperature T of the dynamics (1 unless it is set), and `w2` is the
+    distance of x to it, by these moments.
     """
 
     step: int | None

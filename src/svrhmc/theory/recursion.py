@@ -47,7 +47,7 @@ class Recursion(ABC):
     """A sampler on a quadratic: one step as a linear map of `State`.
 
     k: numbers of a block. a, b: the blocks of each pair that is followed. elementwise: whether pairs do not mix.
-    goal: the target's own moments. spectrum: of the mean Hessian.
+    goal: the moments of e^{−f/T} at the temperature T of the dynamics. spectrum: of the mean Hessian.
     """
 
     spectrum: Array
@@ -259,6 +259,11 @@ class Powers:
         while len(self._found) <= k:
             self._found.append(after_change(self._found[-1], self._found[-1]))
         return self._found[k]
+
+
+def heated(goal: Moments, temperature: float) -> Moments:
+    """The moments of e^{−f/T} from those of e^{−f}, f a quadratic: the mean stays, and the covariance is T times."""
+    return Moments(goal.mean, temperature * goal.covariance)
 
 
 def turned(basis: Array, centre: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:

@@ -33,7 +33,7 @@ from svrhmc.samplers import Sampler
 from svrhmc.scheme import Map, NoiseFactor
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.quadratic import eigen_components, require_quadratic
-from svrhmc.theory.recursion import Recursion, State, after_change, turned
+from svrhmc.theory.recursion import Recursion, State, after_change, heated, turned
 
 MOST = 200  # numbers of a state whose moments are followed all together
 
@@ -85,7 +85,7 @@ class TableChain(Recursion):
                 "table, such as SVRG",
             )
         zero = np.zeros(1, np.int64)
-        super().__init__(recipe, size, zero, zero, True, goal)
+        super().__init__(recipe, size, zero, zero, True, heated(goal, sampler.dynamics.temperature))
         self.spectrum, self.basis, components = eigen_components(target, goal.mean)
         if components.rows is not None:
             self.L, self.R = components.rows.T, components.rows
