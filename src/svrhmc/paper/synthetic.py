@@ -24,7 +24,6 @@ from svrhmc.targets.gaussian import Gaussian
 from svrhmc.theory.chain import Chain
 from svrhmc.theory.moments import law_of
 from svrhmc.theory.quadratic import Quadratic
-from svrhmc.theory.recursion import State
 
 COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
 
@@ -46,10 +45,10 @@ def panel(
         }
         first = {}
         for level in settings["thresholds"]:
-            steps = {
-                eta: pieces.once(f"steps to {level} at {eta}", _steps_to, level, Chain(samplers[eta], model, target))
-                for eta in _candidates(curves, level)
-            }
+            steps = {}
+            for eta, between in _candidates(curves, level).items():
+                chain = Chain(samplers[eta], model, target)
+                steps[eta] = pieces.once(f"steps to {level} at {eta}", _steps_to, level, chain, *between)
             first[str(level)] = _fewest(steps, samplers, target)
         runs = []
         for level, beyond in zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False):
@@ -100,15 +99,22 @@ def _envelope(curves: dict[float, list[list[float]]]) -> list[dict[str, Any]]:
     return found
 
 
-def _candidates(curves: dict[float, list[list[float]]], level: float) -> list[float]:
-    """The steps whose curve may be the first below a level: above it last where another has not yet gone below."""
+def _candidates(curves: dict[float, list[list[float]]], level: float) -> dict[float, tuple[int, int]]:
+    """The steps whose curve may be the first below a level, and the points between which it first goes below.
+
+    Those that are above it for the last time where another has not yet gone below.
+    """
     between = {}
     for eta, curve in curves.items():
         below = next((place for place, point in enumerate(curve) if point[1] <= level), None)
         if below is not None:
-            between[eta] = (curve[max(below - 1, 0)], curve[below])
+            between[eta] = ([0, 0, 0.0, 0.0] if below == 0 else curve[below - 1], curve[below])
     least = [min((after[place] for _, after in between.values()), default=0.0) for place in (2, 3)]
-    return [eta for eta, (before, _) in between.items() if before[2] <= least[0] or before[3] <= least[1]]
+    return {
+        eta: (int(before[0]), int(after[0]))
+        for eta, (before, after) in between.items()
+        if before[2] <= least[0] or before[3] <= least[1]
+    }
 
 
 def _fewest(
@@ -207,10 +213,14 @@ def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
     return dict(zip(COUNTS, (evaluated / target.n, paper / target.n), strict=True))
 
 
-def _steps_to(level: float, chain: Chain) -> int:
-    """The least number of steps after which W₂ is below a level, for a chain that is known to get there."""
-
-    def near(state: State) -> bool:
-        return law_of(chain, state, None).w2 <= level
-
-    return int(chain.steps_to(chain.at(np.zeros(chain.model.dim)), near))
+def _steps_to(level: float, chain: Chain, above: int, below: int) -> int:
+    """The number of steps, between two of them, after which W₂ goes below a level: by bisection."""
+    start = chain.at(np.zeros(chain.model.dim))
+    while below - above > 1:
+        middle = (above + below) // 2
+        [state] = chain.along(start, [middle])
+        if law_of(chain, state, None).w2 <= level:
+            below = middle
+        else:
+            above = middle
+    return below

@@ -115,7 +115,7 @@ class Recursion(ABC):
         """
         if self._fills:
             raise requirement("gradient", "one without a table", "one with a table")
-        epoch, inner = Powers(self.epoch_map), Powers(self.inner_map)
+        epoch, inner = self._powers
         numbers, done = self.numbers(state), 0
         for step in steps:
             epochs, rest = divmod(step, self.period)
@@ -204,6 +204,11 @@ class Recursion(ABC):
     def epoch_map(self) -> Array:
         """The same for a whole epoch."""
         return after_change(power_change(self.inner_map, self.period - 1), self.first_map)
+
+    @cached_property
+    def _powers(self) -> tuple[Powers, Powers]:
+        """Of an epoch, and of a step within it."""
+        return Powers(self.epoch_map), Powers(self.inner_map)
 
     def _advance(self, state: State, snapshot: bool) -> State:
         with np.errstate(over="ignore", invalid="ignore"):  # of an unstable chain, which is looked for where it matters
