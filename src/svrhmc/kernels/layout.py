@@ -40,6 +40,8 @@ class DenseModel(NamedTuple):
     frame: Any
     inner: Any
     taken: Any
+    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
+    weights: Any  # of every row, or None
 
 
 class SparseModel(NamedTuple):
@@ -55,6 +57,8 @@ class SparseModel(NamedTuple):
     frame: Any
     inner: Any
     taken: Any
+    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
+    weights: Any  # of every row, or None
 
 
 class GaussianModel(NamedTuple):

@@ -18,7 +18,7 @@ from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT, unshared
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import TILE
-from svrhmc.kernels.losses import energies, slopes
+from svrhmc.kernels.losses import energies, slopes, weigh
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
 from svrhmc.kernels.words import uniform_of
@@ -75,11 +75,11 @@ class Sums(NamedTuple):
 
 @njit(**INLINE)
 def _pass(model, t_centre, sums, energy, chains, valued):
-    """For each chain Σ ℓ (0 unless `valued`) in `energy` and Σ ℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
+    """For each chain Σ wℓ (0 unless `valued`) in `energy` and Σ wℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
     once.
     """
     wides, totals, tile, t, slope, value = sums.wide, sums.total, sums.tile, sums.t, sums.slope, sums.value
-    y, loss = model.y, model.loss
+    y, loss, weights = model.y, model.loss, model.weights
     n, pad = len(y), len(tile)
     for c in range(chains):
         energy[c] = 0.0
@@ -98,12 +98,14 @@ def _pass(model, t_centre, sums, energy, chains, valued):
                 t[k] += centres[k]
             if valued:
                 energies(loss, count, t, labels, slope, value)
+                weigh(weights, low, count, value)
                 tile_energy = 0.0
                 for k in range(count):
                     tile_energy += np.float64(value[k])
                 energy[c] += tile_energy
             else:
                 slopes(loss, count, t, labels, slope)
+            weigh(weights, low, count, slope)
             tile_sum(model, slope, low, end, tile, total)
             for i in range(end, high):
                 row_add(model, i, np.float64(slope[i - low]), total)

@@ -15,7 +15,7 @@ from numba import njit
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, prefetch
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.losses import remainder
+from svrhmc.kernels.losses import remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
@@ -131,7 +131,7 @@ def _pick(cells, w0, w1, rows, count):
 def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
     """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
 
-    A row is dropped without its ρ where even |ρ(u)| ≤ M|u|³/6 would drop it: nearly all are.
+    A row is dropped without its ρ where even |ρ(u)| ≤ wM|u|³/6 would drop it: nearly all are.
     """
     base = np.uint32(step & 0xFFFFFFFF)
     words, rows, cards = room.pick_words, room.rows, anchor.cards
@@ -153,9 +153,11 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
             now, new = np.float64(u), np.float64(u_new)
             bound = total_rate * cards[2 * i + 1]
             threshold = bound * uniform(words[2, k], words[3, k])
-            if threshold >= (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
+            w = weight_of(model.weights, i)
+            if threshold >= w * (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
                 continue
-            r = remainder(model.loss, cards[2 * i], now) - remainder(model.loss, cards[2 * i], new)
+            y = np.float64(model.y[i])
+            r = w * (remainder(model.loss, cards[2 * i], y, now) - remainder(model.loss, cards[2 * i], y, new))
             rate = (c if r > 0.0 else 1.0 + c) * abs(r)
             loose = loose or not rate <= bound
             if threshold < rate:

@@ -78,11 +78,15 @@ class Shape:
             places = (np.arange(_ROWS) + 0.5) / _ROWS
             rows = np.minimum(np.searchsorted(np.cumsum(probability), places), space.n - 1)
             weights = 1 / (_ROWS * probability[rows])
-        u = space.target.rows.taken(rows) @ how.displace(unit).T  # (row, direction)
-        t, y, loss = space.predictors[rows][:, None], space.target.y[rows][:, None], space.target.loss
-        slope, curvature = space.slopes[rows][:, None], space.curvatures[rows][:, None]
-        rest = [
-            loss.value(t + s * u, y) - loss.value(t, y) - slope * s * u - curvature * (s * u) ** 2 / 2
-            for s in (-1.0, 1.0)
-        ]
-        return float(max((-(weights @ each)).max() for each in rest))
+        u = how.displace(unit) @ space.target.rows.taken(rows).T  # (direction, row)
+        t, form = space.predictors[rows], rows_of(space.form())
+        assert form is not None
+        with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
+            rest = [
+                form.values(t + s * u, rows)
+                - form.values(t, rows)
+                - space.slopes[rows] * s * u
+                - space.curvatures[rows] * (s * u) ** 2 / 2
+                for s in (-1.0, 1.0)
+            ]
+            return float(max((-(each @ weights)).max() for each in rest))

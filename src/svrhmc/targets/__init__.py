@@ -1,9 +1,11 @@
 """Targets: what is sampled. They know no sampler."""
 
+from svrhmc.targets import families
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
-from svrhmc.targets.glm import GeneralisedLinear, linear, logistic
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.regression import glm, linear, logistic
 
 __all__ = [
     "Custom",
@@ -12,7 +14,9 @@ __all__ = [
     "GeneralisedLinear",
     "Moments",
     "custom",
+    "families",
     "gaussian",
+    "glm",
     "linear",
     "logistic",
     "synthetic",

@@ -1,9 +1,10 @@
 """The mode of a model with a linear predictor, by Newton's method.
 
-On the Hessian up to 2000 columns, by conjugate gradients beyond. Where rows are many (n > 400·dim) it starts from the
-mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as each step with it
-leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior standard deviations.
-The end is a decrement below 1e-9, or one that rounding no longer lets fall.
+On the Hessian up to 2000 columns, by conjugate gradients beyond. It starts at 0, or where the model guesses, if f is
+lower there; a step that overflows is halved like any other that does not help. Where rows are many (n > 400·dim) it
+starts from the mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as
+each step with it leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior
+standard deviations. The end is a decrement below 1e-9, or one that rounding no longer lets fall.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posteri
 _NEWTON_STEPS = 100
 _ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _FLOOR = 1e-10  # of the squared decrement: below it a step that does not help is rounding
+_LEAST = 2.0**-100  # of a Newton step
 _TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
 _SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
 _ROUGH = 0.3  # the tolerance there
@@ -61,6 +63,9 @@ class Smooth(Protocol):
     def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
         """The model of some of its rows, with another prior."""
 
+    def guess(self) -> Array | None:
+        """A point to start from, or None."""
+
 
 class ModeSearch:
     """One search; `passes` counts those over the rows."""
@@ -70,7 +75,15 @@ class ModeSearch:
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
         """The mode, to so many posterior standard deviations."""
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
+            return self._find(tolerance)
+
+    def _find(self, tolerance: float) -> Array:
         start, hessian = np.zeros(self.target.dim), None
+        if (point := self.target.guess()) is not None:
+            if self.target.potential(point) < self.target.potential(start):
+                start = point
+            self.passes += 4
         if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
             if self.target.potential(guess[0]) < self.target.potential(start):
                 start, hessian = guess
@@ -115,12 +128,14 @@ class ModeSearch:
             while True:
                 there = self.target.gradient(x - scale * step)
                 self.passes += 1
-                left = float(there @ cho_solve(factor, there))
+                left = float(there @ cho_solve(factor, there)) if np.isfinite(there).all() else np.inf
                 if left < (1 - 1e-4 * scale) * size or not fresh:
                     break
                 if size < _FLOOR:  # rounding, and nothing else, is left
                     return x
                 scale /= 2
+                if scale < _LEAST:
+                    raise self._no_mode(size)
             if left < (1 - 1e-4 * scale) * size:
                 x, gradient = x - scale * step, there
                 fresh = left > 0.0025 * size
@@ -143,7 +158,7 @@ class ModeSearch:
             if decrement <= tolerance**2 or decrement <= _ROUNDING * abs(value):
                 return x - step
             scale = 1.0
-            while (trial := self.target.potential(x - scale * step)) > value - 1e-4 * scale * decrement:
+            while not (trial := self.target.potential(x - scale * step)) <= value - 1e-4 * scale * decrement:
                 scale /= 2
                 if scale < 1e-10:  # the potential is flat to rounding
                     return x

@@ -8,7 +8,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, whole
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
 

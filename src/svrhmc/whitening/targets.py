@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
 from svrhmc.targets.forms import Removed, RowsForm, rows_of
-from svrhmc.targets.glm import GeneralisedLinear, mixed
+from svrhmc.targets.generalised import GeneralisedLinear, mixed
 from svrhmc.whitening.made import whitening
 from svrhmc.whitening.maps import Whitening, require_whitening
 
@@ -140,10 +140,10 @@ class WhitenedComponents(Whitened):
 class WhitenedRows(Whitened):
     """A generalised linear model in the variables z = W⁻¹(x − x̂), each component freed of its first orders at x̂.
 
-        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = aᵢᵀx̂,
+        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = oᵢ + aᵢᵀx̂,
 
-        dense W:   M = I,       ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²,
-        else:      M = WᵀΛW,    ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u.
+        dense W:   M = I,       ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²),
+        else:      M = WᵀΛW,    ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u).
 
     The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's coordinates: of
     order 2 for a dense W, of order 1 for the others.
@@ -154,10 +154,10 @@ class WhitenedRows(Whitened):
     def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
         super().__init__(target, how)
         self.identity_hessian = how.identity_hessian  # M = I
-        kind = target.rows.dtype
-        self.predictors: Array = target.rows.predict(how.centre[None, :])[0].astype(kind).astype(np.float64)
-        self.slopes: Array = target.loss.slope(self.predictors, target.y)
-        self.curvatures: Array = target.loss.curvature(self.predictors, target.y)
+        self.rows_form, kind = target.form(), target.rows.dtype
+        self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
+        self.slopes: Array = self.rows_form.slopes(self.predictors)
+        self.curvatures: Array = self.rows_form.curvatures(self.predictors)
         self.force = -how.pull(target.gradient(how.centre))
 
     def form(self) -> RowsForm:
@@ -173,19 +173,19 @@ class WhitenedRows(Whitened):
             self.identity_hessian,
             self.force,
         )
-        return replace(self.target.form(), whitening=self.whitening, removed=removed)
+        return replace(self.rows_form, whitening=self.whitening, removed=removed)
 
     @cached_property
     def smoothness(self) -> float:
-        """λ_max(Wᵀ(c AᵀA + Λ)W), c the loss's largest curvature: a bound."""
-        return self._largest(np.full(self.n, self.target.curvature_bound()))
+        """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
+        return self._largest(self.target.curvature_bounds())
 
     @cached_property
     def component_smoothness(self) -> float:
-        """max_i n c |Wᵀaᵢ|² + λ_max(M)."""
-        largest = float(self.row_norms.max()) ** 2
+        """max_i n c wᵢ|Wᵀaᵢ|² + λ_max(M)."""
+        largest = float((self.target.curvature_bounds() * self.row_norms**2).max())
         within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n))
-        return self.n * self.target.curvature_bound() * largest + within
+        return self.n * largest + within
 
     @property
     def convexity(self) -> float:
@@ -203,7 +203,7 @@ class WhitenedRows(Whitened):
         at, target = self.whitening.displace(x), self.target
         u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
         chosen = slice(None) if indices is None else indices
-        rest = target.loss.slope(self.predictors[chosen] + u, target.y[chosen]) - self.slopes[chosen]
+        rest = self.rows_form.slopes(self.predictors[chosen] + u, chosen) - self.slopes[chosen]
         return self.n * (rest - self.curvatures[chosen] * u if self.identity_hessian else rest)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
@@ -227,8 +227,10 @@ class WhitenedRows(Whitened):
         return Moments(np.zeros(self.dim), np.eye(self.dim)) if self.identity_hessian else super().laplace()
 
     def importance(self) -> Array:
-        """|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
-        return mixed(self.target.loss.third_size(self.curvatures) * self.row_norms**3)
+        """wᵢ|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
+        form = self.rows_form
+        third = form.loss.third_size(form.loss.curvature(self.predictors, form.y))
+        return mixed(form.weighed(third) * self.row_norms**3)
 
     @cached_property
     def row_norms(self) -> Array:

@@ -10,7 +10,7 @@ from svrhmc.engines.base import Chains, Engine, Setup, State
 from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
 from svrhmc.engines.compiled.models import FRAMES, MAKERS, STORED
 from svrhmc.gradients import Recipe
-from svrhmc.kernels.losses import KERNELS
+from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.kernels import frames, layout, passes
-from svrhmc.kernels.losses import KERNELS
+from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 
@@ -60,16 +60,18 @@ MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_qu
 def plain_model(form: RowsForm) -> Any:
     """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
     known = _made.setdefault(form.rows, [])
-    for (y, precision, mean, loss), model in known:
-        same = y is form.y and precision is form.prior_precision and mean is form.prior_mean
-        if same and loss == form.loss:
+    parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights)
+    for others, loss, model in known:
+        if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
     assert form.loss.kernel is not None
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    compiled = KERNELS[form.loss.kernel](kind(form.loss.scale))
-    model = STORED[form.rows.storage](form.rows, (fixed(form.y.astype(kind)), *prior, compiled, None, None, None))
-    known.append(((form.y, form.prior_precision, form.prior_mean, form.loss), model))
+    compiled = KERNELS[form.loss.kernel](*map(kind, form.loss.numbers))
+    more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
+    rest = (fixed(form.y.astype(kind)), *prior, compiled, None, None, None, *more)
+    model = STORED[form.rows.storage](form.rows, rest)
+    known.append((parts, form.loss, model))
     return model
 
 
@@ -89,8 +91,8 @@ STORED: dict[str, Callable[[Any, tuple[Any, ...]], Any]] = {"dense": _dense, "sp
 def second_order_model(form: RowsForm, mode: Array) -> Any:
     """Rows in the user's variables less their first two orders at the mode."""
     model = longer(plain_model(form))
-    predictors = form.rows.predict(mode[None, :])[0]
-    taken = _taken(model, predictors, form.loss.curvature(predictors, form.y))
+    predictors = form.predictors(mode[None, :])[0]
+    taken = _taken(model, predictors, form.curvatures(predictors))
     return model._replace(frame=frames.shift(mode), taken=taken)
 
 
@@ -135,5 +137,5 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     kind = model.y.dtype
     t = predictors.astype(kind)
     base = np.zeros_like(t)
-    passes.all_slopes(model.loss, t, model.y, base)
+    passes.all_slopes(model.loss, t, model.y, model.weights, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))

@@ -97,11 +97,11 @@ class _SubsampledCall(Call):
 
 
 def _tables(form: RowsForm, lengths: Array) -> tuple[Any, Any, float]:
-    """Alias cells, cards and a sum s with s·pᵢ ≥ |ãᵢ|³ for every row."""
-    cubes = lengths**3 * _CUSHION[form.rows.dtype] ** 3
+    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row."""
+    cubes = form.weighed(lengths**3) * _CUSHION[form.rows.dtype] ** 3
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
-    t = form.rows.predict(form.whitening.centre[None, :])[0]
+    t = form.predictors(form.whitening.centre[None, :])[0]
     some = cubes > 0
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 

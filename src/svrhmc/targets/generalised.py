@@ -1,9 +1,11 @@
 """Generalised linear models: a scalar loss, rows of data and a Gaussian prior.
 
-    fᵢ(x) = n ℓ(aᵢᵀx, yᵢ) + ½ (x − p)ᵀΛ(x − p),      Λ = diag(prior_precision),      p = prior_mean,
+    fᵢ(x) = n wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p),   tᵢ = oᵢ + aᵢᵀx,   Λ = diag(prior_precision),   p = prior_mean,
 
 so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (The paper prints the posterior without the
-1/n, and labels {0, 1} for a likelihood that needs {−1, 1}; both are corrected here.)
+1/n, and labels {0, 1} for a likelihood that needs {−1, 1}; both are corrected here.) A row of weight wᵢ stands for wᵢ
+rows like it: f is the same function as that of the longer table, n is smaller, and a component is larger. So weights
+enter as wᵢℓ, wᵢℓ′ and wᵢℓ″, in lengths as wᵢ|aᵢ|, and in bounds as wᵢ sup|ℓ‴|.
 """
 
 from __future__ import annotations
@@ -20,69 +22,29 @@ from svrhmc.core.errors import nonnegative, real_array, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
-from svrhmc.targets.losses import LogisticLoss, Loss, SquaredLoss
+from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
-from svrhmc.targets.rows import Rows, make_rows
+from svrhmc.targets.rows import Labels, Rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
 _IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
 
 
-def logistic(
-    X: Any,
-    y: npt.ArrayLike,
-    prior_precision: float | npt.ArrayLike = 1.0,
-    prior_mean: float | npt.ArrayLike = 0.0,
-) -> GeneralisedLinear:
-    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
-
-    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision (not below 0; 0
-    is a flat prior) and prior_mean: one number, or one for each column.
-
-    >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
-    >>> target.n, target.dim
-    (3, 2)
-    >>> target.mode().round(3)
-    array([0.3  , 0.833])
-    """
-    rows, loss = make_rows(X), LogisticLoss()
-    return GeneralisedLinear(rows, loss.labels(y, rows.n), loss, prior_precision, prior_mean)
-
-
-def linear(
-    X: Any,
-    y: npt.ArrayLike,
-    noise_variance: float = 1.0,
-    prior_precision: float | npt.ArrayLike = 1.0,
-    prior_mean: float | npt.ArrayLike = 0.0,
-) -> GeneralisedLinear:
-    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
-
-    The posterior is Gaussian; `closed_form` has it.
-
-    >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
-    >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
-    (array([1.166667]), array([[0.166667]]))
-    """
-    rows, loss = make_rows(X), SquaredLoss(noise_variance)
-    return GeneralisedLinear(rows, loss.labels(y, rows.n), loss, prior_precision, prior_mean)
-
-
 @dataclass(frozen=True, eq=False)
 class RowExpansion(Expansion):
-    """H = Aᵀ diag(ℓ″) A, and nℓ″ of every row."""
+    """H = Aᵀ diag(wℓ″) A, and nwℓ″ of every row."""
 
     hessian: Array
     curvatures: Array
     rows: Rows
 
     def parts(self, away: Array, indices: Indices) -> Array:
-        """nℓ″ aᵢᵀ·away."""
+        """nwℓ″ aᵢᵀ·away."""
         return self.curvatures[indices] * self.rows.predict_at(away, indices)
 
 
 class GeneralisedLinear(FiniteSum):
-    """Loss × rows × Gaussian prior; made by `logistic` and `linear`."""
+    """Loss × rows × Gaussian prior; made by `glm`, `logistic` and `linear`."""
 
     scalar_parts = True
 
@@ -93,13 +55,16 @@ class GeneralisedLinear(FiniteSum):
         loss: Loss,
         prior_precision: float | npt.ArrayLike,
         prior_mean: float | npt.ArrayLike = 0.0,
+        offset: Array | None = None,
+        weights: Array | None = None,
     ) -> None:
-        self.rows, self.y, self.loss = rows, y, loss
+        self.rows, self.y, self.loss, self.offset, self.weights = rows, y, loss, offset, weights
         self.n, self.dim = rows.n, rows.dim
         self.row_size = rows.dim
         self.prior_precision = _per_column("prior_precision", prior_precision, self.dim)
         nonnegative("prior_precision", float(self.prior_precision.min()))
         self.prior_mean = _per_column("prior_mean", prior_mean, self.dim)
+        self._form = RowsForm(rows, y, loss, self.prior_precision, self.prior_mean, offset=offset, weights=weights)
         self.mode_passes = 0.0  # over the rows, to find the mode
         self._lengths: tuple[Any, Array] | None = None
 
@@ -108,7 +73,7 @@ class GeneralisedLinear(FiniteSum):
 
     def form(self) -> RowsForm:
         """Rows, labels, loss and prior."""
-        return RowsForm(self.rows, self.y, self.loss, self.prior_precision, self.prior_mean)
+        return self._form
 
     def identity(self) -> dict[str, Any]:
         """The data and the model."""
@@ -118,6 +83,11 @@ class GeneralisedLinear(FiniteSum):
             "y": digest(self.y),
             "loss": self.loss.identity(self.y[:1]),
             "prior": digest(self.prior_precision, self.prior_mean),
+            **{
+                name: digest(given)
+                for name, given in (("offset", self.offset), ("weights", self.weights))
+                if given is not None
+            },
         }
 
     @property
@@ -132,14 +102,14 @@ class GeneralisedLinear(FiniteSum):
 
     @cached_property
     def smoothness(self) -> float:
-        """λ_max(c AᵀA + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
-        return self._extreme_eigenvalue("LA", np.full(self.n, self.curvature_bound()))
+        """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
+        return self._extreme_eigenvalue("LA", self.curvature_bounds())
 
     @cached_property
     def component_smoothness(self) -> float:
-        """max_i n c |aᵢ|² + max Λ."""
-        largest = self.rows.squared_norms().max()
-        return float(self.n * self.curvature_bound() * largest + self.prior_precision.max())
+        """max_i n c wᵢ|aᵢ|² + max Λ."""
+        largest = (self.curvature_bounds() * self.rows.squared_norms()).max()
+        return float(self.n * largest + self.prior_precision.max())
 
     @cached_property
     def convexity(self) -> float:
@@ -147,13 +117,13 @@ class GeneralisedLinear(FiniteSum):
         weakest = float(self.prior_precision.min())
         if not self.loss.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
             return weakest
-        return max(weakest, self._extreme_eigenvalue("SA", np.full(self.n, self.curvature_bound())))
+        return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds()))
 
-    def curvature_bound(self) -> float:
-        """sup ℓ″; refused where the loss has none."""
+    def curvature_bounds(self) -> Array:
+        """wᵢ sup ℓ″ of every row; refused where the loss has none."""
         if self.loss.curvature_bound is None:
             raise requirement("inverse_mass", "given", "None", f"the curvature of {self.loss} has no bound")
-        return self.loss.curvature_bound
+        return self._form.weighed(np.full(self.n, self.loss.curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
@@ -183,7 +153,7 @@ class GeneralisedLinear(FiniteSum):
         return Moments(self.mode(), (covariance + covariance.T) / 2)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
-        """∇²f(x) = Aᵀ diag(ℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
+        """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
         curvature, prior = self.row_curvatures(x), np.diag(self.prior_precision)
@@ -193,13 +163,13 @@ class GeneralisedLinear(FiniteSum):
         return self.rows.gram(curvature, precise=True) + prior
 
     def expansion(self, x: Array) -> RowExpansion:
-        """Hᵢ = n ℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
+        """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
         curvature = self.row_curvatures(x)
         return RowExpansion(self.rows.gram(curvature), self.n * curvature, self.rows)
 
     def importance(self) -> Array:
-        """|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
-        return mixed(np.sqrt(self.rows.squared_norms()))
+        """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
+        return mixed(self._form.weighed(np.sqrt(self.rows.squared_norms())))
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
@@ -232,11 +202,34 @@ class GeneralisedLinear(FiniteSum):
 
     def warm(self) -> None:
         """Compile, or load, what passes over the rows need, so that it is not timed with them."""
-        self.rows.warm(self.loss)
+        self.rows.warm(self.loss, self._labels)
+
+    @property
+    def _labels(self) -> Labels:
+        return Labels(self.y, self.offset, self.weights)
 
     def share(self, chosen: Indices, prior_precision: Array) -> GeneralisedLinear:
         """The model of some of its rows, with another prior precision."""
-        return GeneralisedLinear(self.rows.choose(chosen), self.y[chosen], self.loss, prior_precision, self.prior_mean)
+        rows, (y, offset, weights) = self.rows.choose(chosen), self._labels.chosen(chosen)
+        return GeneralisedLinear(rows, y, self.loss, prior_precision, self.prior_mean, offset, weights)
+
+    def guess(self) -> Array | None:
+        """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
+        have, weighed by the curvature there; None where the loss has no such predictors, or columns are too many.
+        """
+        t = self.loss.start(self.y)
+        if t is None or self.dim > DENSE_DIM:
+            return None
+        from scipy.linalg import cho_factor, cho_solve
+
+        curvature = self._form.curvatures(t)
+        pull = curvature * (t if self.offset is None else t - self.offset)
+        force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
+        try:
+            factor = cho_factor(self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
+        except np.linalg.LinAlgError:
+            return None
+        return np.asarray(cho_solve(factor, force), np.float64)
 
     @cached_property
     def modal_hessian(self) -> Array:
@@ -244,24 +237,24 @@ class GeneralisedLinear(FiniteSum):
         return self.hessian(self._mode)
 
     def potentials(self, x: Array) -> Array:
-        """Σᵢ ℓ(aᵢᵀx, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
+        """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
         away = x - self.prior_mean
         prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
-        total: Array = self.loss.value(self.rows.predict(x), self.y).sum(axis=1) + prior
+        total: Array = self._form.values(self._form.predictors(x)).sum(axis=1) + prior
         return total
 
     def gradients(self, x: Array) -> Array:
-        """Aᵀℓ′ + Λ(x − p)."""
-        combined = self.rows.slopes_combined(self.loss, x, self.y)
+        """Aᵀ(wℓ′) + Λ(x − p)."""
+        combined = self.rows.slopes_combined(self.loss, x, self._labels)
         if combined is not None:
             return combined + self.prior_gradient(x)
         return self.assemble(self.parts(x, None), None) + self.prior_gradient(x)
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
-        """nℓ′(aᵢᵀx, yᵢ): one number a row."""
+        """nwᵢℓ′(tᵢ, yᵢ): one number a row."""
         if indices is None:
-            return self.n * self.loss.slope(self.rows.predict(x), self.y)
-        return self.n * self.loss.slope(self.rows.predict_at(x, indices), self.y[indices])
+            return self.n * self._form.slopes(self._form.predictors(x))
+        return self.n * self._form.slopes(self._form.predictors_at(x, indices), indices)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b a_{i_b}."""
@@ -294,16 +287,16 @@ class GeneralisedLinear(FiniteSum):
 
         Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
         """
-        t, along = self.rows.predict(np.stack([x, direction]))
-        bend = self.loss.curvature(t, self.y) * along**2
+        t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
+        bend = self._form.curvatures(t) * along**2
         typical = float(bend @ np.abs(along)) / max(float(bend.sum()), 1e-300)
-        return bool((np.sign(self.loss.slope(t, self.y)) * along <= _IN_PLANE * typical).all())
+        return bool((np.sign(self._form.slopes(t)) * along <= _IN_PLANE * typical).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
         precision = self.prior_precision + strength
         mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
-        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean)
+        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights)
 
     def factor(self, x: Array) -> Any:
         """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
@@ -324,8 +317,8 @@ class GeneralisedLinear(FiniteSum):
         )
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
-        """ℓ″ of every row at x."""
-        return self.loss.curvature(self.rows.predict(self._point(x))[0], self.y)
+        """wᵢℓ″ of every row at x."""
+        return self._form.curvatures(self._form.predictors(self._point(x))[0])
 
     def operator(self, curvature: Array) -> Any:
         """Aᵀ diag(curvature) A + Λ as scipy's linear operator."""

@@ -1,0 +1,102 @@
+"""Regressions by name: the doors to `GeneralisedLinear`, where data are checked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.targets.families import family_of, gaussian
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.rows import make_rows
+
+
+def glm(
+    X: Any,
+    y: npt.ArrayLike,
+    family: str | Loss = "bernoulli",
+    *,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ N(prior_mean, 1/prior_precision).
+
+    X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
+    family: "bernoulli", "binomial", "poisson" or "gaussian", or one of `svrhmc.targets.families`, such as
+        `families.bernoulli("probit")`; or a `Loss` of your own.
+    y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row).
+    offset: n numbers that are added to the predictors, such as log exposures.
+    weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
+        of its rows. (n of the finite sum is the number of rows of the table.)
+    prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column.
+
+    >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
+    >>> target.mode().round(3)
+    array([0.011, 0.547])
+    >>> table = glm([[1.0], [1.0]], [0, 1], weights=[30, 10])  # 40 rows
+    >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
+    (array([-0.963]), array([-0.963]))
+    """
+    rows, loss = make_rows(X), family_of(family)
+    observed = loss.observed(y, rows.n, trials)
+    shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    count = _weights(weights, observed.counts, rows.n)
+    return GeneralisedLinear(rows, observed.y, loss, prior_precision, prior_mean, shift, count)
+
+
+def logistic(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
+
+    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision (not below 0; 0
+    is a flat prior) and prior_mean: one number, or one for each column. It is `glm` with the family "bernoulli".
+
+    >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> target.n, target.dim
+    (3, 2)
+    >>> target.mode().round(3)
+    array([0.3  , 0.833])
+    """
+    return glm(X, y, "bernoulli", prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def linear(
+    X: Any,
+    y: npt.ArrayLike,
+    noise_variance: float = 1.0,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
+
+    The posterior is Gaussian; `closed_form` has it. It is `glm` with the family `gaussian(noise_variance)`.
+
+    >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
+    (array([1.166667]), array([[0.166667]]))
+    """
+    return glm(X, y, gaussian(noise_variance), prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
+    """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
+    if weights is None:
+        return counts
+    given = np.asarray(real_array("weights", weights, (n,)), np.float64)
+    if (given < 0).any():
+        row = int(np.argmax(given < 0))
+        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}")
+    if not given.any():
+        raise requirement("weights", "above 0 for some row", "0 for all of them")
+    return given if counts is None else given * counts
