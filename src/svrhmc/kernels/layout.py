@@ -42,6 +42,7 @@ class DenseModel(NamedTuple):
     taken: Any
     offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
     weights: Any  # of every row, or None
+    heavy: Any  # of priors.py: priors that are not normal, or None
 
 
 class SparseModel(NamedTuple):
@@ -59,6 +60,7 @@ class SparseModel(NamedTuple):
     taken: Any
     offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
     weights: Any  # of every row, or None
+    heavy: Any  # of priors.py: priors that are not normal, or None
 
 
 class GaussianModel(NamedTuple):
@@ -105,6 +107,7 @@ class Held(NamedTuple):
     hessian: Any  # the data part of the Hessian at the mode, for second order
     base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
     room: Any
+    extra: Any  # the gradient of priors that are not normal
     normals: Any  # (3, blocks): first and second normals of each block of a chunk of steps, and room
     z: Any  # the normals of one step
 

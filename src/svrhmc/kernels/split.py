@@ -20,6 +20,7 @@ from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import TILE
 from svrhmc.kernels.losses import energies, slopes, weigh
 from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.priors import prior_slopes, prior_value
 from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
 from svrhmc.kernels.words import uniform_of
 
@@ -28,11 +29,12 @@ JITTER_SLOT = ACCEPT_SLOT + 1
 
 
 class Centre(NamedTuple):
-    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p)."""
+    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p), and ψ or None."""
 
     t: Any
     prior: Any
     shift: Any
+    heavy: Any
 
 
 class SplitPlan(NamedTuple):
@@ -128,6 +130,8 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
         for j in range(dim):
             total[j] += prior[j] * u[j] + shift[j]
             energy[c] += u[j] * (0.5 * prior[j] * u[j] + shift[j])
+        prior_slopes(centre.heavy, u, total)
+        energy[c] += prior_value(centre.heavy, u)
         pull(frame, total, room, force[c])
 
 

@@ -89,4 +89,5 @@ class Shape:
                 - space.curvatures[rows] * (s * u) ** 2 / 2
                 for s in (-1.0, 1.0)
             ]
-            return float(max((-(each @ weights)).max() for each in rest))
+            prior = [space.prior_remainder(s * unit) for s in (-1.0, 1.0)]
+            return float(max((-(each @ weights + more)).max() for each, more in zip(rest, prior, strict=True)))

@@ -1,6 +1,6 @@
 """Targets: what is sampled. They know no sampler."""
 
-from svrhmc.targets import families
+from svrhmc.targets import families, priors
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
@@ -19,5 +19,6 @@ __all__ = [
     "glm",
     "linear",
     "logistic",
+    "priors",
     "synthetic",
 ]

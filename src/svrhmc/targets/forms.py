@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Heavy
 from svrhmc.targets.rows import Rows
 
 ALL = slice(None)
@@ -37,8 +38,8 @@ class Removed:
 
 @dataclass(frozen=True, eq=False)
 class RowsForm:
-    """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p), tᵢ = oᵢ + aᵢᵀx; x = z or (with a whitening) x̂ + W z, less what is
-    removed.
+    """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p) + Σⱼ ψⱼ(xⱼ), tᵢ = oᵢ + aᵢᵀx; x = z or (with a whitening) x̂ + W z,
+    less what is removed. The ψⱼ are in `heavy`, which is None where all priors are normal or flat.
 
     `offset` and `weights` are None where all oᵢ are 0 and all wᵢ are 1. A component is fᵢ = n wᵢℓ(tᵢ, yᵢ) + the prior,
     n being the number of rows whatever they weigh: so a weight multiplies a row's value, slope and curvature, and
@@ -55,6 +56,11 @@ class RowsForm:
     removed: Removed | None = None
     offset: Array | None = None
     weights: Array | None = None
+    heavy: Heavy | None = None
+
+    def prior_curvature(self, x: Array) -> Array:
+        """Λ + ψ″ of every coordinate at one x."""
+        return self.prior_precision if self.heavy is None else self.prior_precision + self.heavy.curvature(x)
 
     def predictors(self, x: Array) -> Array:
         """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, digest
-from svrhmc.core.errors import nonnegative, real_array, requirement
+from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
+from svrhmc.targets.priors import Heavy, per_column
 from svrhmc.targets.rows import Labels, Rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
@@ -57,14 +58,18 @@ class GeneralisedLinear(FiniteSum):
         prior_mean: float | npt.ArrayLike = 0.0,
         offset: Array | None = None,
         weights: Array | None = None,
+        heavy: Heavy | None = None,
     ) -> None:
         self.rows, self.y, self.loss, self.offset, self.weights = rows, y, loss, offset, weights
         self.n, self.dim = rows.n, rows.dim
         self.row_size = rows.dim
-        self.prior_precision = _per_column("prior_precision", prior_precision, self.dim)
+        self.prior_precision = per_column("prior_precision", prior_precision, self.dim)
         nonnegative("prior_precision", float(self.prior_precision.min()))
-        self.prior_mean = _per_column("prior_mean", prior_mean, self.dim)
-        self._form = RowsForm(rows, y, loss, self.prior_precision, self.prior_mean, offset=offset, weights=weights)
+        self.prior_mean, self.heavy = per_column("prior_mean", prior_mean, self.dim), heavy
+        self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
+        self.quadratic = loss.quadratic and heavy is None
+        known = (rows, y, loss, self.prior_precision, self.prior_mean)
+        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy)
         self.mode_passes = 0.0  # over the rows, to find the mode
         self._lengths: tuple[Any, Array] | None = None
 
@@ -88,12 +93,13 @@ class GeneralisedLinear(FiniteSum):
                 for name, given in (("offset", self.offset), ("weights", self.weights))
                 if given is not None
             },
+            **({} if self.heavy is None else {"heavy prior": self.heavy.digest()}),
         }
 
     @property
     def convex_components(self) -> bool:
-        """As the loss is."""
-        return self.loss.convex
+        """As the loss and the prior are."""
+        return self.loss.convex and float(self.prior_bounds()[0].min()) >= 0
 
     @property
     def row_entries(self) -> float:
@@ -103,21 +109,32 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
-        return self._extreme_eigenvalue("LA", self.curvature_bounds())
+        return self._extreme_eigenvalue("LA", self.curvature_bounds(), self.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|aᵢ|² + max Λ."""
         largest = (self.curvature_bounds() * self.rows.squared_norms()).max()
-        return float(self.n * largest + self.prior_precision.max())
+        return float(self.n * largest + self.prior_bounds()[1].max())
 
     @cached_property
     def convexity(self) -> float:
         """λ_min of the Hessian for a quadratic loss, else what the prior alone guarantees."""
-        weakest = float(self.prior_precision.min())
-        if not self.loss.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
+        weakest = float(self.prior_bounds()[0].min())
+        if not self.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
             return weakest
-        return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds()))
+        return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds(), self.prior_precision))
+
+    def prior_bounds(self) -> tuple[Array, Array]:
+        """The least and the largest curvature of the prior anywhere, of every coordinate."""
+        if self.heavy is None:
+            return self.prior_precision, self.prior_precision
+        least, most = self.heavy.bounds(self.dim)
+        return self.prior_precision + least, self.prior_precision + most
+
+    def prior_curvature(self, x: Array) -> Array:
+        """Λ + ψ″ at x."""
+        return self._form.prior_curvature(x)
 
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
@@ -129,14 +146,14 @@ class GeneralisedLinear(FiniteSum):
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
         if bound and self.loss.curvature_bound is None:
             return None
-        if bound or self.loss.quadratic:
+        if bound or self.quadratic:
             return self.convexity, self.smoothness
-        return self.convexity, self._modal_curvature
+        return max(self.convexity, 0.0), self._modal_curvature
 
     @cached_property
     def closed_form(self) -> Moments | None:
-        """The Gaussian posterior of a quadratic loss."""
-        if not self.loss.quadratic:
+        """The Gaussian posterior of a quadratic loss with a normal prior."""
+        if not self.quadratic:
             return None
         from scipy.linalg import cho_solve
 
@@ -156,9 +173,9 @@ class GeneralisedLinear(FiniteSum):
         """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
-        curvature, prior = self.row_curvatures(x), np.diag(self.prior_precision)
-        quick = self.rows.gram(curvature, precise=self.loss.quadratic) + prior
-        if self.loss.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
+        curvature, prior = self.row_curvatures(x), np.diag(self.prior_curvature(self._point(x)[0]))
+        quick = self.rows.gram(curvature, precise=self.quadratic) + prior
+        if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
         return self.rows.gram(curvature, precise=True) + prior
 
@@ -173,7 +190,7 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        return self.curved_product(self.row_curvatures(x), direction)
+        return self.curved_product(self.row_curvatures(x), direction, self.prior_curvature(self._point(x)[0]))
 
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
@@ -191,7 +208,7 @@ class GeneralisedLinear(FiniteSum):
 
     @cached_property
     def _mode(self) -> Array:
-        if self.loss.quadratic and self.dim <= DENSE_DIM:
+        if self.quadratic and self.dim <= DENSE_DIM:
             assert self.closed_form is not None
             return self.closed_form.mean
         self._require_rank()
@@ -240,6 +257,8 @@ class GeneralisedLinear(FiniteSum):
         """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
         away = x - self.prior_mean
         prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
+        if self.heavy is not None:
+            prior = prior + self.heavy.value(x)
         total: Array = self._form.values(self._form.predictors(x)).sum(axis=1) + prior
         return total
 
@@ -263,24 +282,25 @@ class GeneralisedLinear(FiniteSum):
         return self.rows.combine_at(parts / indices.shape[1], indices)
 
     def prior_gradient(self, x: Array) -> Array:
-        """Λ(x − p)."""
-        return (x - self.prior_mean) * self.prior_precision
+        """Λ(x − p) + ψ′."""
+        slope = (x - self.prior_mean) * self.prior_precision
+        return slope if self.heavy is None else slope + self.heavy.slope(x)
 
     def _require_posterior(self) -> None:
         """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
-        if self.prior_precision.min() == 0:
+        if self.prior_strength.min() == 0:
             self._require_rank()
             self.mode()  # says so where the data are separable
 
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
-        if self.prior_precision.min() > 0 and not (self.loss.quadratic and self.dim <= DENSE_DIM):
+        if self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if self.dim > DENSE_DIM:
-            require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_precision)
+            require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_strength)
         else:
-            require_rank(self, self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
+            require_rank(self, self.rows.gram(curvature, precise=True) + np.diag(self.prior_strength))
 
     def runs_off(self, x: Array, direction: Array) -> bool:
         """Whether, from x on, no row's loss grows along a direction in which the prior is flat.
@@ -296,7 +316,7 @@ class GeneralisedLinear(FiniteSum):
         """The prior and the quadratic together are one Gaussian."""
         precision = self.prior_precision + strength
         mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
-        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights)
+        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy)
 
     def factor(self, x: Array) -> Any:
         """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
@@ -320,32 +340,34 @@ class GeneralisedLinear(FiniteSum):
         """wᵢℓ″ of every row at x."""
         return self._form.curvatures(self._form.predictors(self._point(x))[0])
 
-    def operator(self, curvature: Array) -> Any:
-        """Aᵀ diag(curvature) A + Λ as scipy's linear operator."""
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
         from scipy.sparse.linalg import LinearOperator
 
         shape = (self.dim, self.dim)
-        return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p), dtype=np.float64)
+        return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p, bend), dtype=np.float64)
 
-    def curved_product(self, curvature: Array, direction: Array) -> Array:
-        """(Aᵀ diag(curvature) A + Λ)·direction."""
+    def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
+        """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
-        product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + row * self.prior_precision)[0]
+        product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + row * bend)[0]
         return product
 
     @cached_property
     def _modal_curvature(self) -> float:
-        return self._extreme_eigenvalue("LA", self.row_curvatures(self._mode))
+        return self._extreme_eigenvalue("LA", self.row_curvatures(self._mode), self.prior_curvature(self._mode))
 
-    def _extreme_eigenvalue(self, which: str, curvature: Array) -> float:
-        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + Λ: dense up to DENSE_DIM columns, Lanczos beyond."""
+    def _extreme_eigenvalue(self, which: str, curvature: Array, bend: Array) -> float:
+        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): dense up to DENSE_DIM columns, Lanczos
+        beyond.
+        """
         if self.dim <= DENSE_DIM:
-            spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(self.prior_precision))
+            spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(bend))
             return float(spectrum[-1 if which == "LA" else 0])
         from scipy.sparse.linalg import eigsh
 
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time
-        return float(eigsh(self.operator(curvature), k=1, which=which, v0=start, return_eigenvectors=False)[0])
+        return float(eigsh(self.operator(curvature, bend), k=1, which=which, v0=start, return_eigenvectors=False)[0])
 
 
 def mixed(weights: Array) -> Array:
@@ -353,9 +375,3 @@ def mixed(weights: Array) -> Array:
     total = float(weights.sum())
     even = np.full(len(weights), 1 / len(weights))
     return 0.9 * weights / total + 0.1 * even if total > 0 else even
-
-
-def _per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
-    """One finite number for each column."""
-    array = real_array(name, np.atleast_1d(np.asarray(value)), (1 if np.ndim(value) == 0 else dim,))
-    return np.array(np.broadcast_to(array, dim), np.float64)

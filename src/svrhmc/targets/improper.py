@@ -26,16 +26,16 @@ class Modelled(Protocol):
 
     n: int
     dim: int
-    prior_precision: Array
+    prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
 
-    def operator(self, curvature: Array) -> Any:
-        """Aᵀ diag(curvature) A + Λ as scipy's linear operator."""
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
 
 
 def require_rank(target: Modelled, hessian: Array) -> None:
     """Refuse a Hessian that is singular when its columns are scaled."""
     diagonal = np.diag(hessian)
-    if (target.prior_precision > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
+    if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
         return
     scale = _inverse_root(diagonal)
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
@@ -50,12 +50,12 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
     unseen = diagonal == 0
     if unseen.any():
         raise dependent(target, unseen)
-    flat = target.prior_precision == 0
+    flat = target.prior_strength == 0
     if flat.sum() > target.n:
         raise dependent(target, flat)
     if target.dim == 1:
         return
-    scale, product = _inverse_root(diagonal), target.operator(curvature)
+    scale, product = _inverse_root(diagonal), target.operator(curvature, target.prior_strength)
     scaled: Any = LinearOperator(product.shape, matvec=lambda z: scale * product.matvec(scale * z.ravel()), dtype=float)
     start = Stream(0, np.arange(1)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)[0]
     size = min(_SIZE, target.dim)
@@ -74,7 +74,7 @@ def dependent(target: Modelled, direction: Array) -> ValueError:
     return requirement(
         "prior_precision",
         "positive where the columns of X are linearly dependent",
-        f"{target.prior_precision[columns].min():g} for columns {shown}, which are",
+        f"{target.prior_strength[columns].min():g} for columns {shown}, which are",
         "the posterior is improper; give prior_precision > 0 or drop a column",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from svrhmc.core.errors import real_array, requirement
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Normal, Prior, settle
 from svrhmc.targets.rows import make_rows
 
 
@@ -23,10 +25,11 @@ def glm(
     trials: npt.ArrayLike | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
+    prior: Prior | Sequence[Prior] | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
 ) -> GeneralisedLinear:
-    """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ N(prior_mean, 1/prior_precision).
+    """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ prior.
 
     X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
     family: "bernoulli", "binomial", "poisson" or "gaussian", or one of `svrhmc.targets.families`, such as
@@ -35,20 +38,26 @@ def glm(
     offset: n numbers that are added to the predictors, such as log exposures.
     weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
         of its rows. (n of the finite sum is the number of rows of the table.)
+    prior: one of `svrhmc.targets.priors` for all columns, or a list of one for each: `Normal`, `StudentT`, `Laplace`
+        (smoothed), `Flat`; None is Normal(prior_precision, prior_mean).
     prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
-    array([0.011, 0.547])
+    array([0.149, 0.462])
     >>> table = glm([[1.0], [1.0]], [0, 1], weights=[30, 10])  # 40 rows
     >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
-    (array([-0.963]), array([-0.963]))
+    (array([-0.973]), array([-0.973]))
     """
     rows, loss = make_rows(X), family_of(family)
     observed = loss.observed(y, rows.n, trials)
     shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
     count = _weights(weights, observed.counts, rows.n)
-    return GeneralisedLinear(rows, observed.y, loss, prior_precision, prior_mean, shift, count)
+    usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
+    if prior is not None and not usual:
+        raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
+    precision, mean, heavy = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
+    return GeneralisedLinear(rows, observed.y, loss, precision, mean, shift, count, heavy)
 
 
 def logistic(

@@ -145,8 +145,9 @@ class WhitenedRows(Whitened):
         dense W:   M = I,       ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²),
         else:      M = WᵀΛW,    ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u).
 
-    The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's coordinates: of
-    order 2 for a dense W, of order 1 for the others.
+    Priors ψ that are not normal have their curvature at x̂ in M = I, or are beside M, and the rest of their gradient is
+    added exactly. The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's
+    coordinates: of order 2 for a dense W, of order 1 for the others.
     """
 
     target: GeneralisedLinear
@@ -178,25 +179,26 @@ class WhitenedRows(Whitened):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
-        return self._largest(self.target.curvature_bounds())
+        return self._largest(self.target.curvature_bounds(), self.target.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|Wᵀaᵢ|² + λ_max(M)."""
         largest = float((self.target.curvature_bounds() * self.row_norms**2).max())
-        within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n))
+        within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n), self.target.prior_bounds()[1])
         return self.n * largest + within
 
     @property
     def convexity(self) -> float:
         """What the prior alone guarantees, where W is diagonal; else nothing is known."""
-        return self.whitening.least_square(self.target.prior_precision)
+        least = self.target.prior_bounds()[0]
+        return self.whitening.least_square(least) if least.min() >= 0 else 0.0
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Bounds, or those at the mode: 1 for a dense W."""
         if bound:
             return None if self.target.loss.curvature_bound is None else (self.convexity, self.smoothness)
-        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures))
+        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures, self._bend))
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nρᵢ′: one number a row."""
@@ -211,10 +213,31 @@ class WhitenedRows(Whitened):
         return self.whitening.pull(self.target.assemble(parts, indices))
 
     def prior_gradient(self, x: Array) -> Array:
-        """b + M z."""
-        if self.identity_hessian:
+        """b + M z, and what is left of ψ′."""
+        heavy, how = self.rows_form.heavy, self.whitening
+        if self.identity_hessian and heavy is None:
             return x - self.force
-        return self.whitening.pull(self.whitening.displace(x) * self.target.prior_precision) - self.force
+        u = how.displace(x)
+        slope = u * self.target.prior_precision
+        if heavy is not None:
+            slope = slope + (heavy.slope(how.centre + u) - heavy.slope(how.centre))
+        if self.identity_hessian:
+            return x + how.pull(slope - u * self._bend) - self.force
+        return how.pull(slope) - self.force
+
+    @property
+    def _bend(self) -> Array:
+        """Λ + ψ″ at the centre."""
+        return self.rows_form.prior_curvature(self.whitening.centre)
+
+    def prior_remainder(self, x: Array) -> Array:
+        """Σⱼ ψⱼ less its first two orders at the centre, at some states."""
+        heavy, u, centre = self.rows_form.heavy, self.whitening.displace(x), self.whitening.centre
+        if heavy is None:
+            return np.zeros(len(x))
+        taken = u * (heavy.slope(centre) + heavy.curvature(centre) * u / 2)
+        rest: Array = heavy.value(centre + u) - heavy.value(centre) - taken.sum(axis=-1)
+        return rest
 
     def expansion(self, x: Array) -> Expansion:
         """None is left at the mode where W is dense."""
@@ -237,11 +260,11 @@ class WhitenedRows(Whitened):
         """|Wᵀaᵢ| of every row."""
         return self.target.row_lengths(self.whitening)
 
-    def _largest(self, curvature: Array) -> float:
+    def _largest(self, curvature: Array, bend: Array) -> float:
         from scipy.sparse.linalg import LinearOperator, eigsh
 
         def product(z: Array) -> Array:
-            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel())))
+            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel()), bend))
 
         if self.dim <= 3:
             return float(np.linalg.eigvalsh(np.array([product(row) for row in np.eye(self.dim)]))[-1])

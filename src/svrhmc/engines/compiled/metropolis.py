@@ -13,7 +13,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
-from svrhmc.engines.compiled.models import make_frame, plain_model, row_bytes
+from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model, row_bytes
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
@@ -127,7 +127,8 @@ class SplitChains(MetropolisChains):
         assert form.removed is not None
         t = form.removed.predictors.astype(form.rows.dtype)
         shift = form.prior_precision * (form.whitening.centre - form.prior_mean)
-        self.centre = split.Centre(fixed(t), fixed(form.prior_precision), fixed(shift))
+        heavy = make_heavy(form, form.whitening.centre, 0)
+        self.centre = split.Centre(fixed(t), fixed(form.prior_precision), fixed(shift), heavy)
 
     def _call(self, state: State, count: int) -> Call:
         return _SplitCall(self, state, count)

@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.compiled.room import fixed
-from svrhmc.kernels import frames, layout, passes
+from svrhmc.kernels import frames, layout, passes, priors
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
@@ -38,6 +38,7 @@ def _of_rows(form: RowsForm) -> Any:
         frame=make_frame(how),
         inner=fixed(form.prior_precision),
         taken=_taken(model, removed.predictors, removed.curvatures),
+        heavy=make_heavy(form, how.centre, 2 if removed.second_order else 1),
     )
 
 
@@ -60,7 +61,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_qu
 def plain_model(form: RowsForm) -> Any:
     """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
     known = _made.setdefault(form.rows, [])
-    parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights)
+    parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights, form.heavy)
     for others, loss, model in known:
         if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
@@ -69,7 +70,7 @@ def plain_model(form: RowsForm) -> Any:
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
     compiled = KERNELS[form.loss.kernel](*map(kind, form.loss.numbers))
     more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
-    rest = (fixed(form.y.astype(kind)), *prior, compiled, None, None, None, *more)
+    rest = (fixed(form.y.astype(kind)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
     model = STORED[form.rows.storage](form.rows, rest)
     known.append((parts, form.loss, model))
     return model
@@ -93,7 +94,20 @@ def second_order_model(form: RowsForm, mode: Array) -> Any:
     model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
     taken = _taken(model, predictors, form.curvatures(predictors))
-    return model._replace(frame=frames.shift(mode), taken=taken)
+    return model._replace(frame=frames.shift(mode), taken=taken, heavy=make_heavy(form, mode, 0))
+
+
+def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
+    """Priors that are not normal, around a centre, less so many orders there besides their value; None without any."""
+    heavy = form.heavy
+    if heavy is None:
+        return None
+    at = np.broadcast_to(centre, form.prior_mean.shape)
+    known = (heavy.slope(at), heavy.curvature(at))
+    removed = [each[heavy.columns] * (orders > k) for k, each in enumerate(known)]
+    away = heavy.location - at[heavy.columns]
+    parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
+    return priors.Heavy(*map(fixed, parts))
 
 
 def longer(model: Any) -> Any:

@@ -73,6 +73,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         hessian=apart((1, 1)),
         base=apart(dim),
         room=apart(dim),
+        extra=apart(dim),
         normals=apart((3, span * half), kind),
         z=apart(normals, kind),
     )
