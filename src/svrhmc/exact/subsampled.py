@@ -75,6 +75,8 @@ class SubsampledMH(ExactSampler):
 
     def refuses(self, loss: Any) -> str | None:
         """A loss whose third derivative has no bound."""
+        if loss.wide:
+            return f"rows of {loss} have several predictors, and a bound on the rest of one is known"
         if loss.third_bound is None:
             return f"the third derivative of {loss} has no bound"
         return super().refuses(loss)

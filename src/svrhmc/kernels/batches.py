@@ -6,9 +6,10 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
-from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain
+from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain, is_wide
 from svrhmc.kernels.losses import shift_at, slopes, weigh_at
 from svrhmc.kernels.rows import row_add, row_dot
+from svrhmc.kernels.wide import wide_gradient
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
 
@@ -102,7 +103,7 @@ def card_prefetch(model, i):
 def _card_prefetch(model, i):
     if is_a(model, GaussianModel):
         return lambda model, i: None
-    if is_plain(model):
+    if is_plain(model) or is_wide(model):
 
         def plain(model, i):
             prefetch(model.y, i)
@@ -170,6 +171,10 @@ def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
                         total[j] -= model.forces[rows[k], j] / count
 
         return gaussian
+    if is_wide(model):
+        return lambda model, rows, weights, reduced, remembers, held, batch: wide_gradient(
+            model, rows, weights, reduced, remembers, held, batch
+        )
 
     def by_rows(model, rows, weights, reduced, remembers, held, batch):
         memory, total, count = held.memory, held.sum, len(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svrhmc.kernels import counts, losses
+from svrhmc.kernels import counts, losses, wide
 
-FILES = (losses, counts)
+FILES = (losses, counts, wide)
 KERNELS = losses.KERNELS

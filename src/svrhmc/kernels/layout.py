@@ -196,6 +196,12 @@ def is_plain(model: Any) -> bool:
     return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
 
 
+def is_wide(model: Any) -> bool:
+    """Whether the type that numba has for a model is of one whose loss has several predictors."""
+    loss = model[model.fields.index("loss")] if "loss" in model.fields else None
+    return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
+
+
 def is_none(value: Any) -> bool:
     """Whether the type that numba has for a value is that of None."""
     return value is None or isinstance(value, types.NoneType)

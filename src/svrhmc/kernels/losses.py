@@ -31,11 +31,12 @@ _LOG1P32, _LOG1P32_CENTRE = single(table.LOG1P32), np.float32(table.LOG1P32_CENT
 class Formulas(NamedTuple):
     """What compiled code knows of a loss; each entry makes a function from the type that numba has for t.
 
-    slope: of (loss, t, y), scale·∂ℓ/∂t. energies: of (loss, count, t, y, slope, value), both at many predictors, for
+    slope: of (loss, t, y), scale·∂ℓ/∂t; None for losses of several predictors (`wide.py`), whose `energies` is of
+    (loss, t, y, slope) for one row. energies: of (loss, count, t, y, slope, value), both at many predictors, for
     split HMC. remainder: of (loss, t, y, u), for subsampled Metropolis; None where no bound on it is known.
     """
 
-    slope: Callable[[Any], Any]
+    slope: Callable[[Any], Any] | None
     energies: Callable[[Any], Any]
     remainder: Callable[[Any], Any] | None
 
@@ -44,7 +45,7 @@ KERNELS: dict[str, type] = {}
 FORMULAS: dict[type, Formulas] = {}
 
 
-def _formula(loss, what):
+def formula(loss, what):
     """What is known of the type of a loss."""
     kind = getattr(loss, "instance_class", None)
     found = getattr(FORMULAS[kind], what) if kind in FORMULAS else None
@@ -96,7 +97,7 @@ def slope(loss, t, y):
 
 @overload(slope, jit_options={**QUICK, "forceinline": True})
 def _slope(loss, t, y):
-    return _formula(loss, "slope")(t)
+    return formula(loss, "slope")(t)
 
 
 def slopes(loss, count, t, y, out):
@@ -118,7 +119,7 @@ def energies(loss, count, t, y, slope, value):
 
 @overload(energies, jit_options=QUICK)
 def _energies(loss, count, t, y, slope, value):
-    return _formula(loss, "energies")(t.dtype)
+    return formula(loss, "energies")(t.dtype)
 
 
 def remainder(loss, t, y, u):
@@ -127,7 +128,7 @@ def remainder(loss, t, y, u):
 
 @overload(remainder, jit_options=PLAIN)
 def _remainder(loss, t, y, u):
-    return _formula(loss, "remainder")(t)
+    return formula(loss, "remainder")(t)
 
 
 # Offsets and weights: arrays, or None.

@@ -11,9 +11,10 @@ from numba.extending import overload
 
 from svrhmc.kernels.compiling import ENTRY, QUICK
 from svrhmc.kernels.frames import pull
-from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain
+from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain, is_wide
 from svrhmc.kernels.losses import shift, slope, slopes, weigh
 from svrhmc.kernels.rows import row_add, row_dot, tile_predictors, tile_sum, whole_tile
+from svrhmc.kernels.wide import wide_blocks
 
 
 def tile_slopes(model, low, high, t, s):
@@ -81,6 +82,8 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
                 partial[0, i] = product
 
         return gaussian
+    if is_wide(model):
+        return lambda model, x, begin, end, sums, memory, keep: wide_blocks(model, x, begin, end, sums, memory, keep)
 
     def rows(model, x, begin, end, sums, memory, keep):
         partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes

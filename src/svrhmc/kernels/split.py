@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT, unshared
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, STRICT, unshared
 from svrhmc.kernels.frames import displace, pull
-from svrhmc.kernels.layout import TILE
+from svrhmc.kernels.layout import TILE, is_wide
 from svrhmc.kernels.losses import energies, slopes, weigh
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.priors import prior_slopes, prior_value
 from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
+from svrhmc.kernels.wide import wide_pass
 from svrhmc.kernels.words import uniform_of
 
 ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
@@ -75,6 +77,17 @@ class Sums(NamedTuple):
     value: Any
 
 
+def every_row(model, t_centre, sums, energy, chains, valued):
+    """`_pass`, or that of a loss of several predictors."""
+
+
+@overload(every_row, jit_options=PLAIN, inline="always")
+def _every_row(model, t_centre, sums, energy, chains, valued):
+    if is_wide(model):
+        return lambda model, t_centre, sums, energy, chains, valued: wide_pass(model, t_centre, sums, energy, chains)
+    return lambda model, t_centre, sums, energy, chains, valued: _pass(model, t_centre, sums, energy, chains, valued)
+
+
 @njit(**INLINE)
 def _pass(model, t_centre, sums, energy, chains, valued):
     """For each chain Σ wℓ (0 unless `valued`) in `energy` and Σ wℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
@@ -124,7 +137,7 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
         displace(frame, q[c], room, us[c])
         for j in range(dim):
             wide[c, j] = us[c, j]
-    _pass(model, centre.t, sums, energy, chains, valued)
+    every_row(model, centre.t, sums, energy, chains, valued)
     for c in range(chains):
         u, total = us[c], totals[c]
         for j in range(dim):

@@ -78,15 +78,14 @@ class Shape:
             places = (np.arange(_ROWS) + 0.5) / _ROWS
             rows = np.minimum(np.searchsorted(np.cumsum(probability), places), space.n - 1)
             weights = 1 / (_ROWS * probability[rows])
-        u = how.displace(unit) @ space.target.rows.taken(rows).T  # (direction, row)
+        u = space.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = space.predictors[rows], rows_of(space.form())
         assert form is not None
         with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
             rest = [
                 form.values(t + s * u, rows)
                 - form.values(t, rows)
-                - space.slopes[rows] * s * u
-                - space.curvatures[rows] * (s * u) ** 2 / 2
+                - form.along(space.slopes[rows] * s + form.turned(space.curvatures[rows], u) / 2, u)
                 for s in (-1.0, 1.0)
             ]
             prior = [space.prior_remainder(s * unit) for s in (-1.0, 1.0)]

@@ -44,7 +44,8 @@ class FiniteSum(ABC):
 
     A component's gradient has two pieces: what it shares with all others (`prior_gradient`, never subsampled) and a
     *part* of its own. For a model with a linear predictor a part is one number, the slope that multiplies the row; for
-    others it is the gradient itself. So with `parts` and `assemble`
+    others it is the gradient itself (and for a model with several predictors a few numbers, on a last axis). So with
+    `parts` and `assemble`
 
         (1/B) Σ_{i ∈ batch} ∇fᵢ(x) = prior_gradient(x) + assemble(parts(x, batch), batch)
 

@@ -3,7 +3,9 @@
     "bernoulli"   y ∈ {0, 1},            P(y = 1) = 1/(1 + e⁻ᵗ)     (`bernoulli("probit")`: Φ(t))
     "binomial"    y successes of trials,  the same for each trial
     "poisson"     y = 0, 1, 2, …,         E y = eᵗ
-    "gaussian"    y real,                 y ~ N(t, σ²), σ known      (`gaussian(noise_variance)`)
+    "gaussian"    y real,                 y ~ N(t, σ²), σ unknown    (`gaussian(noise_variance)`: known)
+
+and those of `shared.py`: "student-t", "negative-binomial", "gamma", "categorical".
 
 Every formula keeps its digits far out: nothing overflows for |t| up to 700, and no difference of nearly equal numbers
 stands where another form has none.
@@ -15,36 +17,18 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, real_array, requirement
+from svrhmc.core.errors import one_of, requirement
+from svrhmc.targets.categorical import CategoricalLoss
+from svrhmc.targets.labels import counts, first
 from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss
+from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
 
-_MOST = 2.0**53  # from here on float64 does not tell one count from the next
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
-
-
-def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Array:
-    """Whole numbers from 0 to below 2⁵³, as floats; others are refused, and the first of them is named."""
-    array = np.asarray(real_array(name, value, shape), np.float64)
-    for wrong, why in ((array < 0, "a negative count"), (array != np.floor(array), "not a whole number")):
-        if wrong.any():
-            raise requirement(name, "counts: whole numbers not below 0", f"{_first(array, wrong)}, {why}")
-    if (array >= _MOST).any():
-        raise requirement(
-            name, "counts below 2⁵³", _first(array, array >= _MOST), "float64 cannot tell larger ones apart"
-        )
-    return array
-
-
-def _first(array: Array, wrong: npt.NDArray[Any]) -> str:
-    """The first wrong one and its place."""
-    row = int(np.argmax(wrong))
-    return f"{array.flat[row]:.17g} at row {row}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +60,7 @@ class BinomialLoss(Loss):
         if trials is None:
             why = "say how many trials there were: trials=…"
             if (successes > 1).any():
-                raise requirement("y", "0 or 1 where trials is None", _first(successes, successes > 1), why)
+                raise requirement("y", "0 or 1 where trials is None", first(successes, successes > 1), why)
             return Observed(successes, None)
         given = np.asarray(trials)
         m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(given), ("n",) if not given.ndim else (n,)), n))
@@ -255,9 +239,29 @@ def poisson() -> Loss:
     return PoissonLoss()
 
 
-def gaussian(noise_variance: float = 1.0) -> Loss:
-    """Real y ~ N(t, noise_variance)."""
-    return SquaredLoss(noise_variance)
+def gaussian(noise_variance: float | None = None) -> Loss:
+    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x."""
+    return GaussianLoss() if noise_variance is None else SquaredLoss(noise_variance)
+
+
+def student_t(df: float = 4.0) -> Loss:
+    """Real y = t + scale·(Student's t with df degrees of freedom), log scale the last coordinate of x."""
+    return StudentLoss(df)
+
+
+def negative_binomial() -> Loss:
+    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x."""
+    return NegativeBinomialLoss()
+
+
+def gamma() -> Loss:
+    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x."""
+    return GammaLoss()
+
+
+def categorical(classes: int | None = None) -> Loss:
+    """Classes 0 … K − 1 by softmax with class 0 as the baseline; None: as many as y has."""
+    return CategoricalLoss(classes)
 
 
 FAMILIES: dict[str, Callable[[], Loss]] = {
@@ -265,6 +269,10 @@ FAMILIES: dict[str, Callable[[], Loss]] = {
     "binomial": binomial,
     "poisson": poisson,
     "gaussian": gaussian,
+    "student-t": student_t,
+    "negative-binomial": negative_binomial,
+    "gamma": gamma,
+    "categorical": categorical,
 }
 
 
@@ -274,7 +282,8 @@ def family_of(family: object) -> Loss:
         return FAMILIES[family.lower()]()
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
-    near = difflib.get_close_matches(family.lower(), FAMILIES, 1, 0.5) if isinstance(family, str) else []
+    name = family.lower().replace("_", "-") if isinstance(family, str) else ""
+    near = difflib.get_close_matches(name, FAMILIES, 1, 0.5)
     why = f"did you mean {near[0]!r}?" if near else ""
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
     raise requirement("family", allowed, repr(family), why)

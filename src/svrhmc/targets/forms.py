@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Heavy
 from svrhmc.targets.rows import Rows
@@ -64,32 +65,89 @@ class RowsForm:
 
     def predictors(self, x: Array) -> Array:
         """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""
-        t = self.rows.predict(x)
-        return t if self.offset is None else t + self.offset
+        return self._shifted(self.rows.predict(x), ALL)
 
     def predictors_at(self, x: Array, indices: Indices) -> Array:
         """The chosen tᵢ: (chains, dim), (chains, batch) → (chains, batch)."""
-        t = self.rows.predict_at(x, indices)
-        return t if self.offset is None else t + self.offset[indices]
+        return self._shifted(self.rows.predict_at(x, indices), indices)
+
+    def _shifted(self, t: Array, chosen: Any) -> Array:
+        return t if self.offset is None else t + self.offset[chosen]
 
     def values(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
-        return self._weighed(self.loss.value(t, self.y[chosen]), chosen)
+        return self._weighed(self.loss.value(t, self.y[chosen]), chosen, 0)
 
     def slopes(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
-        return self._weighed(self.loss.slope(t, self.y[chosen]), chosen)
+        return self._weighed(self.loss.slope(t, self.y[chosen]), chosen, 1)
 
     def curvatures(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ″(tᵢ, yᵢ)."""
-        return self._weighed(self.loss.curvature(t, self.y[chosen]), chosen)
+        return self._weighed(self.loss.curvature(t, self.y[chosen]), chosen, 2)
 
     def weighed(self, each: Array) -> Array:
         """Something of every row, times its weight."""
-        return self._weighed(each, ALL)
+        return each if self.weights is None else each * self.weights
 
-    def _weighed(self, each: Array, chosen: Any) -> Array:
+    def turned(self, curvatures: Array, u: Array) -> Array:
+        """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
+        return curvatures * u
+
+    def along(self, slopes: Array, u: Array) -> Array:
+        """sᵢ·uᵢ: what rows' values change by."""
+        return slopes * u
+
+    def sizes(self, curvatures: Array) -> Array:
+        """|Cᵢ|, a number for each row."""
+        return curvatures
+
+    def bounded(self, sizes: Array) -> Array:
+        """Curvatures of which these are the sizes: numbers."""
+        return sizes
+
+    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
         return each if self.weights is None else each * self.weights[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class BlocksForm(RowsForm):
+    """The same with rows seen by m predictors (`svrhmc.targets.blocks`): slopes have m numbers, curvatures m × m.
+
+    The offset is added to the first predictor, as the others have no exposure: classes, and shared parameters.
+    """
+
+    kind: ClassVar[str] = "blocks"
+
+    def turned(self, curvatures: Array, u: Array) -> Array:
+        """A product of matrices and vectors."""
+        return contract("...ab,...b->...a", curvatures, u)
+
+    def along(self, slopes: Array, u: Array) -> Array:
+        """A product of vectors."""
+        total: Array = (slopes * u).sum(axis=-1)
+        return total
+
+    def sizes(self, curvatures: Array) -> Array:
+        """The Frobenius norm, at least the operator norm."""
+        return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64)
+
+    def bounded(self, sizes: Array) -> Array:
+        """Multiples of the identity."""
+        m = self.loss.blocks + self.loss.shared  # type: ignore[attr-defined]
+        return sizes[..., None, None] * np.eye(m)
+
+    def _shifted(self, t: Array, chosen: Any) -> Array:
+        if self.offset is not None:
+            t[..., 0] += self.offset[chosen]
+        return t
+
+    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
+        if self.weights is None:
+            return each
+        weights = self.weights[chosen]
+        weighed: Array = each * weights.reshape(*weights.shape, *(1,) * axes)
+        return weighed
 
 
 @dataclass(frozen=True, eq=False)

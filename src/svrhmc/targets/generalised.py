@@ -20,7 +20,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
-from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
@@ -37,11 +37,11 @@ class RowExpansion(Expansion):
 
     hessian: Array
     curvatures: Array
-    rows: Rows
+    form: RowsForm
 
     def parts(self, away: Array, indices: Indices) -> Array:
         """nwℓ″ aᵢᵀ·away."""
-        return self.curvatures[indices] * self.rows.predict_at(away, indices)
+        return self.form.turned(self.curvatures[indices], self.form.rows.predict_at(away, indices))
 
 
 class GeneralisedLinear(FiniteSum):
@@ -69,7 +69,8 @@ class GeneralisedLinear(FiniteSum):
         self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
         self.quadratic = loss.quadratic and heavy is None
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
-        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy)
+        form = BlocksForm if loss.wide else RowsForm
+        self._form = form(*known, offset=offset, weights=weights, heavy=heavy)
         self.mode_passes = 0.0  # over the rows, to find the mode
         self._lengths: tuple[Any, Array] | None = None
 
@@ -109,7 +110,8 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
-        return self._extreme_eigenvalue("LA", self.curvature_bounds(), self.prior_bounds()[1])
+        bounds = self._form.bounded(self.curvature_bounds())
+        return self._extreme_eigenvalue("LA", bounds, self.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
@@ -182,7 +184,7 @@ class GeneralisedLinear(FiniteSum):
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
         curvature = self.row_curvatures(x)
-        return RowExpansion(self.rows.gram(curvature), self.n * curvature, self.rows)
+        return RowExpansion(self.rows.gram(curvature), self.n * curvature, self._form)
 
     def importance(self) -> Array:
         """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
@@ -234,6 +236,11 @@ class GeneralisedLinear(FiniteSum):
         """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
         have, weighed by the curvature there; None where the loss has no such predictors, or columns are too many.
         """
+        if self.loss.wide:
+            start = np.zeros(self.dim)
+            shared = self.loss.shared_start(self.y)  # type: ignore[attr-defined]
+            start[self.dim - len(shared) :] = shared
+            return start
         t = self.loss.start(self.y)
         if t is None or self.dim > DENSE_DIM:
             return None
@@ -308,9 +315,14 @@ class GeneralisedLinear(FiniteSum):
         Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
         """
         t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
-        bend = self._form.curvatures(t) * along**2
+        form, slopes = self._form, self._form.slopes(t)
+        bend = form.along(form.turned(form.curvatures(t), along), along)
+        if self.loss.wide:
+            size = np.abs(along).max(axis=-1)
+            typical = float(bend @ size) / max(float(bend.sum()), 1e-300)
+            return bool((form.along(slopes, along) <= _IN_PLANE * typical * np.abs(slopes).max(axis=-1)).all())
         typical = float(bend @ np.abs(along)) / max(float(bend.sum()), 1e-300)
-        return bool((np.sign(self._form.slopes(t)) * along <= _IN_PLANE * typical).all())
+        return bool((np.sign(slopes) * along <= _IN_PLANE * typical).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
@@ -350,7 +362,7 @@ class GeneralisedLinear(FiniteSum):
     def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
-        product: Array = (self.rows.combine(self.rows.predict(row) * curvature) + row * bend)[0]
+        product: Array = (self.rows.combine(self._form.turned(curvature, self.rows.predict(row))) + row * bend)[0]
         return product
 
     @cached_property

@@ -38,6 +38,7 @@ class Loss(ABC):
 
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = True
+    wide: ClassVar[bool] = False  # whether t has several numbers (`shared.py`)
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
@@ -64,6 +65,10 @@ class Loss(ABC):
         if trials is not None:
             raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
         return Observed(self.labels(y, n), None)
+
+    def settled(self, y: npt.ArrayLike) -> Loss:
+        """The loss for these labels, where it depends on them."""
+        return self
 
     def start(self, y: Array) -> Array | None:
         """The predictor that each label alone would have, from which the mode is looked for; None: 0 for all."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -192,6 +192,24 @@ class Settled(NamedTuple):
     mean: Array
     heavy: Heavy | None
 
+    def repeated(self, times: int) -> Settled:
+        """The same for so many blocks of coordinates."""
+        whole = self
+        for _ in range(times - 1):
+            whole = whole.followed(self)
+        return whole
+
+    def followed(self, other: Settled) -> Settled:
+        """Those of the coordinates after these, besides."""
+        heavy, dim = self.heavy, len(self.mean)
+        if other.heavy is not None:
+            later = replace(other.heavy, columns=other.heavy.columns + dim)
+            names = [field.name for field in fields(later)]
+            pairs = {name: (getattr(heavy, name, []), getattr(later, name)) for name in names}
+            heavy = later if heavy is None else Heavy(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+        precision, mean = np.concatenate([self.precision, other.precision]), np.concatenate([self.mean, other.mean])
+        return Settled(precision, mean, heavy)
+
 
 def settle(prior: object, dim: int) -> Settled:
     """One prior for all coordinates, or a list of one for each, as arrays.
@@ -200,6 +218,8 @@ def settle(prior: object, dim: int) -> Settled:
     >>> precision, heavy.columns
     (array([0., 4., 0.]), array([2]))
     """
+    if dim == 0:
+        return Settled(np.zeros(0), np.zeros(0), None)
     allowed = f"one of svrhmc.targets.priors, or a list of {dim}, one for each column"
     if isinstance(prior, Sequence):
         if len(prior) != dim:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
+from svrhmc.targets.blocks import Blocks
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
@@ -26,21 +27,25 @@ def glm(
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     prior: Prior | Sequence[Prior] | None = None,
+    shared_prior: Prior | Sequence[Prior] | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
 ) -> GeneralisedLinear:
     """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ prior.
 
     X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
-    family: "bernoulli", "binomial", "poisson" or "gaussian", or one of `svrhmc.targets.families`, such as
-        `families.bernoulli("probit")`; or a `Loss` of your own.
+    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma" or "categorical";
+        or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
     y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row).
     offset: n numbers that are added to the predictors, such as log exposures.
     weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
         of its rows. (n of the finite sum is the number of rows of the table.)
     prior: one of `svrhmc.targets.priors` for all columns, or a list of one for each: `Normal`, `StudentT`, `Laplace`
         (smoothed), `Flat`; None is Normal(prior_precision, prior_mean).
-    prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column.
+    prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column. (Each class of
+        "categorical" but the first has coefficients of its own, with this prior.)
+    shared_prior: of the parameters that rows share (log σ, a log shape), which stand last in x; None: that of the
+        family, which is wide.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
@@ -49,15 +54,23 @@ def glm(
     >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
     (array([-0.973]), array([-0.973]))
     """
-    rows, loss = make_rows(X), family_of(family)
+    rows, loss = make_rows(X), family_of(family).settled(y)
     observed = loss.observed(y, rows.n, trials)
     shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
     count = _weights(weights, observed.counts, rows.n)
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
-    precision, mean, heavy = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
-    return GeneralisedLinear(rows, observed.y, loss, precision, mean, shift, count, heavy)
+    known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
+    if loss.wide:
+        if loss.blocks > 1 and offset is not None:  # type: ignore[attr-defined]
+            raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
+        rows = Blocks(rows, loss.blocks, loss.shared)  # type: ignore[attr-defined]
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior  # type: ignore[attr-defined]
+        known = known.repeated(rows.blocks).followed(settle(shared, rows.shared))
+    elif shared_prior is not None:
+        raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
+    return GeneralisedLinear(rows, observed.y, loss, known.precision, known.mean, shift, count, known.heavy)
 
 
 def logistic(

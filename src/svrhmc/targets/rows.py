@@ -153,7 +153,7 @@ class DenseRows(Rows):
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and self._passes() is not None
+        return loss.kernel is not None and not loss.wide and self._passes() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
@@ -199,7 +199,7 @@ class DenseRows(Rows):
             x, one = np.zeros(self.dim), np.ones(1)
             passes.predict(self.X[:1], x)
             passes.combine(self.X[:1], one)
-            if loss.kernel is not None:
+            if self.one_pass(loss):
                 passes.gradient(loss, self.X[:1], labels.chosen(slice(1)), x)
 
     def _passes(self) -> Any:

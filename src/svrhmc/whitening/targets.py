@@ -170,7 +170,7 @@ class WhitenedRows(Whitened):
         removed = Removed(
             self.predictors,
             self.slopes,
-            self.curvatures if self.identity_hessian else np.zeros(self.n),
+            self.curvatures if self.identity_hessian else np.zeros_like(self.curvatures),
             self.identity_hessian,
             self.force,
         )
@@ -179,13 +179,14 @@ class WhitenedRows(Whitened):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
-        return self._largest(self.target.curvature_bounds(), self.target.prior_bounds()[1])
+        bounds = self.rows_form.bounded(self.target.curvature_bounds())
+        return self._largest(bounds, self.target.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|Wᵀaᵢ|² + λ_max(M)."""
         largest = float((self.target.curvature_bounds() * self.row_norms**2).max())
-        within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n), self.target.prior_bounds()[1])
+        within = 1.0 if self.identity_hessian else self._largest(0.0 * self.curvatures, self.target.prior_bounds()[1])
         return self.n * largest + within
 
     @property
@@ -206,7 +207,7 @@ class WhitenedRows(Whitened):
         u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
         chosen = slice(None) if indices is None else indices
         rest = self.rows_form.slopes(self.predictors[chosen] + u, chosen) - self.slopes[chosen]
-        return self.n * (rest - self.curvatures[chosen] * u if self.identity_hessian else rest)
+        return self.n * (rest - self.rows_form.turned(self.curvatures[chosen], u) if self.identity_hessian else rest)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
@@ -243,7 +244,7 @@ class WhitenedRows(Whitened):
         """None is left at the mode where W is dense."""
         if not self.identity_hessian or x.any():
             return super().expansion(x)
-        return _NoExpansion(np.zeros((self.dim, self.dim)))
+        return _NoExpansion(np.zeros((self.dim, self.dim)), self.predictors.shape[1:])
 
     def laplace(self) -> Moments:
         """N(0, I) for a dense W."""
@@ -252,7 +253,7 @@ class WhitenedRows(Whitened):
     def importance(self) -> Array:
         """wᵢ|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
         form = self.rows_form
-        third = form.loss.third_size(form.loss.curvature(self.predictors, form.y))
+        third = form.loss.third_size(form.sizes(form.loss.curvature(self.predictors, form.y)))
         return mixed(form.weighed(third) * self.row_norms**3)
 
     @cached_property
@@ -277,10 +278,11 @@ class _NoExpansion(Expansion):
     """All second derivatives are 0."""
 
     hessian: Array
+    tail: tuple[int, ...]  # numbers of a part, where it has several
 
     def parts(self, away: Array, indices: Indices) -> Array:
         """0 for each."""
-        return np.zeros(indices.shape)
+        return np.zeros((*indices.shape, *self.tail))
 
 
 def is_whitened(target: FiniteSum) -> bool:

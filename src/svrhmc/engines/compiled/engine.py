@@ -58,4 +58,8 @@ def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
     return None
 
 
-_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
+    "rows": _of_rows,
+    "blocks": _of_rows,
+    "quadratic": _of_quadratics,
+}

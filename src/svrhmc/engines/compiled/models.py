@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.compiled.room import fixed
-from svrhmc.kernels import frames, layout, passes, priors
+from svrhmc.kernels import frames, layout, passes, priors, wide
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
@@ -55,7 +55,7 @@ def _of_quadratics(form: QuadraticForm) -> Any:
     )
 
 
-MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "blocks": _of_rows, "quadratic": _of_quadratics}
 
 
 def plain_model(form: RowsForm) -> Any:
@@ -68,10 +68,12 @@ def plain_model(form: RowsForm) -> Any:
     assert form.loss.kernel is not None
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    compiled = KERNELS[form.loss.kernel](*map(kind, form.loss.numbers))
+    loss, label = form.loss, np.float64 if form.loss.wide else kind
+    size = (loss.blocks, loss.shared) if loss.wide else ()  # type: ignore[attr-defined]
+    compiled = KERNELS[form.loss.kernel](*map(kind, loss.numbers), *size)
     more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
-    rest = (fixed(form.y.astype(kind)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
-    model = STORED[form.rows.storage](form.rows, rest)
+    rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
+    model = STORED[form.rows.storage](getattr(form.rows, "rows", form.rows), rest)
     known.append((parts, form.loss, model))
     return model
 
@@ -114,8 +116,20 @@ def longer(model: Any) -> Any:
     """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
     if model.taken is not None:
         return model
-    nothing = fixed(np.zeros(0, model.y.dtype))
-    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
+    axes = (2, 2, 3) if predictors_of(model) > 1 else (1, 1, 1)
+    nothing = [fixed(np.zeros((0,) * count, model.y.dtype)) for count in axes]
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
+
+
+def predictors_of(model: Any) -> int:
+    """Predictors that a row has, and so numbers that are kept of it."""
+    loss: Any = getattr(model, "loss", None)
+    return int(loss.blocks + loss.shared) if hasattr(loss, "blocks") else 1
+
+
+def slope_kind(model: Any) -> Any:
+    """The type of slopes that are kept: float64 where a row has several."""
+    return getattr(model, "y", model[0]).dtype
 
 
 FRAMES: dict[str, Callable[[Any], Any]] = {
@@ -151,5 +165,6 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     kind = model.y.dtype
     t = predictors.astype(kind)
     base = np.zeros_like(t)
-    passes.all_slopes(model.loss, t, model.y, model.weights, base)
+    every = wide.all_wide_slopes if predictors.ndim == 2 else passes.all_slopes
+    every(model.loss, t, model.y, model.weights, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
