@@ -50,6 +50,10 @@ class Blocks(Rows):
     def _block(self, c: int) -> slice:
         return slice(c * self.width, (c + 1) * self.width)
 
+    def columns_of(self, coordinates: Indices) -> Indices:
+        """Those of all blocks together; shared parameters have none."""
+        return np.unique(coordinates[coordinates < self.blocks * self.width] % self.width)
+
     def taken(self, indices: Indices) -> Array:
         """The rows that the blocks share."""
         return self.rows.taken(indices)

@@ -304,6 +304,8 @@ class GeneralisedLinear(FiniteSum):
         if self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
+        if not self.loss.convex:  # then any curvature will do that no row has below 0
+            curvature = self._form.bounded(self._form.weighed(np.ones(self.n)))
         if self.dim > DENSE_DIM:
             require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_strength)
         else:

@@ -14,6 +14,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.rows import Rows
 
 SINGULAR = 1e-13  # of the scaled Hessian: dependent columns leave 3e-15 by rounding, and here variances are good to 3%
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # times dim, where columns are many
@@ -26,6 +27,7 @@ class Modelled(Protocol):
 
     n: int
     dim: int
+    rows: Rows
     prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
 
     def operator(self, curvature: Array, bend: Array) -> Any:
@@ -69,12 +71,13 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
 
 def dependent(target: Modelled, direction: Array) -> ValueError:
     """The error for columns that depend on each other along a direction, given in scaled columns."""
-    columns = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    columns = target.rows.columns_of(places)
     shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
     return requirement(
         "prior_precision",
         "positive where the columns of X are linearly dependent",
-        f"{target.prior_strength[columns].min():g} for columns {shown}, which are",
+        f"{target.prior_strength[places].min():g} for columns {shown}, which are",
         "the posterior is improper; give prior_precision > 0 or drop a column",
     )
 

@@ -72,6 +72,10 @@ class Rows(ABC):
         """Whether `slopes_combined` has a way, so that full gradients need no other compiled code."""
         return False
 
+    def columns_of(self, coordinates: Indices) -> Indices:
+        """The columns that some coordinates of x multiply."""
+        return coordinates
+
     @property
     @abstractmethod
     def entries(self) -> float:
