@@ -50,6 +50,11 @@ class Blocks(Rows):
     def _block(self, c: int) -> slice:
         return slice(c * self.width, (c + 1) * self.width)
 
+    @property
+    def columns(self) -> int:
+        """Those of one block."""
+        return self.width
+
     def columns_of(self, coordinates: Indices) -> Indices:
         """Those of all blocks together; shared parameters have none."""
         return np.unique(coordinates[coordinates < self.blocks * self.width] % self.width)
@@ -132,3 +137,8 @@ class Blocks(Rows):
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Passes over many rows, for one block."""
         self.rows.warm(loss, labels)
+
+
+def seen_by(rows: Rows, loss: Loss) -> Rows:
+    """The rows as a loss sees them: in blocks where it has several predictors."""
+    return Blocks(rows, loss.blocks, loss.shared) if loss.wide else rows  # type: ignore[attr-defined]

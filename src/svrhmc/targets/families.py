@@ -38,6 +38,7 @@ class BinomialLoss(Loss):
     So the label is the share of successes, and the trials are a weight: a row counts as m observations.
     """
 
+    tried = True
     kernel = "binomial"
 
     @property

@@ -39,6 +39,7 @@ class Loss(ABC):
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = True
     wide: ClassVar[bool] = False  # whether t has several numbers (`shared.py`)
+    tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
-from svrhmc.targets.blocks import Blocks
+from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
@@ -65,12 +65,13 @@ def glm(
     if loss.wide:
         if loss.blocks > 1 and offset is not None:  # type: ignore[attr-defined]
             raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
-        rows = Blocks(rows, loss.blocks, loss.shared)  # type: ignore[attr-defined]
         shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior  # type: ignore[attr-defined]
-        known = known.repeated(rows.blocks).followed(settle(shared, rows.shared))
+        known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))  # type: ignore[attr-defined]
     elif shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
-    return GeneralisedLinear(rows, observed.y, loss, known.precision, known.mean, shift, count, known.heavy)
+    return GeneralisedLinear(
+        seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
+    )
 
 
 def logistic(

@@ -72,6 +72,11 @@ class Rows(ABC):
         """Whether `slopes_combined` has a way, so that full gradients need no other compiled code."""
         return False
 
+    @property
+    def columns(self) -> int:
+        """Of the matrix: as many as x has numbers, unless several predictors see a row."""
+        return self.dim
+
     def columns_of(self, coordinates: Indices) -> Indices:
         """The columns that some coordinates of x multiply."""
         return coordinates
