@@ -238,7 +238,7 @@ class GeneralisedLinear(FiniteSum):
         """
         if self.loss.wide:
             start = np.zeros(self.dim)
-            shared = self.loss.shared_start(self.y)  # type: ignore[attr-defined]
+            shared = self.loss.shared_start(self.y)
             start[self.dim - len(shared) :] = shared
             return start
         t = self.loss.start(self.y)

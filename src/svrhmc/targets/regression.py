@@ -63,10 +63,10 @@ def glm(
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
     known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
     if loss.wide:
-        if loss.blocks > 1 and offset is not None:  # type: ignore[attr-defined]
+        if loss.blocks > 1 and offset is not None:
             raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
-        rows = Blocks(rows, loss.blocks, loss.shared)  # type: ignore[attr-defined]
-        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior  # type: ignore[attr-defined]
+        rows = Blocks(rows, loss.blocks, loss.shared)
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
         known = known.repeated(rows.blocks).followed(settle(shared, rows.shared))
     elif shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
