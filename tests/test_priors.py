@@ -10,7 +10,7 @@ from conftest import LIMIT
 from svrhmc import gradients, sample
 from svrhmc.dynamics import UBU, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.targets import glm
+from svrhmc.targets import families, glm
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT, settle
 from svrhmc.whitening import whitened
 from test_families import by_quadrature, far_off
@@ -64,9 +64,11 @@ def test_targets_hold_their_prior():
     assert target.component_gradients(x, np.arange(40)).mean(axis=0) == pytest.approx(target.gradient(x))
     assert not target.convex_components
     assert glm(X, y, "poisson", prior=Laplace()).convex_components
-    law = glm(X, y.astype(float), "gaussian", prior=[Flat(), Normal(4.0, 1.0)]).closed_form
-    assert law.mean == pytest.approx(glm(X, y, "gaussian", prior_precision=[0, 4.0], prior_mean=[0, 1.0]).mode())
-    assert glm(X, y.astype(float), "gaussian", prior=Laplace()).closed_form is None
+    law = glm(X, y.astype(float), families.gaussian(1.0), prior=[Flat(), Normal(4.0, 1.0)]).closed_form
+    assert law.mean == pytest.approx(
+        glm(X, y, families.gaussian(1.0), prior_precision=[0, 4.0], prior_mean=[0, 1.0]).mode()
+    )
+    assert glm(X, y.astype(float), families.gaussian(1.0), prior=Laplace()).closed_form is None
     assert target.identity() != glm(X, y, "poisson", prior=MIXED[::-1]).identity()
 
 
@@ -114,7 +116,7 @@ def test_a_mode_far_from_where_the_prior_bends_upwards():
     """Student-t priors far from the data: f bends downwards between them, and Newton's own steps fail."""
     X, _, _ = data(30)
     y = X @ [8.0, -9.0]
-    target = glm(X, y, "gaussian", prior=StudentT(1.0, 0.05))
+    target = glm(X, y, families.gaussian(1.0), prior=StudentT(1.0, 0.05))
     mode = target.mode()
     g = target.gradient(mode)
     assert np.linalg.eigvalsh(target.hessian(mode))[0] > 0

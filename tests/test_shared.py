@@ -230,6 +230,9 @@ def test_categorical_of_two_classes_is_logistic():
     assert one.gradient(x) == pytest.approx(other.gradient(x), rel=1e-12)
     assert one.hessian(x) == pytest.approx(other.hessian(x), rel=1e-12)
     assert one.mode() == pytest.approx(other.mode(), abs=1e-9)
+    sampler = svrhmc.Sampler(UBU(0.1, 2.0, 0.01), gradients.SVRG(4, 9))
+    draws = [sampler.run(each, 50, chains=2, engine="numba").draws for each in (one, other)]
+    assert draws[0] == pytest.approx(draws[1], abs=1e-10)
 
 
 def test_counts_without_spread_lean_on_the_prior():
@@ -239,6 +242,23 @@ def test_counts_without_spread_lean_on_the_prior():
     mode = target.mode()
     assert mode[0] == pytest.approx(np.log(3.0), abs=0.1)
     assert 2 < mode[1] < 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_go_on_where_they_were(name, tmp_path):
+    target = target_of(name)
+    assert target.identity() != target_of(name, n=61).identity()
+    if name == "gaussian":
+        sampler = svrhmc.Sampler(UBU(0.1, 2.0, 0.003), gradients.SAGA(3))
+        whole = sampler.run(target, 60, chains=2, start="mode").draws
+        first = sampler.run(target, 25, chains=2, start="mode", checkpoint=tmp_path / "run").draws
+        assert (first == whole[:, :25]).all()
+        made = sampler.setup(target, 0, np.arange(2), 1)
+        state = svrhmc.engines.State(np.tile(target.mode(), (2, 1)), np.zeros((2, 2)))
+        for engine in ("reference", "numba"):
+            one, cut = (svrhmc.engines.chains(engine, made, state) for _ in range(2))
+            in_pieces = np.concatenate([cut.extend(count).draws for count in (7, 13)], axis=1)
+            assert (one.extend(20).draws == in_pieces).all()
 
 
 def test_large_tables_take_compiled_passes(monkeypatch):

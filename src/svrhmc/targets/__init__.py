@@ -5,7 +5,7 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.regression import glm, linear, logistic
+from svrhmc.targets.regression import conjugate, glm, linear, logistic
 
 __all__ = [
     "Custom",
@@ -13,6 +13,7 @@ __all__ = [
     "Gaussian",
     "GeneralisedLinear",
     "Moments",
+    "conjugate",
     "custom",
     "families",
     "gaussian",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.forms import Form
+from svrhmc.targets.laws import GaussianLaw, Law
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,12 @@ class FiniteSum(ABC):
     @abstractmethod
     def closed_form(self) -> Moments | None:
         """Exact mean and covariance of π where f is quadratic, else None."""
+
+    @property
+    def exact_law(self) -> Law | None:
+        """π where its moments are known and independent draws can be made: that of a quadratic; else None."""
+        known = self.closed_form
+        return None if known is None else GaussianLaw(known.mean, known.covariance)
 
     @abstractmethod
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:

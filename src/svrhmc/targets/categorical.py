@@ -65,10 +65,6 @@ class CategoricalLoss(WideLoss):
             raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}")
         return array
 
-    def shared_start(self, y: Array) -> Array:
-        """Nothing is shared."""
-        return np.zeros(0)
-
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + Σ eᵗ) − t_y, as a sum of terms not below 0."""
         full = self._with_baseline(t)

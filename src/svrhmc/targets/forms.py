@@ -134,7 +134,7 @@ class BlocksForm(RowsForm):
 
     def bounded(self, sizes: Array) -> Array:
         """Multiples of the identity."""
-        m = self.loss.blocks + self.loss.shared  # type: ignore[attr-defined]
+        m = self.loss.blocks + self.loss.shared
         return sizes[..., None, None] * np.eye(m)
 
     def _shifted(self, t: Array, chosen: Any) -> Array:

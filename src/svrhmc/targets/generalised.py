@@ -22,6 +22,7 @@ from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
+from svrhmc.targets.laws import Law, ScaleMixture, sums_of
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
@@ -164,6 +165,18 @@ class GeneralisedLinear(FiniteSum):
         covariance = cho_solve(factor, np.eye(self.dim))
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
 
+    @cached_property
+    def exact_law(self) -> Law | None:
+        """Also where coefficients are Gaussian given log σ, and their prior is normal."""
+        if not (self.loss.mixture and self.heavy is None):
+            return super().exact_law
+        rows, dim = self.rows.rows, self.rows.columns  # type: ignore[attr-defined]
+        y = self.y if self.offset is None else self.y - self.offset
+        self._require_rank()
+        sums = sums_of(rows, y, self.weights, self.prior_precision[:dim], self.prior_mean[:dim])
+        precision, mean = float(self.prior_precision[dim]), float(self.prior_mean[dim])
+        return ScaleMixture(sums, lambda tau: 0.5 * precision * (tau - mean) ** 2)
+
     def laplace(self) -> Moments:
         """The Gaussian at the mode with the inverse Hessian there; exact for a quadratic loss."""
         if self.closed_form is not None:
@@ -238,7 +251,7 @@ class GeneralisedLinear(FiniteSum):
         """
         if self.loss.wide:
             start = np.zeros(self.dim)
-            shared = self.loss.shared_start(self.y)  # type: ignore[attr-defined]
+            shared = self.loss.shared_start(self.y)
             start[self.dim - len(shared) :] = shared
             return start
         t = self.loss.start(self.y)

@@ -38,14 +38,26 @@ class Loss(ABC):
 
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = True
-    wide: ClassVar[bool] = False  # whether t has several numbers (`shared.py`)
+    wide: ClassVar[bool] = False  # whether t, slopes and curvatures have axes of their own (`shared.py`)
+    shared: ClassVar[int] = 0  # parameters that all rows share
+    shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
+    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
     def numbers(self) -> tuple[float, ...]:
         """The fields of the compiled form: here the scale that it is multiplied by."""
         return (1.0,)
+
+    @property
+    def blocks(self) -> int:
+        """Predictors that have coefficients."""
+        return 1
+
+    def shared_start(self, y: Array) -> Array:
+        """Shared parameters from which the mode is looked for."""
+        return np.zeros(self.shared)
 
     @property
     def curvature_bound(self) -> float | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +131,6 @@ _SHAPES = {
 class Heavy:
     """The ψⱼ of some coordinates: which, of what kind, and their numbers."""
 
-    convex: ClassVar[bool] = False
     columns: Indices
     kinds: Indices
     location: Array

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.priors import Normal, Prior, settle
+from svrhmc.targets.priors import Flat, Normal, Prior, per_column, settle
 from svrhmc.targets.rows import make_rows
 
 
@@ -63,10 +63,10 @@ def glm(
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
     known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
     if loss.wide:
-        if loss.blocks > 1 and offset is not None:  # type: ignore[attr-defined]
+        if loss.blocks > 1 and offset is not None:
             raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
-        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior  # type: ignore[attr-defined]
-        known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))  # type: ignore[attr-defined]
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+        known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))
     elif shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
     return GeneralisedLinear(
@@ -110,6 +110,63 @@ def linear(
     (array([1.166667]), array([[0.166667]]))
     """
     return glm(X, y, gaussian(noise_variance), prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def conjugate(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+    shape: float = 0.5,
+    rate: float = 0.5,
+    *,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+) -> GeneralisedLinear:
+    """Linear regression with unknown noise under its conjugate prior: x | σ ~ N(prior_mean, σ²/prior_precision) and
+    σ² ~ inverse gamma(shape, rate); x has log σ last.
+
+    The marginal law of a coefficient is Student's with 2·shape + n degrees of freedom; `exact_law` has the posterior.
+    Such a prior is what further rows would say: one of length √prior_precision for each column, and one of zeros with
+    weight 2·shape, all with flat priors; so the target has these rows too. ("gaussian" of `glm` has independent priors,
+    and is known as exactly.)
+
+    >>> target = conjugate([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.exact_law.mean.round(4)
+    array([ 1.1667, -0.4865])
+    """
+    rows = make_rows(X)
+    precision, mean = (per_column(name, value, rows.dim) for name, value in (
+        ("prior_precision", prior_precision), ("prior_mean", prior_mean)))  # fmt: skip
+    positive("shape", shape)
+    positive("rate", rate)
+    if precision.min() <= 0:
+        raise requirement("prior_precision", "positive for every column", f"{precision.min():g}")
+    label = np.asarray(real_array("y", y, (rows.n,)), np.float64)
+    shift = np.zeros(rows.n) if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
+    assert count is not None
+    root = np.sqrt(precision)
+    more = np.append(root * mean, np.sqrt(rate / shape))
+    return glm(
+        _followed(X, root),
+        np.concatenate([label - shift, more]),
+        gaussian(),
+        weights=np.concatenate([count, np.ones(rows.dim), [2 * shape]]),
+        prior=Flat(),
+        shared_prior=Flat(),
+    )
+
+
+def _followed(X: Any, root: Array) -> Any:
+    """The rows, then a row for each column with this entry in it, then a row of zeros."""
+    if hasattr(X, "format"):  # SciPy's
+        from scipy.sparse import csr_matrix, diags, vstack
+
+        return csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
+    dense = np.asarray(X)
+    kind = dense.dtype if dense.dtype == np.float32 else np.float64
+    return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
 
 
 def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:

@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.labels import counts
 from svrhmc.targets.losses import Loss
@@ -32,17 +31,12 @@ class WideLoss(Loss):
 
     wide = True
     convex = False
-    shared: ClassVar[int] = 1
-    shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each shared parameter
+    shared = 1
 
-    @property
-    def blocks(self) -> int:
-        """Predictors that have coefficients."""
-        return 1
-
-    @abstractmethod
-    def shared_start(self, y: Array) -> Array:
-        """Shared parameters from which the mode is looked for."""
+    def identity(self, label: Array) -> str:
+        """As for one predictor, at some points of ℝᵐ."""
+        t = np.cos(np.arange(13 * (self.blocks + self.shared))).reshape(13, -1)
+        return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
 
 def _matrix(aa: Array, ab: Array, bb: Array) -> Array:
@@ -96,6 +90,7 @@ class LocationScale(WideLoss):
 class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
 
+    mixture = True
     kernel = "location-scale"
 
     @property
@@ -170,10 +165,6 @@ class NegativeBinomialLoss(WideLoss):
         """Counts."""
         return counts("y", y, (n,))
 
-    def shared_start(self, y: Array) -> Array:
-        """φ = 1."""
-        return np.zeros(1)
-
     def value(self, t: Array, y: Array) -> Array:
         """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
         v, phi = t[..., 0] - t[..., 1], np.exp(t[..., 1])
@@ -234,10 +225,6 @@ class GammaLoss(WideLoss):
             row = int(np.argmax(array <= 0))
             raise requirement("y", "positive numbers for the gamma family", f"{array[row]:g} at row {row}")
         return np.asarray(np.log(array), np.float64)
-
-    def shared_start(self, y: Array) -> Array:
-        """α = 1."""
-        return np.zeros(1)
 
     def value(self, t: Array, y: Array) -> Array:
         """α(eʳ − 1 − r) + α − α log α + log Γ(α)."""

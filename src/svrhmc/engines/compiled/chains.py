@@ -7,6 +7,7 @@ a digit.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, S
 from svrhmc.engines.compiled.models import (
     longer,
     make_model,
-    predictors_of,
+    row_shape,
     second_order_model,
     slope_kind,
     stored_entries,
@@ -142,7 +143,7 @@ class _Call:
         self.old = self.new = program.nothing
         if self.recipe.carries:
             self.old = program.nothing if self.fresh else _from_memory(program.model, state.memory)
-            columns = self.recipe.n * predictors_of(program.model) if self.recipe.keeps_table(self.chains) else 0
+            columns = self.recipe.n * math.prod(row_shape(program.model)) if self.recipe.keeps_table(self.chains) else 0
             self.new = make_memory(program.model, self.chains, self.x.shape[1], columns)
         self._lock, self._next, self.stopping = Lock(), 0, Event()
         self._diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far

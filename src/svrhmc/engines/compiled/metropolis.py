@@ -13,7 +13,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
-from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model, predictors_of, row_bytes, slope_kind
+from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model, row_bytes, row_shape, slope_kind
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
@@ -171,7 +171,7 @@ def chunk_noise(dim: int) -> Noise:
 
 
 def _team(model: Any, dim: int, chains: int) -> Any:
-    pad, kind, m, slopes = row_width(model, dim), model[0].dtype, predictors_of(model), slope_kind(model)
+    pad, kind, shape, slopes = row_width(model, dim), model[0].dtype, row_shape(model), slope_kind(model)
     noise = chunk_noise(dim)
     paths = split.Paths(
         q=apart((chains, dim)),
@@ -188,8 +188,8 @@ def _team(model: Any, dim: int, chains: int) -> Any:
         total=apart((chains, pad)),
         room=apart(dim),
         tile=apart(pad, kind),
-        t=apart(TILE if m == 1 else m, slopes),
-        slope=apart(TILE if m == 1 else m, slopes),
+        t=apart(shape or TILE, slopes),
+        slope=apart(shape or TILE, slopes),
         value=apart(TILE, kind),
     )
     return paths, sums, noise

@@ -69,7 +69,7 @@ def plain_model(form: RowsForm) -> Any:
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
     loss, label = form.loss, np.float64 if form.loss.wide else kind
-    size = (loss.blocks, loss.shared) if loss.wide else ()  # type: ignore[attr-defined]
+    size = (loss.blocks, loss.shared) if loss.wide else ()
     compiled = KERNELS[form.loss.kernel](*map(kind, loss.numbers), *size)
     more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
     rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
@@ -116,15 +116,15 @@ def longer(model: Any) -> Any:
     """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
     if model.taken is not None:
         return model
-    axes = (2, 2, 3) if predictors_of(model) > 1 else (1, 1, 1)
+    axes = (2, 2, 3) if row_shape(model) else (1, 1, 1)
     nothing = [fixed(np.zeros((0,) * count, model.y.dtype)) for count in axes]
     return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
 
 
-def predictors_of(model: Any) -> int:
-    """Predictors that a row has, and so numbers that are kept of it."""
+def row_shape(model: Any) -> tuple[int, ...]:
+    """Of what is kept of a row: one number, (), or those of its predictors, (m,), also where m is 1."""
     loss: Any = getattr(model, "loss", None)
-    return int(loss.blocks + loss.shared) if hasattr(loss, "blocks") else 1
+    return (int(loss.blocks + loss.shared),) if hasattr(loss, "blocks") else ()
 
 
 def slope_kind(model: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.randomness import Purpose
-from svrhmc.engines.compiled.models import predictors_of, row_bytes, slope_kind
+from svrhmc.engines.compiled.models import row_bytes, row_shape, slope_kind
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import layout
@@ -56,7 +57,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
-    kind, slopes, m = model[0].dtype, slope_kind(model), predictors_of(model)
+    kind, slopes, shape = model[0].dtype, slope_kind(model), row_shape(model)
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
     drawn = max(batch, plan.snapshot_rows)
@@ -70,7 +71,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         snapshot=apart(dim, kind),
         anchor=apart(dim),
         sum=apart(dim, kind),
-        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * m, slopes),
+        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
         hessian=apart((1, 1)),
         base=apart(dim),
         room=apart(dim),
@@ -83,17 +84,17 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         wide=apart(pad, kind),
         tile=apart(pad, kind),
         total=apart(pad),
-        t=apart(tile if m == 1 else m, slopes),
-        slopes=apart(tile if m == 1 else m, slopes),
+        t=apart(shape or tile, slopes),
+        slopes=apart(shape or tile, slopes),
     )
     some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
         u=apart(size, kind),
-        t=apart(size if m == 1 else m, slopes),
-        labels=apart(size if m == 1 else (size, m), slopes),
-        slopes=apart(size if m == 1 else m, slopes),
-        then=apart(size if m == 1 else m, slopes),
+        t=apart(shape or size, slopes),
+        labels=apart((size, *shape), slopes),
+        slopes=apart(shape or size, slopes),
+        then=apart(shape or size, slopes),
     )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),
