@@ -354,7 +354,7 @@ def test_targets_losses_and_samplers_of_ones_own_are_told_apart(tmp_path):
         pass
 
     def target():
-        return targets.glm.GeneralisedLinear(dense().rows, dense().y, Plain(), 1.0)
+        return targets.GeneralisedLinear(dense().rows, dense().y, Plain(), 1.0)
 
     for _ in range(2):
         assert svrhmc.sgld(1e-4).run(target(), 9, checkpoint=tmp_path / "b").draws.shape == (4, 9, 5)

@@ -367,7 +367,7 @@ def test_poisson_numbers_have_their_probabilities(rate):
 @njit
 def remainders(loss, t, u, out):
     for k in range(len(t)):
-        out[k] = losses.remainder(loss, t[k], u[k])
+        out[k] = losses.remainder(loss, t[k], 1.0, u[k])
 
 
 def test_remainders_keep_their_digits():

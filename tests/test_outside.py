@@ -13,7 +13,7 @@ from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
 from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.rows import make_rows
 from svrhmc.whitening import whitened

@@ -4,7 +4,8 @@ import scipy.sparse
 
 import svrhmc
 from conftest import every_target
-from svrhmc.targets import custom, gaussian, glm, linear, logistic, mode, passes, rows, synthetic
+from svrhmc.targets import custom, gaussian, generalised, linear, logistic, mode, passes, rows, synthetic
+from svrhmc.targets.losses import LogisticLoss
 
 TARGETS = [
     "logistic", "logistic-csr", "logistic-float32", "linear", "linear-csr", "gaussian", "gaussian-many", "custom",
@@ -109,7 +110,7 @@ def test_large_dimensions_use_products_only(rows, monkeypatch):
     X, labels, y = rows
     dense = [logistic(X, labels), linear(X, y, prior_precision=0.5)]
     expected = [(t.smoothness, t.convexity, t.mode()) for t in dense]
-    for module in (glm, mode):
+    for module in (generalised, mode):
         monkeypatch.setattr(module, "DENSE_DIM", 2)
     thin = [logistic(scipy.sparse.csr_matrix(X), labels), linear(scipy.sparse.csr_matrix(X), y, prior_precision=0.5)]
     for target, (smoothness, convexity, found) in zip(thin, expected, strict=True):
@@ -235,7 +236,7 @@ def test_bad_input_is_refused_at_the_door(rows, make, message):
 
 @pytest.mark.parametrize("dense_dim", [0, 2000])
 def test_separable_data_with_a_flat_prior_have_no_mode(dense_dim, monkeypatch):
-    for module in (glm, mode):
+    for module in (generalised, mode):
         monkeypatch.setattr(module, "DENSE_DIM", dense_dim)
     X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), [0, 0, 1, 1]
     flat = logistic(scipy.sparse.csr_matrix(X), y, prior_precision=0.0)
@@ -301,7 +302,7 @@ def test_a_flat_prior_on_columns_however_scaled_or_correlated_is_not(kind, model
 
 @pytest.mark.parametrize("kind", ["dependent", "three rows", "a column of zeros"])
 def test_dependent_columns_are_found_by_products_too(kind, monkeypatch):
-    for module in (glm, mode):
+    for module in (generalised, mode):
         monkeypatch.setattr(module, "DENSE_DIM", 2)
     X = columns(kind)
     with pytest.raises(ValueError, match="linearly dependent; got 0 for columns"):
@@ -384,7 +385,7 @@ def test_a_custom_function_may_reuse_its_buffer_and_change_its_arguments():
 def test_a_large_linear_target_runs_without_its_dense_covariance(monkeypatch):
     X = scipy.sparse.random(400, 3000, density=0.01, random_state=0, format="csr")
     target = linear(X, np.ones(400))
-    monkeypatch.setattr(glm.GeneralisedLinear, "hessian", None)
+    monkeypatch.setattr(generalised.GeneralisedLinear, "hessian", None)
     svrhmc.svr_hmc(0.1, batch_size=4).run(target, 2, chains=1)
 
 
@@ -431,7 +432,7 @@ def test_compiled_passes_are_numpys(shape, dtype):
     assert passes.predict(X, x) == pytest.approx(wide @ x, abs=1e-12 * shape[1])
     assert passes.combine(X, weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
     slopes = -y / (1 + np.exp(y * (wide @ x)))
-    assert passes.gradient("logistic", 1.0, X, y, x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
+    assert passes.gradient(LogisticLoss(), X, rows.Labels(y), x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
     gram = passes.gram(X, weights**2)
     exact = (wide * weights[:, None] ** 2).T @ wide
     assert gram == pytest.approx(exact, abs=(1e-12 if dtype == np.float64 else 1e-5) * shape[0])
@@ -443,7 +444,7 @@ def test_far_out_rows_have_finite_slopes():
     y = np.array([1.0, 1.0, -1.0])
     for x in (-1.0, 1.0):
         exact = (-y / (1 + np.exp(np.minimum(y * X[:, 0] * x, 700)))) @ X
-        assert passes.gradient("logistic", 1.0, X, y, np.array([x])) == pytest.approx(exact, rel=1e-12)
+        assert passes.gradient(LogisticLoss(), X, rows.Labels(y), np.array([x])) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -467,9 +468,9 @@ def test_no_digit_of_a_pass_depends_on_the_threads(cores, monkeypatch):
     rng = np.random.default_rng(1)
     X, weights, y = rng.normal(size=(20_001, 3)), rng.normal(size=20_001), np.ones(20_001)
     x = np.array([0.1, -0.2, 0.3])
-    before = passes.predict(X, x), passes.combine(X, weights), passes.gradient("logistic", 1.0, X, y, x)
+    before = passes.predict(X, x), passes.combine(X, weights), passes.gradient(LogisticLoss(), X, rows.Labels(y), x)
     monkeypatch.setattr(passes, "cores", lambda: cores)
-    after = passes.predict(X, x), passes.combine(X, weights), passes.gradient("logistic", 1.0, X, y, x)
+    after = passes.predict(X, x), passes.combine(X, weights), passes.gradient(LogisticLoss(), X, rows.Labels(y), x)
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
 

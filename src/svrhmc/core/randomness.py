@@ -57,6 +57,8 @@ class Purpose(IntEnum):
     ACCEPT = 10
     COUNT = 11
     PICK = 12
+    NEW = 13
+    NEW_FINE = 14
 
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:

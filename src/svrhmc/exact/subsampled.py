@@ -19,11 +19,13 @@ from svrhmc.exact.base import ExactSampler
 class SubsampledMH(ExactSampler):
     """Poisson-thinned Metropolis with second-order control variates (after Prado, Nemeth & Sherlock 2024).
 
-    In z, x = x̂ + W z with WᵀHW = I, H = ∇²f(x̂), and with ãᵢ = Wᵀaᵢ, uᵢ = ãᵢᵀz and t̂ᵢ = aᵢᵀx̂,
+    In z, x = x̂ + W z with WᵀHW = I, H = ∇²f(x̂), and with ãᵢ = Wᵀaᵢ, uᵢ = ãᵢᵀz and t̂ᵢ = oᵢ + aᵢᵀx̂,
 
         f(z) = const + ½|z|² + g·z + Σᵢ ρᵢ(z),   g = Wᵀ∇f(x̂),   ρᵢ = ℓ(t̂ᵢ + uᵢ) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)uᵢ − ½ℓ″(t̂ᵢ)uᵢ².
 
-    One draw, with c = spread, ρ = correlation and M = sup|ℓ‴| (logistic 1/(6√3), squared 0):
+    (A row of weight wᵢ has wᵢρᵢ for ρᵢ, and so wᵢ|ãᵢ|³ for |ãᵢ|³ in all that follows.)
+
+    One draw, with c = spread, ρ = correlation and M = sup|ℓ‴| (logistic 1/(6√3), squared 0, probit 0.2957):
 
         z′ = ρz + √(1 − ρ²) ξ,   ξ ~ N(0, I)
         N ~ Poisson(Λ),   Λ = (1 + c)(M/6) Σᵢ|ãᵢ|³ (|z|³ + |z′|³)
@@ -73,14 +75,17 @@ class SubsampledMH(ExactSampler):
 
     def refuses(self, loss: Any) -> str | None:
         """A loss whose third derivative has no bound."""
+        if loss.wide:
+            return f"rows of {loss} have several predictors, and a bound on the rest of one is known"
         if loss.third_bound is None:
             return f"the third derivative of {loss} has no bound"
         return super().refuses(loss)
 
     def rows_of_step(self, space: Any) -> float:
         """Λ of a typical step, |z| = |z′| = √dim: the rows that it evaluates."""
-        cubes = float((space.row_norms**3).sum())
-        return float(2 * (1 + self.spread) * space.target.loss.third_bound / 6 * space.dim**1.5 * cubes)
+        form = space.form()
+        cubes = float(form.weighed(space.row_norms**3).sum())
+        return float(2 * (1 + self.spread) * form.loss.third_bound / 6 * space.dim**1.5 * cubes)
 
     def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for a dense whitening."""

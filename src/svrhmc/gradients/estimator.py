@@ -167,5 +167,5 @@ class Estimator:
         """(1/B) Σ_b parts_b/(nP), as gradients."""
         if self._recipe.weighted:
             weights = self._weights[batch]
-            parts = parts * (weights if self._target.scalar_parts else weights[:, :, None])
+            parts = parts * (weights if parts.ndim == 2 else weights[:, :, None])
         return self._target.assemble(parts, batch)

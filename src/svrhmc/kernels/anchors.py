@@ -10,9 +10,10 @@ from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull
-from svrhmc.kernels.layout import FULL, SVRG, is_a, is_plain
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_plain, is_wide
 from svrhmc.kernels.passes import join, sum_blocks
 from svrhmc.kernels.rows import row_add
+from svrhmc.kernels.wide import wide_renew
 from svrhmc.kernels.words import draw_rows, threefry
 
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
@@ -68,6 +69,16 @@ def renew(model, plan, rows, labels, held):
 def _renew(model, plan, rows, labels, held):
     if is_plain(model):
         return lambda model, plan, rows, labels, held: None
+    if is_wide(model):
+
+        def wide(model, plan, rows, labels, held):
+            if plan.saga:
+                wide_renew(model, rows, labels, held.memory, held.base)
+                for j in range(len(held.anchor)):
+                    held.anchor[j] = held.base[j]
+                pull(model.frame, held.anchor, held.room, held.anchor)
+
+        return wide
 
     def framed(model, plan, rows, labels, held):
         if plan.saga:
@@ -129,7 +140,7 @@ def recall(model, plan, kept, chain, held, sums):
         held.anchor[j] = kept.anchor[chain, j]
         held.base[j] = kept.anchor[chain, j]
     if plan.remembers and kept.table.shape[1] > 0:
-        for i in range(plan.n):
+        for i in range(kept.table.shape[1]):
             held.memory[i] = kept.table[chain, i]
     elif plan.remembers:
         sum_blocks(model, held.snapshot, 0, len(sums.partial), sums, held.memory, plan.remembers)
@@ -144,5 +155,5 @@ def keep(plan, held, chain, kept):
         kept.snapshot[chain, j] = held.snapshot[j]
         kept.anchor[chain, j] = held.base[j] if plan.saga else held.anchor[j]
     if plan.remembers and kept.table.shape[1] > 0:
-        for i in range(plan.n):
+        for i in range(kept.table.shape[1]):
             kept.table[chain, i] = held.memory[i]

@@ -6,9 +6,10 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
-from svrhmc.kernels.layout import GaussianModel, is_a, is_plain
-from svrhmc.kernels.losses import slopes
+from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain, is_wide
+from svrhmc.kernels.losses import shift_at, slopes, weigh_at
 from svrhmc.kernels.rows import row_add, row_dot
+from svrhmc.kernels.wide import wide_gradient
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
 
@@ -58,7 +59,13 @@ def picked_slopes(model, rows, u, t, labels, out):
 @overload(picked_slopes, jit_options={**QUICK, "forceinline": True})
 def _picked_slopes(model, rows, u, t, labels, out):
     if is_plain(model):
-        return lambda model, rows, u, t, labels, out: slopes(model.loss, len(rows), t, labels, out)
+
+        def plain(model, rows, u, t, labels, out):
+            shift_at(model.offset, rows, t)
+            slopes(model.loss, len(rows), t, labels, out)
+            weigh_at(model.weights, rows, out)
+
+        return plain
 
     def beyond(model, rows, u, t, labels, out):
         taken, count = model.taken, len(rows)
@@ -67,13 +74,25 @@ def _picked_slopes(model, rows, u, t, labels, out):
             for b in range(count):
                 u[b] = t[b]
                 t[b] += taken.predictors[rows[b]]
+        else:
+            shift_at(model.offset, rows, t)
         slopes(model.loss, count, t, labels, out)
+        weigh_at(model.weights, rows, out)
         if some:
             for b in range(count):
                 i = rows[b]
                 out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
 
     return beyond
+
+
+def _ask(array, i):
+    """Ask for an element, where there is an array."""
+
+
+@overload(_ask, jit_options={**PLAIN, "forceinline": True})
+def _ask_for(array, i):
+    return (lambda array, i: None) if is_none(array) else (lambda array, i: prefetch(array, i))
 
 
 def card_prefetch(model, i):
@@ -84,11 +103,18 @@ def card_prefetch(model, i):
 def _card_prefetch(model, i):
     if is_a(model, GaussianModel):
         return lambda model, i: None
-    if is_plain(model):
-        return lambda model, i: prefetch(model.y, i)
+    if is_plain(model) or is_wide(model):
+
+        def plain(model, i):
+            prefetch(model.y, i)
+            _ask(model.offset, i)
+            _ask(model.weights, i)
+
+        return plain
 
     def framed(model, i):
         prefetch(model.y, i)
+        _ask(model.weights, i)
         taken = model.taken
         if len(taken.predictors) > 0:
             prefetch(taken.predictors, i)
@@ -145,6 +171,10 @@ def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
                         total[j] -= model.forces[rows[k], j] / count
 
         return gaussian
+    if is_wide(model):
+        return lambda model, rows, weights, reduced, remembers, held, batch: wide_gradient(
+            model, rows, weights, reduced, remembers, held, batch
+        )
 
     def by_rows(model, rows, weights, reduced, remembers, held, batch):
         memory, total, count = held.memory, held.sum, len(rows)

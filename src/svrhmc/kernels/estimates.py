@@ -9,6 +9,7 @@ from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradien
 from svrhmc.kernels.batches import draw_batches
 from svrhmc.kernels.compiling import ENTRY
 from svrhmc.kernels.frames import displace
+from svrhmc.kernels.priors import add_prior
 
 
 @njit(**ENTRY)
@@ -39,5 +40,6 @@ def estimate(model, plan, held, sums, batch, draw, words, k0, k1, x, out, chains
                 draw_snapshot(plan, k0[chain], k1[chain], base, draw, words, snapshot)
             batch_gradient(model, plan, turn, batch.rows[: plan.batch], held, batch)
         finish_gradient(model, plan, held)
+        add_prior(model, plan, held)
         for j in range(len(xc)):
             out[chain, j] = prior[j] * xc[j] - force[j] + anchor[j] + np.float64(total[j])

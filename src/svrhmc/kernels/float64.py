@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from svrhmc.kernels.layout import BLOCK, TILE
-from svrhmc.kernels.losses import slopes
+from svrhmc.kernels.losses import shift, slopes, weigh
 
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
@@ -31,8 +31,8 @@ def combine(X, weights, low, high, partial):
 
 
 @njit(**_OPTIONS)
-def gradient(loss, X, y, x, low, high, partial, t, weights):
-    """Add ℓ′(aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and weights are room for a tile."""
+def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
+    """Add wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and s are room for a tile."""
     dim = len(x)
     for begin in range(low, high, TILE):
         end = min(high, begin + TILE)
@@ -51,15 +51,17 @@ def gradient(loss, X, y, x, low, high, partial, t, weights):
             for j in range(dim):
                 ta += np.float64(row[j]) * x[j]
             t[i - begin] = ta
-        slopes(loss, end - begin, t, y[begin:end], weights)
+        shift(offset, begin, end - begin, t)
+        slopes(loss, end - begin, t, y[begin:end], s)
+        weigh(weights, begin, end - begin, s)
         total = partial[begin // BLOCK]
         for i in range(begin, whole, 4):
             a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
             k = i - begin
-            wa, wb, wc, wd = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+            wa, wb, wc, wd = s[k], s[k + 1], s[k + 2], s[k + 3]
             for j in range(dim):
                 total[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + wd * d[j])
         for i in range(whole, end):
-            row, wa = X[i], weights[i - begin]
+            row, wa = X[i], s[i - begin]
             for j in range(dim):
                 total[j] += wa * row[j]

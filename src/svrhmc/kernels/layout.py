@@ -40,6 +40,9 @@ class DenseModel(NamedTuple):
     frame: Any
     inner: Any
     taken: Any
+    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
+    weights: Any  # of every row, or None
+    heavy: Any  # of priors.py: priors that are not normal, or None
 
 
 class SparseModel(NamedTuple):
@@ -55,6 +58,9 @@ class SparseModel(NamedTuple):
     frame: Any
     inner: Any
     taken: Any
+    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
+    weights: Any  # of every row, or None
+    heavy: Any  # of priors.py: priors that are not normal, or None
 
 
 class GaussianModel(NamedTuple):
@@ -101,6 +107,7 @@ class Held(NamedTuple):
     hessian: Any  # the data part of the Hessian at the mode, for second order
     base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
     room: Any
+    extra: Any  # the gradient of priors that are not normal
     normals: Any  # (3, blocks): first and second normals of each block of a chunk of steps, and room
     z: Any  # the normals of one step
 
@@ -187,6 +194,12 @@ def is_a(value: Any, kind: type) -> bool:
 def is_plain(model: Any) -> bool:
     """Whether the type that numba has for a model is of one for the shorter loop."""
     return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
+
+
+def is_wide(model: Any) -> bool:
+    """Whether the type that numba has for a model is of one whose loss has several predictors."""
+    loss = model[model.fields.index("loss")] if "loss" in model.fields else None
+    return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
 
 
 def is_none(value: Any) -> bool:

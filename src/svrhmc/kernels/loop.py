@@ -19,6 +19,7 @@ from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, prefetch, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
+from svrhmc.kernels.priors import add_prior
 from svrhmc.kernels.rows import row_prefetch
 
 
@@ -120,6 +121,7 @@ def advance(
                                 prefetch(held.memory, rows[b])
                     batch_gradient(model, plan, turn, picked, held, batch)
                 finish_gradient(model, plan, held)
+                add_prior(model, plan, held)
                 fine = _move(table[9:], xc, vc, gradient, later, at)
                 renew(model, plan, picked, batch.labels, held)
                 step += 1

@@ -11,15 +11,16 @@ from numba.extending import overload
 
 from svrhmc.kernels.compiling import ENTRY, QUICK
 from svrhmc.kernels.frames import pull
-from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain
-from svrhmc.kernels.losses import slope, slopes
+from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain, is_wide
+from svrhmc.kernels.losses import shift, slope, slopes, weigh
 from svrhmc.kernels.rows import row_add, row_dot, tile_predictors, tile_sum, whole_tile
+from svrhmc.kernels.wide import wide_blocks
 
 
 def tile_slopes(model, low, high, t, s):
     """s = the slopes of consecutive rows at the predictors in t, less what is taken from them.
 
-    Where something is, t holds u: s = slope(t̂ + u) − (slope + curvature·u at t̂).
+    Where something is, t holds u: s = w·slope(t̂ + u) − (w·slope + w·curvature·u at t̂).
     """
 
 
@@ -29,8 +30,10 @@ def _tile_slopes(model, low, high, t, s):
 
         def plain(model, low, high, t, s):
             loss, y = model.loss, model.y[low:high]
+            shift(model.offset, low, high - low, t)
             for k in range(high - low):
                 s[k] = slope(loss, t[k], y[k])
+            weigh(model.weights, low, high - low, s)
 
         return plain
 
@@ -44,10 +47,13 @@ def _tile_slopes(model, low, high, t, s):
                 s[k] = t[k]
                 t[k] += predictors[k]
             slopes(model.loss, count, t, model.y[low:high], t)
+            weigh(model.weights, low, count, t)
             for k in range(count):
                 s[k] = t[k] - (base[k] + curvatures[k] * s[k])
         else:
+            shift(model.offset, low, count, t)
             slopes(model.loss, count, t, model.y[low:high], s)
+            weigh(model.weights, low, count, s)
 
     return beyond
 
@@ -76,6 +82,8 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
                 partial[0, i] = product
 
         return gaussian
+    if is_wide(model):
+        return lambda model, x, begin, end, sums, memory, keep: wide_blocks(model, x, begin, end, sums, memory, keep)
 
     def rows(model, x, begin, end, sums, memory, keep):
         partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
@@ -131,6 +139,7 @@ def join_blocks(model, partial, room, anchor):
 
 
 @njit(**ENTRY)
-def all_slopes(loss, t, y, out):
+def all_slopes(loss, t, y, weights, out):
     """The slopes of many rows at their predictors."""
     slopes(loss, len(out), t, y, out)
+    weigh(weights, 0, len(out), out)

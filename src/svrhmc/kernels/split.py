@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, STRICT, unshared
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, STRICT, unshared
 from svrhmc.kernels.frames import displace, pull
-from svrhmc.kernels.layout import TILE
-from svrhmc.kernels.losses import energies, slopes
+from svrhmc.kernels.layout import TILE, is_wide
+from svrhmc.kernels.losses import energies, slopes, weigh
 from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.priors import prior_slopes, prior_value
 from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
+from svrhmc.kernels.wide import wide_pass
 from svrhmc.kernels.words import uniform_of
 
 ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
@@ -28,11 +31,12 @@ JITTER_SLOT = ACCEPT_SLOT + 1
 
 
 class Centre(NamedTuple):
-    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p)."""
+    """What the rows and the prior are at the centre of the whitening: t̂, Λ and Λ(x̂ − p), and ψ or None."""
 
     t: Any
     prior: Any
     shift: Any
+    heavy: Any
 
 
 class SplitPlan(NamedTuple):
@@ -73,13 +77,24 @@ class Sums(NamedTuple):
     value: Any
 
 
+def every_row(model, t_centre, sums, energy, chains, valued):
+    """`_pass`, or that of a loss of several predictors."""
+
+
+@overload(every_row, jit_options=PLAIN, inline="always")
+def _every_row(model, t_centre, sums, energy, chains, valued):
+    if is_wide(model):
+        return lambda model, t_centre, sums, energy, chains, valued: wide_pass(model, t_centre, sums, energy, chains)
+    return lambda model, t_centre, sums, energy, chains, valued: _pass(model, t_centre, sums, energy, chains, valued)
+
+
 @njit(**INLINE)
 def _pass(model, t_centre, sums, energy, chains, valued):
-    """For each chain Σ ℓ (0 unless `valued`) in `energy` and Σ ℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
+    """For each chain Σ wℓ (0 unless `valued`) in `energy` and Σ wℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
     once.
     """
     wides, totals, tile, t, slope, value = sums.wide, sums.total, sums.tile, sums.t, sums.slope, sums.value
-    y, loss = model.y, model.loss
+    y, loss, weights = model.y, model.loss, model.weights
     n, pad = len(y), len(tile)
     for c in range(chains):
         energy[c] = 0.0
@@ -98,12 +113,14 @@ def _pass(model, t_centre, sums, energy, chains, valued):
                 t[k] += centres[k]
             if valued:
                 energies(loss, count, t, labels, slope, value)
+                weigh(weights, low, count, value)
                 tile_energy = 0.0
                 for k in range(count):
                     tile_energy += np.float64(value[k])
                 energy[c] += tile_energy
             else:
                 slopes(loss, count, t, labels, slope)
+            weigh(weights, low, count, slope)
             tile_sum(model, slope, low, end, tile, total)
             for i in range(end, high):
                 row_add(model, i, np.float64(slope[i - low]), total)
@@ -120,12 +137,14 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
         displace(frame, q[c], room, us[c])
         for j in range(dim):
             wide[c, j] = us[c, j]
-    _pass(model, centre.t, sums, energy, chains, valued)
+    every_row(model, centre.t, sums, energy, chains, valued)
     for c in range(chains):
         u, total = us[c], totals[c]
         for j in range(dim):
             total[j] += prior[j] * u[j] + shift[j]
             energy[c] += u[j] * (0.5 * prior[j] * u[j] + shift[j])
+        prior_slopes(centre.heavy, u, total)
+        energy[c] += prior_value(centre.heavy, u)
         pull(frame, total, room, force[c])
 
 

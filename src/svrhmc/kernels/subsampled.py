@@ -15,8 +15,9 @@ from numba import njit
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, prefetch
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.losses import remainder
+from svrhmc.kernels.losses import remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
+from svrhmc.kernels.priors import prior_value
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
@@ -45,13 +46,14 @@ class Anchor(NamedTuple):
     """What subsampled Metropolis knows of the centre.
 
     cells: thresholdᵢ·2³² + aliasᵢ. cards: t̂ᵢ and the probability of each row, side by side. slope: Wᵀ∇f(x̂). leftover:
-    WᵀHW − I, or no rows where it is 0.
+    WᵀHW − I, or no rows where it is 0. heavy: ψ less its first two orders, or None.
     """
 
     cells: Any
     cards: Any
     slope: Any
     leftover: Any
+    heavy: Any
 
 
 class Room(NamedTuple):
@@ -131,7 +133,7 @@ def _pick(cells, w0, w1, rows, count):
 def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
     """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
 
-    A row is dropped without its ρ where even |ρ(u)| ≤ M|u|³/6 would drop it: nearly all are.
+    A row is dropped without its ρ where even |ρ(u)| ≤ wM|u|³/6 would drop it: nearly all are.
     """
     base = np.uint32(step & 0xFFFFFFFF)
     words, rows, cards = room.pick_words, room.rows, anchor.cards
@@ -153,9 +155,11 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
             now, new = np.float64(u), np.float64(u_new)
             bound = total_rate * cards[2 * i + 1]
             threshold = bound * uniform(words[2, k], words[3, k])
-            if threshold >= (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
+            w = weight_of(model.weights, i)
+            if threshold >= w * (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
                 continue
-            r = remainder(model.loss, cards[2 * i], now) - remainder(model.loss, cards[2 * i], new)
+            y = np.float64(model.y[i])
+            r = w * (remainder(model.loss, cards[2 * i], y, now) - remainder(model.loss, cards[2 * i], y, new))
             rate = (c if r > 0.0 else 1.0 + c) * abs(r)
             loose = loose or not rate <= bound
             if threshold < rate:
@@ -196,7 +200,7 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     span = len(room.noise.steps) // half
     accepted = 0
     _displace_wide(frame, z, room, room.wide_now)
-    known, cube = _log_known(anchor, z), _square(z) ** 1.5
+    known, cube = _log_known(anchor, z) - prior_value(anchor.heavy, room.u), _square(z) ** 1.5
     for low in range(steps[0], steps[1], span):
         count = min(span, steps[1] - low)
         base = np.uint32(low & 0xFFFFFFFF)
@@ -206,12 +210,13 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
             take_normals(room.normals, s, half, room.xi)
             for j in range(dim):
                 q[j] = plan.keep * z[j] + plan.fresh * room.xi[j]
-            new_known, new_cube = _log_known(anchor, q), _square(q) ** 1.5
+            new_cube = _square(q) ** 1.5
             rate = plan.rate * (cube + new_cube)
             if not rate < 0.5 * MOST_PICKS:
                 return FAR, slot
             picks = poisson(rate, uniform_of(k0, k1, step, COUNT_SLOT))
             _displace_wide(frame, q, room, room.wide)
+            new_known = _log_known(anchor, q) - prior_value(anchor.heavy, room.u)
             score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
             if loose:
                 return LOOSE, slot

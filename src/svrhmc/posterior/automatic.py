@@ -21,7 +21,8 @@ from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
-from svrhmc.targets.base import FiniteSum, Moments, require_target
+from svrhmc.targets.base import FiniteSum, require_target
+from svrhmc.targets.laws import Law
 from svrhmc.trace import Trace
 from svrhmc.whitening import is_whitened
 
@@ -83,19 +84,19 @@ def sample(
         certificate=truth("certificate", certificate),
         progress=progress,
     )
-    if method == "closed-form" and target.closed_form is None:
-        raise requirement("method", "another one for this target", "'closed-form'", "its posterior is not Gaussian")
+    if method == "closed-form" and target.exact_law is None:
+        raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request))
     with journal:
         began = time.perf_counter()
-        if target.closed_form is not None and method in (None, "closed-form"):
-            return _closed_form(request, journal, target.closed_form, began)
+        if method in (None, "closed-form") and target.exact_law is not None:
+            return _closed_form(request, journal, target.exact_law, began)
         return Search(request, journal).run()
 
 
-_GAUSSIAN = "the posterior is Gaussian, and its moments are those of its formula"
+_KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 
 def _identity(request: Request) -> dict[str, Any]:
@@ -115,13 +116,11 @@ def _identity(request: Request) -> dict[str, Any]:
     }
 
 
-def _closed_form(request: Request, journal: Journal, law: Moments, began: float) -> Posterior:
-    """Independent draws from a Gaussian known exactly."""
+def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> Posterior:
+    """Independent draws from a law that is known."""
     chains, dim = len(request.chains), len(law.mean)
     count = max(4, -(-request.draws // chains))
-    root = np.linalg.cholesky(law.covariance)
-    normals = Stream(request.seed, request.chains).normals(0, count * dim).reshape(chains, count, dim)
-    x = law.mean + normals @ root.T
+    x = law.draw(Stream(request.seed, request.chains), count)
     sd = np.sqrt(np.diag(law.covariance))
     zero = np.zeros(dim)
     seconds = time.perf_counter() - began
@@ -140,8 +139,8 @@ def _closed_form(request: Request, journal: Journal, law: Moments, began: float)
         trace=Trace(x, np.zeros(count), 0, velocity, seconds, None, request.seed, request.chains, "numpy"),
         method="closed-form",
         sampler=None,
-        why="the posterior is Gaussian, so its moments are exact and its draws independent.",
-        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact", _GAUSSIAN),
+        why=f"{law.why}.",
+        certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact", _KNOWN),
         ess=np.full(dim, float(chains * count)),
         r_hat=np.ones(dim),
         passes=2.0,

@@ -78,11 +78,15 @@ class Shape:
             places = (np.arange(_ROWS) + 0.5) / _ROWS
             rows = np.minimum(np.searchsorted(np.cumsum(probability), places), space.n - 1)
             weights = 1 / (_ROWS * probability[rows])
-        u = space.target.rows.taken(rows) @ how.displace(unit).T  # (row, direction)
-        t, y, loss = space.predictors[rows][:, None], space.target.y[rows][:, None], space.target.loss
-        slope, curvature = space.slopes[rows][:, None], space.curvatures[rows][:, None]
-        rest = [
-            loss.value(t + s * u, y) - loss.value(t, y) - slope * s * u - curvature * (s * u) ** 2 / 2
-            for s in (-1.0, 1.0)
-        ]
-        return float(max((-(weights @ each)).max() for each in rest))
+        u = space.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
+        t, form = space.predictors[rows], rows_of(space.form())
+        assert form is not None
+        with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
+            rest = [
+                form.values(t + s * u, rows)
+                - form.values(t, rows)
+                - form.along(space.slopes[rows] * s + form.turned(space.curvatures[rows], u) / 2, u)
+                for s in (-1.0, 1.0)
+            ]
+            prior = [space.prior_remainder(s * unit) for s in (-1.0, 1.0)]
+            return float(max((-(each @ weights + more)).max() for each, more in zip(rest, prior, strict=True)))

@@ -1,9 +1,11 @@
 """Targets: what is sampled. They know no sampler."""
 
+from svrhmc.targets import families, priors
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
-from svrhmc.targets.glm import GeneralisedLinear, linear, logistic
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.regression import conjugate, glm, linear, logistic
 
 __all__ = [
     "Custom",
@@ -11,9 +13,13 @@ __all__ = [
     "Gaussian",
     "GeneralisedLinear",
     "Moments",
+    "conjugate",
     "custom",
+    "families",
     "gaussian",
+    "glm",
     "linear",
     "logistic",
+    "priors",
     "synthetic",
 ]

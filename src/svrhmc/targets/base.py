@@ -13,6 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.forms import Form
+from svrhmc.targets.laws import GaussianLaw, Law
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,8 @@ class FiniteSum(ABC):
 
     A component's gradient has two pieces: what it shares with all others (`prior_gradient`, never subsampled) and a
     *part* of its own. For a model with a linear predictor a part is one number, the slope that multiplies the row; for
-    others it is the gradient itself. So with `parts` and `assemble`
+    others it is the gradient itself (and for a model with several predictors a few numbers, on a last axis). So with
+    `parts` and `assemble`
 
         (1/B) Σ_{i ∈ batch} ∇fᵢ(x) = prior_gradient(x) + assemble(parts(x, batch), batch)
 
@@ -77,6 +79,12 @@ class FiniteSum(ABC):
     @abstractmethod
     def closed_form(self) -> Moments | None:
         """Exact mean and covariance of π where f is quadratic, else None."""
+
+    @property
+    def exact_law(self) -> Law | None:
+        """π where its moments are known and independent draws can be made: that of a quadratic; else None."""
+        known = self.closed_form
+        return None if known is None else GaussianLaw(known.mean, known.covariance)
 
     @abstractmethod
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:

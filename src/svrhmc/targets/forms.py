@@ -10,20 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Heavy
 from svrhmc.targets.rows import Rows
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
 class Removed:
     """What is taken from every row's loss at the centre x̂ of the variables: value and slope, and curvature too.
 
-    With t̂ᵢ = aᵢᵀx̂ in `predictors`, a row's slope at t̂ᵢ + u is ℓ′(t̂ᵢ + u) − slopesᵢ − curvaturesᵢ·u, curvatures being 0
-    where only the first orders are taken. `force` is −b: what was taken is put back, never subsampled, as bᵀz and,
-    where curvatures were taken, ½|z|².
+    With t̂ᵢ = oᵢ + aᵢᵀx̂ in `predictors`, a row's slope at t̂ᵢ + u is wᵢℓ′(t̂ᵢ + u) − slopesᵢ − curvaturesᵢ·u, curvatures
+    being 0 where only the first orders are taken. `force` is −b: what was taken is put back, never subsampled, as bᵀz
+    and, where curvatures were taken, ½|z|².
     """
 
     predictors: Array
@@ -35,7 +39,13 @@ class Removed:
 
 @dataclass(frozen=True, eq=False)
 class RowsForm:
-    """f(x) = Σᵢ ℓ(aᵢᵀx, yᵢ) + ½(x − p)ᵀΛ(x − p), x = z or (with a whitening) x̂ + W z, less what is removed."""
+    """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p) + Σⱼ ψⱼ(xⱼ), tᵢ = oᵢ + aᵢᵀx; x = z or (with a whitening) x̂ + W z,
+    less what is removed. The ψⱼ are in `heavy`, which is None where all priors are normal or flat.
+
+    `offset` and `weights` are None where all oᵢ are 0 and all wᵢ are 1. A component is fᵢ = n wᵢℓ(tᵢ, yᵢ) + the prior,
+    n being the number of rows whatever they weigh: so a weight multiplies a row's value, slope and curvature, and
+    nothing but the methods below has to know of it.
+    """
 
     kind: ClassVar[str] = "rows"
     rows: Rows
@@ -45,6 +55,99 @@ class RowsForm:
     prior_mean: Array
     whitening: Any = None
     removed: Removed | None = None
+    offset: Array | None = None
+    weights: Array | None = None
+    heavy: Heavy | None = None
+
+    def prior_curvature(self, x: Array) -> Array:
+        """Λ + ψ″ of every coordinate at one x."""
+        return self.prior_precision if self.heavy is None else self.prior_precision + self.heavy.curvature(x)
+
+    def predictors(self, x: Array) -> Array:
+        """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""
+        return self._shifted(self.rows.predict(x), ALL)
+
+    def predictors_at(self, x: Array, indices: Indices) -> Array:
+        """The chosen tᵢ: (chains, dim), (chains, batch) → (chains, batch)."""
+        return self._shifted(self.rows.predict_at(x, indices), indices)
+
+    def _shifted(self, t: Array, chosen: Any) -> Array:
+        return t if self.offset is None else t + self.offset[chosen]
+
+    def values(self, t: Array, chosen: Any = ALL) -> Array:
+        """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
+        return self._weighed(self.loss.value(t, self.y[chosen]), chosen, 0)
+
+    def slopes(self, t: Array, chosen: Any = ALL) -> Array:
+        """wᵢℓ′(tᵢ, yᵢ)."""
+        return self._weighed(self.loss.slope(t, self.y[chosen]), chosen, 1)
+
+    def curvatures(self, t: Array, chosen: Any = ALL) -> Array:
+        """wᵢℓ″(tᵢ, yᵢ)."""
+        return self._weighed(self.loss.curvature(t, self.y[chosen]), chosen, 2)
+
+    def weighed(self, each: Array) -> Array:
+        """Something of every row, times its weight."""
+        return each if self.weights is None else each * self.weights
+
+    def turned(self, curvatures: Array, u: Array) -> Array:
+        """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
+        return curvatures * u
+
+    def along(self, slopes: Array, u: Array) -> Array:
+        """sᵢ·uᵢ: what rows' values change by."""
+        return slopes * u
+
+    def sizes(self, curvatures: Array) -> Array:
+        """|Cᵢ|, a number for each row."""
+        return curvatures
+
+    def bounded(self, sizes: Array) -> Array:
+        """Curvatures of which these are the sizes: numbers."""
+        return sizes
+
+    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
+        return each if self.weights is None else each * self.weights[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class BlocksForm(RowsForm):
+    """The same with rows seen by m predictors (`svrhmc.targets.blocks`): slopes have m numbers, curvatures m × m.
+
+    The offset is added to the first predictor, as the others have no exposure: classes, and shared parameters.
+    """
+
+    kind: ClassVar[str] = "blocks"
+
+    def turned(self, curvatures: Array, u: Array) -> Array:
+        """A product of matrices and vectors."""
+        return contract("...ab,...b->...a", curvatures, u)
+
+    def along(self, slopes: Array, u: Array) -> Array:
+        """A product of vectors."""
+        total: Array = (slopes * u).sum(axis=-1)
+        return total
+
+    def sizes(self, curvatures: Array) -> Array:
+        """The Frobenius norm, at least the operator norm."""
+        return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64)
+
+    def bounded(self, sizes: Array) -> Array:
+        """Multiples of the identity."""
+        m = self.loss.blocks + self.loss.shared
+        return sizes[..., None, None] * np.eye(m)
+
+    def _shifted(self, t: Array, chosen: Any) -> Array:
+        if self.offset is not None:
+            t[..., 0] += self.offset[chosen]
+        return t
+
+    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
+        if self.weights is None:
+            return each
+        weights = self.weights[chosen]
+        weighed: Array = each * weights.reshape(*weights.shape, *(1,) * axes)
+        return weighed
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.rows import Rows
 
 SINGULAR = 1e-13  # of the scaled Hessian: dependent columns leave 3e-15 by rounding, and here variances are good to 3%
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # times dim, where columns are many
@@ -26,16 +27,17 @@ class Modelled(Protocol):
 
     n: int
     dim: int
-    prior_precision: Array
+    rows: Rows
+    prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
 
-    def operator(self, curvature: Array) -> Any:
-        """Aᵀ diag(curvature) A + Λ as scipy's linear operator."""
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
 
 
 def require_rank(target: Modelled, hessian: Array) -> None:
     """Refuse a Hessian that is singular when its columns are scaled."""
     diagonal = np.diag(hessian)
-    if (target.prior_precision > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
+    if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
         return
     scale = _inverse_root(diagonal)
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
@@ -50,12 +52,12 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
     unseen = diagonal == 0
     if unseen.any():
         raise dependent(target, unseen)
-    flat = target.prior_precision == 0
+    flat = target.prior_strength == 0
     if flat.sum() > target.n:
         raise dependent(target, flat)
     if target.dim == 1:
         return
-    scale, product = _inverse_root(diagonal), target.operator(curvature)
+    scale, product = _inverse_root(diagonal), target.operator(curvature, target.prior_strength)
     scaled: Any = LinearOperator(product.shape, matvec=lambda z: scale * product.matvec(scale * z.ravel()), dtype=float)
     start = Stream(0, np.arange(1)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)[0]
     size = min(_SIZE, target.dim)
@@ -69,12 +71,13 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
 
 def dependent(target: Modelled, direction: Array) -> ValueError:
     """The error for columns that depend on each other along a direction, given in scaled columns."""
-    columns = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    columns = target.rows.columns_of(places)
     shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
     return requirement(
         "prior_precision",
         "positive where the columns of X are linearly dependent",
-        f"{target.prior_precision[columns].min():g} for columns {shown}, which are",
+        f"{target.prior_strength[places].min():g} for columns {shown}, which are",
         "the posterior is improper; give prior_precision > 0 or drop a column",
     )
 

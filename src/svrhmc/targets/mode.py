@@ -1,9 +1,10 @@
 """The mode of a model with a linear predictor, by Newton's method.
 
-On the Hessian up to 2000 columns, by conjugate gradients beyond. Where rows are many (n > 400·dim) it starts from the
-mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as each step with it
-leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior standard deviations.
-The end is a decrement below 1e-9, or one that rounding no longer lets fall.
+On the Hessian up to 2000 columns, by conjugate gradients beyond. It starts at 0, or where the model guesses, if f is
+lower there; a step that overflows is halved like any other that does not help. Where rows are many (n > 400·dim) it
+starts from the mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as
+each step with it leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior
+standard deviations. The end is a decrement below 1e-9, or one that rounding no longer lets fall.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posteri
 _NEWTON_STEPS = 100
 _ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _FLOOR = 1e-10  # of the squared decrement: below it a step that does not help is rounding
+_LEAST = 2.0**-100  # of a Newton step
+_DAMPED_STEPS, _MOST_DAMPING = 500, 1e15
 _TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
 _SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
 _ROUGH = 0.3  # the tolerance there
@@ -32,7 +35,11 @@ class Smooth(Protocol):
 
     n: int
     dim: int
-    prior_precision: Array
+    prior_strength: Array
+
+    @property
+    def convex_components(self) -> bool:
+        """Whether f is known to be convex, and each component with it."""
 
     def potential(self, x: Array) -> float:
         """f(x)."""
@@ -49,8 +56,11 @@ class Smooth(Protocol):
     def row_curvatures(self, x: Array) -> Array:
         """ℓ″ of every row."""
 
-    def operator(self, curvature: Array) -> Any:
-        """The Hessian with these curvatures as scipy's linear operator."""
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """The Hessian with these curvatures of rows and prior as scipy's linear operator."""
+
+    def prior_curvature(self, x: Array) -> Array:
+        """That of the prior."""
 
     def factor(self, x: Array) -> Any:
         """Cholesky factor of the Hessian."""
@@ -61,6 +71,9 @@ class Smooth(Protocol):
     def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
         """The model of some of its rows, with another prior."""
 
+    def guess(self) -> Array | None:
+        """A point to start from, or None."""
+
 
 class ModeSearch:
     """One search; `passes` counts those over the rows."""
@@ -70,13 +83,23 @@ class ModeSearch:
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
         """The mode, to so many posterior standard deviations."""
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
+            return self._find(tolerance)
+
+    def _find(self, tolerance: float) -> Array:
         start, hessian = np.zeros(self.target.dim), None
+        if (point := self.target.guess()) is not None:
+            if self.target.potential(point) < self.target.potential(start):
+                start = point
+            self.passes += 4
         if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
             if self.target.potential(guess[0]) < self.target.potential(start):
                 start, hessian = guess
             self.passes += 2
         if self.target.dim > DENSE_DIM:
             return self._newton_products(start, tolerance)
+        if not self.target.convex_components:
+            return self._newton_damped(start, tolerance)
         return self._newton(start, hessian, tolerance)
 
     def _mode_of_some(self) -> tuple[Array, Array | None] | None:
@@ -85,7 +108,7 @@ class ModeSearch:
         chosen = Stream(0, np.arange(1)).indices(0, count, self.target.n, True, Purpose.DATA)[0]
         chosen.sort()
         share = count / self.target.n
-        precision = share * self.target.prior_precision
+        precision = share * self.target.prior_strength
         part = self.target.share(chosen, precision)
         search = ModeSearch(part)
         try:
@@ -115,12 +138,14 @@ class ModeSearch:
             while True:
                 there = self.target.gradient(x - scale * step)
                 self.passes += 1
-                left = float(there @ cho_solve(factor, there))
+                left = float(there @ cho_solve(factor, there)) if np.isfinite(there).all() else np.inf
                 if left < (1 - 1e-4 * scale) * size or not fresh:
                     break
                 if size < _FLOOR:  # rounding, and nothing else, is left
                     return x
                 scale /= 2
+                if scale < _LEAST:
+                    raise self._no_mode(size)
             if left < (1 - 1e-4 * scale) * size:
                 x, gradient = x - scale * step, there
                 fresh = left > 0.0025 * size
@@ -130,6 +155,41 @@ class ModeSearch:
                 factor = self.target.factor(x)
                 self.passes += 1
         raise self._no_mode(size)
+
+    def _newton_damped(self, x: Array, tolerance: float) -> Array:
+        """Where f may bend downwards: (H + τ diag|H|)⁻¹∇f, with τ raised until f falls, and lowered again after that.
+
+        The end is where H itself is positive definite, and a step of Newton's own as small as asked.
+        """
+        from scipy.linalg import cho_factor, cho_solve
+
+        value, damping, last = self.target.potential(x), 0.0, np.inf
+        for _ in range(_DAMPED_STEPS):
+            gradient, hessian = self.target.gradient(x), self.target.hessian(x)
+            size = np.abs(np.diag(hessian)) + 1e-300
+            self.passes += 2
+            while damping < _MOST_DAMPING:
+                try:
+                    step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
+                except np.linalg.LinAlgError:
+                    damping = max(4 * damping, 1e-4)
+                    continue
+                decrement, trial = float(gradient @ step), self.target.potential(x - step)
+                self.passes += 1
+                near = damping == 0 and decrement < _FLOOR * max(1.0, abs(value)) and decrement < last
+                if near or trial <= value - 1e-4 * decrement:
+                    break
+                if damping == 0 and decrement < _FLOOR:  # rounding, and nothing else, is left
+                    return x
+                damping = max(4 * damping, 1e-4)
+            else:
+                raise self._no_mode(decrement)
+            x, value = x - step, trial
+            if damping == 0 and decrement <= tolerance**2:
+                return x
+            last = decrement if near else np.inf
+            damping = damping / 16 if damping > 1e-3 else 0.0
+        raise self._no_mode(decrement)
 
     def _newton_products(self, x: Array, tolerance: float) -> Array:
         """With conjugate gradients for each step, and halving until f falls."""
@@ -143,7 +203,7 @@ class ModeSearch:
             if decrement <= tolerance**2 or decrement <= _ROUNDING * abs(value):
                 return x - step
             scale = 1.0
-            while (trial := self.target.potential(x - scale * step)) > value - 1e-4 * scale * decrement:
+            while not (trial := self.target.potential(x - scale * step)) <= value - 1e-4 * scale * decrement:
                 scale /= 2
                 if scale < 1e-10:  # the potential is flat to rounding
                     return x
@@ -158,7 +218,7 @@ class ModeSearch:
 
         It may also fall because one row is far out: so the step, or the way so far, must separate the data.
         """
-        free = self.target.prior_precision == 0
+        free = self.target.prior_strength == 0
         flat = np.where(free, step, 0.0)
         if not flat.any():
             return
@@ -170,6 +230,7 @@ class ModeSearch:
     def _newton_step(self, x: Array, gradient: Array) -> Array:
         from scipy.sparse.linalg import cg
 
-        product = self.target.operator(self.target.row_curvatures(x))
+        bend = np.maximum(self.target.prior_curvature(x), 0.0)
+        product = self.target.operator(self.target.row_curvatures(x), bend)
         step, _ = cg(product, gradient, rtol=1e-8, maxiter=10 * self.target.dim)  # cut short, it is still a way down
         return np.asarray(step, np.float64)

@@ -10,8 +10,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, cores
 from svrhmc.kernels import float64
+from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
-from svrhmc.kernels.losses import KERNELS
+from svrhmc.targets.losses import Loss
 
 
 def predict(X: Any, x: Array) -> Array:
@@ -29,32 +30,38 @@ def combine(X: Any, weights: Array) -> Array:
     return total
 
 
-def gradient(kernel: str, scale: float, X: Any, y: Array, x: Array) -> Array:
-    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
-    loss, partial = KERNELS[kernel](scale), np.zeros((-(-len(X) // BLOCK), X.shape[1]))
+def gradient(loss: Loss, X: Any, labels: Any, x: Array) -> Array:
+    """Σᵢ wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
+    kernel, partial = _kernel(loss), np.zeros((-(-len(X) // BLOCK), X.shape[1]))
 
     def some(low: int, high: int) -> None:
-        float64.gradient(loss, X, y, x, low, high, partial, np.empty(TILE), np.empty(TILE))
+        float64.gradient(kernel, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE))
 
     _spread(len(X), some)
     total: Array = partial.sum(axis=0)
     return total
 
 
-def gradients(kernel: str, scale: float, X: Any, y: Array, states: Array) -> Array:
+def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
     """The same at many states, which the threads share."""
     if len(states) < cores():
-        return np.array([gradient(kernel, scale, X, y, state) for state in states])
-    loss, n = KERNELS[kernel](scale), len(X)
+        return np.array([gradient(loss, X, labels, state) for state in states])
+    kernel, n = _kernel(loss), len(X)
 
     def one(state: Array) -> Array:
         partial = np.zeros((-(-n // BLOCK), X.shape[1]))
-        float64.gradient(loss, X, y, state, 0, n, partial, np.empty(TILE), np.empty(TILE))
+        float64.gradient(kernel, X, *labels, state, 0, n, partial, np.empty(TILE), np.empty(TILE))
         total: Array = partial.sum(axis=0)
         return total
 
     with ThreadPoolExecutor(cores()) as pool:
         return np.array(list(pool.map(one, states)))
+
+
+def _kernel(loss: Loss) -> Any:
+    """The compiled form of a loss, in float64."""
+    assert loss.kernel is not None
+    return KERNELS[loss.kernel](*map(float, loss.numbers))
 
 
 def gram(X: Any, weights: Array) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,19 @@ from svrhmc.targets.losses import Loss
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which compiled passes are used
+
+
+class Labels(NamedTuple):
+    """What is known of every row besides its entries; None where it is the same for all: no offset, a weight of 1."""
+
+    y: Array
+    offset: Array | None = None
+    weights: Array | None = None
+
+    def chosen(self, rows: Any) -> Labels:
+        """Those of some rows."""
+        offset, weights = (None if part is None else part[rows] for part in self[1:])
+        return Labels(self.y[rows], offset, weights)
 
 
 class Rows(ABC):
@@ -51,13 +64,22 @@ class Rows(ABC):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         """Σ_b w_b a_{i_b} over the chosen rows: (chains, batch) → (chains, dim)."""
 
-    def slopes_combined(self, loss: Loss, x: Array, y: Array) -> Array | None:
-        """Σᵢ ℓ′aᵢ in one pass over the rows, where there is a way; else None."""
+    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
+        """Σᵢ wᵢℓ′aᵢ in one pass over the rows, where there is a way; else None."""
         return None
 
     def one_pass(self, loss: Loss) -> bool:
         """Whether `slopes_combined` has a way, so that full gradients need no other compiled code."""
         return False
+
+    @property
+    def columns(self) -> int:
+        """Of the matrix: as many as x has numbers, unless several predictors see a row."""
+        return self.dim
+
+    def columns_of(self, coordinates: Indices) -> Indices:
+        """The columns that some coordinates of x multiply."""
+        return coordinates
 
     @property
     @abstractmethod
@@ -80,7 +102,7 @@ class Rows(ABC):
     def squared_norms(self) -> Array:
         """|aᵢ|² of every row."""
 
-    def warm(self, loss: Loss) -> None:
+    def warm(self, loss: Loss, labels: Labels) -> None:
         """Load what passes over the rows need, so that it is not timed with them."""
         return
 
@@ -132,18 +154,15 @@ class DenseRows(Rows):
         """By gathering the rows."""
         return contract("cb,cbd->cd", weights, self._gather(indices))
 
-    def slopes_combined(self, loss: Loss, x: Array, y: Array) -> Array | None:
+    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
         """At many states in one pass each, where rows are many and the loss is compiled; else None."""
         if not self.one_pass(loss):
             return None
-        passes = self._passes()
-        return np.asarray(
-            passes.gradients(loss.kernel, float(loss.scale), self.X, y, np.ascontiguousarray(x)), np.float64
-        )
+        return np.asarray(self._passes().gradients(loss, self.X, labels, np.ascontiguousarray(x)), np.float64)
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and self._passes() is not None
+        return loss.kernel is not None and not loss.wide and self._passes() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
@@ -183,14 +202,14 @@ class DenseRows(Rows):
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
 
-    def warm(self, loss: Loss) -> None:
+    def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
         if (passes := self._passes()) is not None:
             x, one = np.zeros(self.dim), np.ones(1)
             passes.predict(self.X[:1], x)
             passes.combine(self.X[:1], one)
-            if loss.kernel is not None:
-                passes.gradient(loss.kernel, float(loss.scale), self.X[:1], one, x)
+            if self.one_pass(loss):
+                passes.gradient(loss, self.X[:1], labels.chosen(slice(1)), x)
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""

@@ -300,8 +300,8 @@ def eigen_components(target: FiniteSum, centre: Array, weighted: bool = False) -
 def _of_rows(target: FiniteSum, form: RowsForm, centre: Array, P: Array | None) -> tuple[Array, Array, Components]:
     """∇²p = Λ and ∇²ℓᵢ/(nPᵢ) = rᵢrᵢᵀ."""
     point = centre[None, :]
-    curvature = form.loss.curvature(form.rows.predict(point)[0], form.y)
-    spectrum, basis = np.linalg.eigh(form.rows.gram(curvature) + np.diag(form.prior_precision))
+    curvature = form.curvatures(form.predictors(point)[0])
+    spectrum, basis = np.linalg.eigh(form.rows.gram(curvature) + np.diag(form.prior_curvature(centre)))
     turned = form.rows.predict(basis.T).T
     weights = np.ones(target.n) if P is None else 1 / (target.n * P)
     rows = turned * np.sqrt(target.n * curvature * weights)[:, None]

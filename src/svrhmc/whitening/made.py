@@ -8,7 +8,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, whole
-from svrhmc.targets.glm import GeneralisedLinear
+from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
 
@@ -33,20 +33,21 @@ def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | No
         return dense_whitening(target.mode(), target.modal_hessian)
     mode = target.mode()
     curvature = target.row_curvatures(mode)
-    scale = (target.rows.squares(curvature) + target.prior_precision) ** -0.5
+    bend = target.prior_curvature(mode)
+    scale = (target.rows.squares(curvature) + bend) ** -0.5
     if kind == "diagonal":
         return LowRankWhitening(mode, scale, np.zeros((target.dim, 0)), np.zeros(0))
     count = whole("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)
-    values, vectors = _extremes(target, curvature, scale, count)
+    values, vectors = _extremes(target, curvature, bend, scale, count)
     return LowRankWhitening(mode, scale, vectors, values**-0.5 - 1)
 
 
-def _extremes(target: GeneralisedLinear, curvature: Array, scale: Array, rank: int) -> tuple[Array, Array]:
+def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: Array, rank: int) -> tuple[Array, Array]:
     """The `rank` eigenpairs of D^{−½}HD^{−½} farthest from 1 in |log λ|, of the `rank` largest and smallest."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def product(z: Array) -> Array:
-        return scale * target.curved_product(curvature, scale * z.ravel())
+        return scale * target.curved_product(curvature, scale * z.ravel(), bend)
 
     operator: Any = LinearOperator((target.dim, target.dim), matvec=product, dtype=np.float64)
     start = np.ones(target.dim)  # fixed, so that the answer is the same every time

@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
 from svrhmc.targets.forms import Removed, RowsForm, rows_of
-from svrhmc.targets.glm import GeneralisedLinear, mixed
+from svrhmc.targets.generalised import GeneralisedLinear, mixed
 from svrhmc.whitening.made import whitening
 from svrhmc.whitening.maps import Whitening, require_whitening
 
@@ -140,13 +140,14 @@ class WhitenedComponents(Whitened):
 class WhitenedRows(Whitened):
     """A generalised linear model in the variables z = W⁻¹(x − x̂), each component freed of its first orders at x̂.
 
-        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = aᵢᵀx̂,
+        f(x̂ + W z) = bᵀz + ½ zᵀM z + Σᵢ ρᵢ(aᵢᵀW z) + constant,          b = Wᵀ∇f(x̂),  t̂ᵢ = oᵢ + aᵢᵀx̂,
 
-        dense W:   M = I,       ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²,
-        else:      M = WᵀΛW,    ρᵢ(u) = ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u.
+        dense W:   M = I,       ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u − ½ℓ″(t̂ᵢ)u²),
+        else:      M = WᵀΛW,    ρᵢ(u) = wᵢ(ℓ(t̂ᵢ + u) − ℓ(t̂ᵢ) − ℓ′(t̂ᵢ)u).
 
-    The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's coordinates: of
-    order 2 for a dense W, of order 1 for the others.
+    Priors ψ that are not normal have their curvature at x̂ in M = I, or are beside M, and the rest of their gradient is
+    added exactly. The part before the sum is never subsampled. So `Minibatch` here is `ControlVariate` in the user's
+    coordinates: of order 2 for a dense W, of order 1 for the others.
     """
 
     target: GeneralisedLinear
@@ -154,10 +155,10 @@ class WhitenedRows(Whitened):
     def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
         super().__init__(target, how)
         self.identity_hessian = how.identity_hessian  # M = I
-        kind = target.rows.dtype
-        self.predictors: Array = target.rows.predict(how.centre[None, :])[0].astype(kind).astype(np.float64)
-        self.slopes: Array = target.loss.slope(self.predictors, target.y)
-        self.curvatures: Array = target.loss.curvature(self.predictors, target.y)
+        self.rows_form, kind = target.form(), target.rows.dtype
+        self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
+        self.slopes: Array = self.rows_form.slopes(self.predictors)
+        self.curvatures: Array = self.rows_form.curvatures(self.predictors)
         self.force = -how.pull(target.gradient(how.centre))
 
     def form(self) -> RowsForm:
@@ -169,77 +170,102 @@ class WhitenedRows(Whitened):
         removed = Removed(
             self.predictors,
             self.slopes,
-            self.curvatures if self.identity_hessian else np.zeros(self.n),
+            self.curvatures if self.identity_hessian else np.zeros_like(self.curvatures),
             self.identity_hessian,
             self.force,
         )
-        return replace(self.target.form(), whitening=self.whitening, removed=removed)
+        return replace(self.rows_form, whitening=self.whitening, removed=removed)
 
     @cached_property
     def smoothness(self) -> float:
-        """λ_max(Wᵀ(c AᵀA + Λ)W), c the loss's largest curvature: a bound."""
-        return self._largest(np.full(self.n, self.target.curvature_bound()))
+        """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
+        bounds = self.rows_form.bounded(self.target.curvature_bounds())
+        return self._largest(bounds, self.target.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
-        """max_i n c |Wᵀaᵢ|² + λ_max(M)."""
-        largest = float(self.row_norms.max()) ** 2
-        within = 1.0 if self.identity_hessian else self._largest(np.zeros(self.n))
-        return self.n * self.target.curvature_bound() * largest + within
+        """max_i n c wᵢ|Wᵀaᵢ|² + λ_max(M)."""
+        largest = float((self.target.curvature_bounds() * self.row_norms**2).max())
+        within = 1.0 if self.identity_hessian else self._largest(0.0 * self.curvatures, self.target.prior_bounds()[1])
+        return self.n * largest + within
 
     @property
     def convexity(self) -> float:
         """What the prior alone guarantees, where W is diagonal; else nothing is known."""
-        return self.whitening.least_square(self.target.prior_precision)
+        least = self.target.prior_bounds()[0]
+        return self.whitening.least_square(least) if least.min() >= 0 else 0.0
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Bounds, or those at the mode: 1 for a dense W."""
         if bound:
             return None if self.target.loss.curvature_bound is None else (self.convexity, self.smoothness)
-        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures))
+        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures, self._bend))
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nρᵢ′: one number a row."""
         at, target = self.whitening.displace(x), self.target
         u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
         chosen = slice(None) if indices is None else indices
-        rest = target.loss.slope(self.predictors[chosen] + u, target.y[chosen]) - self.slopes[chosen]
-        return self.n * (rest - self.curvatures[chosen] * u if self.identity_hessian else rest)
+        rest = self.rows_form.slopes(self.predictors[chosen] + u, chosen) - self.slopes[chosen]
+        return self.n * (rest - self.rows_form.turned(self.curvatures[chosen], u) if self.identity_hessian else rest)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
         return self.whitening.pull(self.target.assemble(parts, indices))
 
     def prior_gradient(self, x: Array) -> Array:
-        """b + M z."""
-        if self.identity_hessian:
+        """b + M z, and what is left of ψ′."""
+        heavy, how = self.rows_form.heavy, self.whitening
+        if self.identity_hessian and heavy is None:
             return x - self.force
-        return self.whitening.pull(self.whitening.displace(x) * self.target.prior_precision) - self.force
+        u = how.displace(x)
+        slope = u * self.target.prior_precision
+        if heavy is not None:
+            slope = slope + (heavy.slope(how.centre + u) - heavy.slope(how.centre))
+        if self.identity_hessian:
+            return x + how.pull(slope - u * self._bend) - self.force
+        return how.pull(slope) - self.force
+
+    @property
+    def _bend(self) -> Array:
+        """Λ + ψ″ at the centre."""
+        return self.rows_form.prior_curvature(self.whitening.centre)
+
+    def prior_remainder(self, x: Array) -> Array:
+        """Σⱼ ψⱼ less its first two orders at the centre, at some states."""
+        heavy, u, centre = self.rows_form.heavy, self.whitening.displace(x), self.whitening.centre
+        if heavy is None:
+            return np.zeros(len(x))
+        taken = u * (heavy.slope(centre) + heavy.curvature(centre) * u / 2)
+        rest: Array = heavy.value(centre + u) - heavy.value(centre) - taken.sum(axis=-1)
+        return rest
 
     def expansion(self, x: Array) -> Expansion:
         """None is left at the mode where W is dense."""
         if not self.identity_hessian or x.any():
             return super().expansion(x)
-        return _NoExpansion(np.zeros((self.dim, self.dim)))
+        return _NoExpansion(np.zeros((self.dim, self.dim)), self.predictors.shape[1:])
 
     def laplace(self) -> Moments:
         """N(0, I) for a dense W."""
         return Moments(np.zeros(self.dim), np.eye(self.dim)) if self.identity_hessian else super().laplace()
 
     def importance(self) -> Array:
-        """|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
-        return mixed(self.target.loss.third_size(self.curvatures) * self.row_norms**3)
+        """wᵢ|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
+        form = self.rows_form
+        third = form.loss.third_size(form.sizes(form.loss.curvature(self.predictors, form.y)))
+        return mixed(form.weighed(third) * self.row_norms**3)
 
     @cached_property
     def row_norms(self) -> Array:
         """|Wᵀaᵢ| of every row."""
         return self.target.row_lengths(self.whitening)
 
-    def _largest(self, curvature: Array) -> float:
+    def _largest(self, curvature: Array, bend: Array) -> float:
         from scipy.sparse.linalg import LinearOperator, eigsh
 
         def product(z: Array) -> Array:
-            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel())))
+            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel()), bend))
 
         if self.dim <= 3:
             return float(np.linalg.eigvalsh(np.array([product(row) for row in np.eye(self.dim)]))[-1])
@@ -252,10 +278,11 @@ class _NoExpansion(Expansion):
     """All second derivatives are 0."""
 
     hessian: Array
+    tail: tuple[int, ...]  # numbers of a part, where it has several
 
     def parts(self, away: Array, indices: Indices) -> Array:
         """0 for each."""
-        return np.zeros(indices.shape)
+        return np.zeros((*indices.shape, *self.tail))
 
 
 def is_whitened(target: FiniteSum) -> bool:

@@ -7,6 +7,7 @@ a digit.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,14 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.compiled.models import longer, make_model, second_order_model, stored_entries
+from svrhmc.engines.compiled.models import (
+    longer,
+    make_model,
+    row_shape,
+    second_order_model,
+    slope_kind,
+    stored_entries,
+)
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.engines.compiled.workspace import make_memory, make_plan, make_table, make_workspace, own_room
 from svrhmc.gradients import Memory
@@ -73,7 +81,7 @@ class Program:
             if self.plan.anchored:
                 held["snapshot"] = mode[0].astype(kind)
             if self.plan.anchored and self.plan.remembers:
-                held["memory"] = (target.parts(mode, None)[0] / target.n).astype(kind)
+                held["memory"] = (target.parts(mode, None)[0] / target.n).astype(slope_kind(self.model)).reshape(-1)
             if self.plan.second:
                 held["hessian"] = target.expansion(mode[0]).hessian
         if recipe.weighted:
@@ -135,7 +143,7 @@ class _Call:
         self.old = self.new = program.nothing
         if self.recipe.carries:
             self.old = program.nothing if self.fresh else _from_memory(program.model, state.memory)
-            columns = self.recipe.n if self.recipe.keeps_table(self.chains) else 0
+            columns = self.recipe.n * math.prod(row_shape(program.model)) if self.recipe.keeps_table(self.chains) else 0
             self.new = make_memory(program.model, self.chains, self.x.shape[1], columns)
         self._lock, self._next, self.stopping = Lock(), 0, Event()
         self._diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
@@ -276,7 +284,7 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
 
 def _from_memory(model: Any, memory: Memory) -> Any:
     """What chains carry, as the loop reads it."""
-    empty = np.zeros((len(memory["anchor"]), 0), model[0].dtype)
+    empty = np.zeros((len(memory["anchor"]), 0), slope_kind(model))
     return layout.Memory(memory["snapshot"], memory["anchor"], memory.get("table", empty))
 
 

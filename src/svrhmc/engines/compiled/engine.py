@@ -10,7 +10,7 @@ from svrhmc.engines.base import Chains, Engine, Setup, State
 from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
 from svrhmc.engines.compiled.models import FRAMES, MAKERS, STORED
 from svrhmc.gradients import Recipe
-from svrhmc.kernels.losses import KERNELS
+from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
 
@@ -58,4 +58,8 @@ def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
     return None
 
 
-_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
+    "rows": _of_rows,
+    "blocks": _of_rows,
+    "quadratic": _of_quadratics,
+}

@@ -13,7 +13,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
-from svrhmc.engines.compiled.models import make_frame, plain_model, row_bytes
+from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model, row_bytes, row_shape, slope_kind
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
@@ -125,9 +125,10 @@ class SplitChains(MetropolisChains):
         super().__init__(form, seed, chains, threads, start)
         self.plan = split.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter)
         assert form.removed is not None
-        t = form.removed.predictors.astype(form.rows.dtype)
+        t = form.removed.predictors.astype(slope_kind(self.model))
         shift = form.prior_precision * (form.whitening.centre - form.prior_mean)
-        self.centre = split.Centre(fixed(t), fixed(form.prior_precision), fixed(shift))
+        heavy = make_heavy(form, form.whitening.centre, 0)
+        self.centre = split.Centre(fixed(t), fixed(form.prior_precision), fixed(shift), heavy)
 
     def _call(self, state: State, count: int) -> Call:
         return _SplitCall(self, state, count)
@@ -170,7 +171,7 @@ def chunk_noise(dim: int) -> Noise:
 
 
 def _team(model: Any, dim: int, chains: int) -> Any:
-    pad, kind = row_width(model, dim), model[0].dtype
+    pad, kind, shape, slopes = row_width(model, dim), model[0].dtype, row_shape(model), slope_kind(model)
     noise = chunk_noise(dim)
     paths = split.Paths(
         q=apart((chains, dim)),
@@ -187,8 +188,8 @@ def _team(model: Any, dim: int, chains: int) -> Any:
         total=apart((chains, pad)),
         room=apart(dim),
         tile=apart(pad, kind),
-        t=apart(TILE, kind),
-        slope=apart(TILE, kind),
+        t=apart(shape or TILE, slopes),
+        slope=apart(shape or TILE, slopes),
         value=apart(TILE, kind),
     )
     return paths, sums, noise

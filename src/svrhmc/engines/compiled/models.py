@@ -10,8 +10,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.compiled.room import fixed
-from svrhmc.kernels import frames, layout, passes
-from svrhmc.kernels.losses import KERNELS
+from svrhmc.kernels import frames, layout, passes, priors, wide
+from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 
@@ -38,6 +38,7 @@ def _of_rows(form: RowsForm) -> Any:
         frame=make_frame(how),
         inner=fixed(form.prior_precision),
         taken=_taken(model, removed.predictors, removed.curvatures),
+        heavy=make_heavy(form, how.centre, 2 if removed.second_order else 1),
     )
 
 
@@ -54,22 +55,26 @@ def _of_quadratics(form: QuadraticForm) -> Any:
     )
 
 
-MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "blocks": _of_rows, "quadratic": _of_quadratics}
 
 
 def plain_model(form: RowsForm) -> Any:
     """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
     known = _made.setdefault(form.rows, [])
-    for (y, precision, mean, loss), model in known:
-        same = y is form.y and precision is form.prior_precision and mean is form.prior_mean
-        if same and loss == form.loss:
+    parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights, form.heavy)
+    for others, loss, model in known:
+        if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
     assert form.loss.kernel is not None
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    compiled = KERNELS[form.loss.kernel](kind(form.loss.scale))
-    model = STORED[form.rows.storage](form.rows, (fixed(form.y.astype(kind)), *prior, compiled, None, None, None))
-    known.append(((form.y, form.prior_precision, form.prior_mean, form.loss), model))
+    loss, label = form.loss, np.float64 if form.loss.wide else kind
+    size = (loss.blocks, loss.shared) if loss.wide else ()
+    compiled = KERNELS[form.loss.kernel](*map(kind, loss.numbers), *size)
+    more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
+    rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
+    model = STORED[form.rows.storage](getattr(form.rows, "rows", form.rows), rest)
+    known.append((parts, form.loss, model))
     return model
 
 
@@ -89,17 +94,42 @@ STORED: dict[str, Callable[[Any, tuple[Any, ...]], Any]] = {"dense": _dense, "sp
 def second_order_model(form: RowsForm, mode: Array) -> Any:
     """Rows in the user's variables less their first two orders at the mode."""
     model = longer(plain_model(form))
-    predictors = form.rows.predict(mode[None, :])[0]
-    taken = _taken(model, predictors, form.loss.curvature(predictors, form.y))
-    return model._replace(frame=frames.shift(mode), taken=taken)
+    predictors = form.predictors(mode[None, :])[0]
+    taken = _taken(model, predictors, form.curvatures(predictors))
+    return model._replace(frame=frames.shift(mode), taken=taken, heavy=make_heavy(form, mode, 0))
+
+
+def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
+    """Priors that are not normal, around a centre, less so many orders there besides their value; None without any."""
+    heavy = form.heavy
+    if heavy is None:
+        return None
+    at = np.broadcast_to(centre, form.prior_mean.shape)
+    known = (heavy.slope(at), heavy.curvature(at))
+    removed = [each[heavy.columns] * (orders > k) for k, each in enumerate(known)]
+    away = heavy.location - at[heavy.columns]
+    parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
+    return priors.Heavy(*map(fixed, parts))
 
 
 def longer(model: Any) -> Any:
     """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
     if model.taken is not None:
         return model
-    nothing = fixed(np.zeros(0, model.y.dtype))
-    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(nothing, nothing, nothing))
+    axes = (2, 2, 3) if row_shape(model) else (1, 1, 1)
+    nothing = [fixed(np.zeros((0,) * count, model.y.dtype)) for count in axes]
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
+
+
+def row_shape(model: Any) -> tuple[int, ...]:
+    """Of what is kept of a row: one number, (), or those of its predictors, (m,), also where m is 1."""
+    loss: Any = getattr(model, "loss", None)
+    return (int(loss.blocks + loss.shared),) if hasattr(loss, "blocks") else ()
+
+
+def slope_kind(model: Any) -> Any:
+    """The type of slopes that are kept: float64 where a row has several."""
+    return getattr(model, "y", model[0]).dtype
 
 
 FRAMES: dict[str, Callable[[Any], Any]] = {
@@ -135,5 +165,6 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     kind = model.y.dtype
     t = predictors.astype(kind)
     base = np.zeros_like(t)
-    passes.all_slopes(model.loss, t, model.y, base)
+    every = wide.all_wide_slopes if predictors.ndim == 2 else passes.all_slopes
+    every(model.loss, t, model.y, model.weights, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))

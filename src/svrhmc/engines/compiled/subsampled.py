@@ -12,6 +12,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.engines.base import State
 from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
+from svrhmc.engines.compiled.models import make_heavy
 from svrhmc.engines.compiled.room import apart, fixed, row_width
 from svrhmc.kernels import subsampled
 from svrhmc.targets.forms import RowsForm
@@ -59,7 +60,9 @@ class SubsampledChains(MetropolisChains):
                 "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
                 f"{self.typical:.3g} for n = {form.rows.n}", "use SplitHMC",
             )  # fmt: skip
-        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), fixed(-form.removed.force), fixed(leftover))
+        heavy = make_heavy(form, form.whitening.centre, 2)
+        force = fixed(-form.removed.force)
+        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), force, fixed(leftover), heavy)
         keep = sampler.correlation
         fresh = math.sqrt((1 - keep) * (1 + keep))
         self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third)
@@ -97,11 +100,11 @@ class _SubsampledCall(Call):
 
 
 def _tables(form: RowsForm, lengths: Array) -> tuple[Any, Any, float]:
-    """Alias cells, cards and a sum s with s·pᵢ ≥ |ãᵢ|³ for every row."""
-    cubes = lengths**3 * _CUSHION[form.rows.dtype] ** 3
+    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row."""
+    cubes = form.weighed(lengths**3) * _CUSHION[form.rows.dtype] ** 3
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
-    t = form.rows.predict(form.whitening.centre[None, :])[0]
+    t = form.predictors(form.whitening.centre[None, :])[0]
     some = cubes > 0
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.randomness import Purpose
-from svrhmc.engines.compiled.models import row_bytes
+from svrhmc.engines.compiled.models import row_bytes, row_shape, slope_kind
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import layout
@@ -48,14 +49,15 @@ def make_table(scheme: Scheme) -> Any:
 
 def make_memory(model: Any, chains: int, dim: int, columns: int) -> Any:
     """Room for what chains remember, with a column for each row whose slope is kept."""
-    return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), np.zeros((chains, columns), model[0].dtype))
+    table = np.zeros((chains, columns), slope_kind(model))
+    return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), table)
 
 
 def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) -> Any:
     """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
-    kind = model[0].dtype
+    kind, slopes, shape = model[0].dtype, slope_kind(model), row_shape(model)
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
     drawn = max(batch, plan.snapshot_rows)
@@ -69,10 +71,11 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         snapshot=apart(dim, kind),
         anchor=apart(dim),
         sum=apart(dim, kind),
-        memory=apart(1 if plan.anchored or not plan.remembers else plan.n, kind),
+        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
         hessian=apart((1, 1)),
         base=apart(dim),
         room=apart(dim),
+        extra=apart(dim),
         normals=apart((3, span * half), kind),
         z=apart(normals, kind),
     )
@@ -81,17 +84,17 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         wide=apart(pad, kind),
         tile=apart(pad, kind),
         total=apart(pad),
-        t=apart(tile, kind),
-        slopes=apart(tile, kind),
+        t=apart(shape or tile, slopes),
+        slopes=apart(shape or tile, slopes),
     )
     some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
         u=apart(size, kind),
-        t=apart(size, kind),
-        labels=apart(size, kind),
-        slopes=apart(size, kind),
-        then=apart(size, kind),
+        t=apart(shape or size, slopes),
+        labels=apart((size, *shape), slopes),
+        slopes=apart(shape or size, slopes),
+        then=apart(shape or size, slopes),
     )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),

@@ -1,0 +1,174 @@
+"""Predictions from the draws: the mean of y at new rows, new y themselves, and the likelihood of the rows at hand.
+
+For a draw x of the posterior and a row a the predictor is t = o + aᵀx, the mean of y there is μ(t), and a new y is the
+quantile of its law at t for a number u that is uniform on (0, 1). Averages over the draws are those of the posterior
+predictive law. Rows are taken in blocks, so that what is held at once is a block of rows times the draws, however many
+rows there are; u is a function of (seed, draw, row), so that blocks change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.forms import RowsForm, rows_of
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.rows import make_rows
+
+_HELD = 1 << 22  # numbers of a block, rows times draws
+_TOGETHER = 256  # rows that share a step of the random stream
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """At each of some rows: the mean of y under each draw, and new y, summed up over the draws.
+
+    mean, sd, quantiles: of μ(t), the mean of y (for classes, their probabilities: one more axis). new_sd,
+    new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
+    of the quantiles, which are their first axis. draws: how many were used.
+    """
+
+    mean: Array
+    sd: Array
+    quantiles: Array
+    new_sd: Array | None
+    new_quantiles: Array | None
+    levels: tuple[float, ...]
+    draws: int
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows, from `start` on: μ(t) (draws, rows, …) and new y (draws, rows) under every draw."""
+
+    start: int
+    mean: Array
+    new: Array
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a prediction needs of a target: its loss, and how many columns a row has."""
+
+    loss: Loss
+    columns: int
+
+    @staticmethod
+    def of(target: FiniteSum) -> Model | None:
+        """Of a target whose rows have linear predictors; None of any other."""
+        form = rows_of(target.form())
+        return None if form is None else Model(form.loss, form.rows.columns)
+
+    def at(self, X: Any, offset: npt.ArrayLike | None) -> RowsForm:
+        """New rows in the place of those of the target; refuses others than it has."""
+        rows = make_rows(X)
+        if rows.dim != self.columns:
+            raise requirement("X", f"rows of {self.columns} columns, as the posterior has", f"{rows.dim} columns")
+        shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+        return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
+
+    Draw k and row i have the same u however many draws and rows there are besides.
+    """
+
+    form: RowsForm
+    x: Array
+    seed: int
+    trials: Array | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """μ(t) and new y of one block of rows after another."""
+        for start, t, chosen in self.predictors():
+            trials = None if self.trials is None else self.trials[chosen]
+            mean = self.form.loss.mean(t)
+            if trials is not None:
+                mean = mean * trials
+            yield Block(start, mean, self.form.loss.draw(t, self._uniform(start, t.shape[1]), trials))
+
+    def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
+        """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
+        n, each = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
+        for start in range(0, n, each):
+            chosen = np.arange(start, min(start + each, n))
+            part = replace(
+                self.form,
+                rows=self.form.rows.choose(chosen),
+                y=self.form.y[chosen],
+                offset=None if self.form.offset is None else self.form.offset[chosen],
+                weights=None,
+            )
+            yield start, part.predictors(self.x), chosen
+
+    def summed(self, levels: tuple[float, ...]) -> Prediction:
+        """Means, deviations and quantiles over the draws."""
+        means, sds, quantiles, new_sds, new_quantiles = [], [], [], [], []
+        several = False
+        for block in self.blocks():
+            several = block.mean.ndim > block.new.ndim
+            means.append(block.mean.mean(axis=0))
+            sds.append(block.mean.std(axis=0, ddof=1))
+            quantiles.append(np.quantile(block.mean, levels, axis=0))
+            new_sds.append(block.new.std(axis=0, ddof=1))
+            new_quantiles.append(np.quantile(block.new, levels, axis=0))
+        return Prediction(
+            np.concatenate(means),
+            np.concatenate(sds),
+            np.concatenate(quantiles, axis=1),
+            None if several else np.concatenate(new_sds),
+            None if several else np.concatenate(new_quantiles, axis=1),
+            levels,
+            len(self.x),
+        )
+
+    def _uniform(self, start: int, count: int) -> Array:
+        """(draws, rows) numbers: by the steps of the stream that these rows are in."""
+        from scipy.special import ndtr
+
+        stream = Stream(self.seed, np.arange(len(self.x)))
+        steps = range(start // _TOGETHER, (start + count - 1) // _TOGETHER + 1)
+        normals = [stream.normals(step, _TOGETHER, Purpose.NEW, Purpose.NEW_FINE) for step in steps]
+        u: Array = ndtr(np.concatenate(normals, axis=1)[:, :count])
+        return u
+
+
+def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
+    """log p(yᵢ | tᵢ) of the rows of a form under draws x: blocks (draws, rows) from a row on.
+
+    A row of weight w stands for w observations, and has their sum.
+    """
+    for start, t, chosen in Predictions(form, x, 0).predictors():
+        weights = None if form.weights is None else form.weights[chosen]
+        constant = form.loss.constant(form.y[chosen], weights)
+        if not form.loss.tried and weights is not None:
+            constant = constant * weights
+        yield start, -form.values(t, chosen) - constant
+
+
+def thinned(draws: Array, most: int) -> Array:
+    """At most so many of (chain, draw, dim), evenly from every chain: (draws, dim)."""
+    chains, count, dim = draws.shape
+    each = max(1, min(count, most // chains)) if chains <= most else 1
+    places = np.unique(np.linspace(0, count - 1, each).round().astype(int))
+    return np.ascontiguousarray(draws[: min(chains, most), places].reshape(-1, dim))
+
+
+def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Numbers in [0, 1]; refuses others."""
+    found = tuple(float(level) for level in levels)
+    if not found or not all(0 <= level <= 1 for level in found):
+        raise requirement("levels", "numbers from 0 to 1", repr(levels))
+    return found

@@ -1,0 +1,120 @@
+"""Classes by softmax: t_c = log p_c/p₀ for c = 1 … K − 1, ℓ = log(1 + Σ eᵗ) − t_y: a predictor for each but one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement, whole
+from svrhmc.targets.labels import counts
+from svrhmc.targets.shared import WideLoss
+
+
+@dataclass(frozen=True)
+class CategoricalLoss(WideLoss):
+    """Classes 0 … K − 1 with p_c ∝ e^{t_c}, t₀ = 0: class 0 is the baseline, and the others have coefficients each."""
+
+    convex = True
+    shared = 0
+    kernel = "categorical"
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            whole("classes", self.classes, 2)
+
+    def settled(self, y: npt.ArrayLike) -> CategoricalLoss:
+        """With as many classes as the labels have, unless that was said."""
+        if self.classes is not None:
+            return self
+        labels = counts("y", y, ("n",))
+        return CategoricalLoss(max(2, int(labels.max()) + 1)) if labels.max() < 1e6 else CategoricalLoss(2)
+
+    @property
+    def _count(self) -> int:
+        if self.classes is None:
+            raise requirement("classes", "known", "None", "settled(y) counts those of the labels")
+        return self.classes
+
+    @property
+    def blocks(self) -> int:
+        """All classes but the baseline."""
+        return self._count - 1
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    @property
+    def curvature_bound(self) -> float:
+        """diag(p) − ppᵀ has no eigenvalue above ½."""
+        return 0.5
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Classes 0 … K − 1; each must be seen."""
+        array = counts("y", y, (n,))
+        if (array >= self._count).any():
+            row = int(np.argmax(array >= self._count))
+            raise requirement("y", f"classes from 0 to {self._count - 1}", f"{array[row]:g} at row {row}")
+        unseen = np.setdiff1d(np.arange(self._count), array)
+        if len(unseen):
+            raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}")
+        return array
+
+    def value(self, t: Array, y: Array) -> Array:
+        """log(1 + Σ eᵗ) − t_y, as a sum of terms not below 0."""
+        full = self._with_baseline(t)
+        places = self._places(full, y)
+        return _log_sum(full - np.take_along_axis(full, places, axis=-1), np.arange(self._count) == places)
+
+    def slope(self, t: Array, y: Array) -> Array:
+        """p_c − 1[y = c]; of the class itself minus the sum of the others."""
+        full = self._with_baseline(t)
+        p = _softmax(full)
+        own = np.arange(self._count) == self._places(full, y)
+        rest = np.where(own, 0.0, p).sum(axis=-1, keepdims=True)
+        slopes: Array = np.where(own, -rest, p)[..., 1:]
+        return slopes
+
+    def curvature(self, t: Array, y: Array) -> Array:
+        """diag(p) − ppᵀ."""
+        p = _softmax(self._with_baseline(t))
+        others = 1.0 - np.eye(self._count)
+        rest = (p[..., None, :] * others).sum(axis=-1)  # 1 − p_c without cancellation
+        diagonal = (p * rest)[..., 1:]
+        matrix = -p[..., 1:, None] * p[..., None, 1:]
+        each = np.arange(self._count - 1)
+        matrix[..., each, each] = diagonal
+        return matrix
+
+    def mean(self, t: Array) -> Array:
+        """Probabilities of all K classes."""
+        return _softmax(self._with_baseline(t))
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """The class at which the cumulated probabilities pass u."""
+        edges = np.cumsum(self.mean(t), axis=-1)[..., :-1]
+        return np.asarray((np.asarray(u)[..., None] > edges).sum(axis=-1), np.float64)
+
+    def _with_baseline(self, t: Array) -> Array:
+        return np.concatenate([np.zeros((*t.shape[:-1], 1)), t], axis=-1)
+
+    def _places(self, full: Array, y: Array) -> npt.NDArray[np.int64]:
+        return np.broadcast_to(np.asarray(y).astype(np.int64), full.shape[:-1])[..., None]
+
+
+def _log_sum(away: Array, own: npt.NDArray[np.bool_]) -> Array:
+    """log(1 + Σ_{c ≠ y} e^{t_c − t_y}): by log1p where the sum is small."""
+    top = np.maximum(away.max(axis=-1), 0.0)
+    others = np.where(own, 0.0, np.exp(away - top[..., None])).sum(axis=-1)
+    return np.asarray(np.where(top > 0, top + np.log(others + np.exp(-top)), np.log1p(others)), np.float64)
+
+
+def _softmax(full: Array) -> Array:
+    e = np.exp(full - full.max(axis=-1, keepdims=True))
+    p: Array = e / e.sum(axis=-1, keepdims=True)
+    return p

@@ -1,0 +1,404 @@
+"""Generalised linear models: a scalar loss, rows of data and a Gaussian prior.
+
+    fᵢ(x) = n wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p),   tᵢ = oᵢ + aᵢᵀx,   Λ = diag(prior_precision),   p = prior_mean,
+
+so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (The paper prints the posterior without the
+1/n, and labels {0, 1} for a likelihood that needs {−1, 1}; both are corrected here.) A row of weight wᵢ stands for wᵢ
+rows like it: f is the same function as that of the longer table, n is smaller, and a component is larger. So weights
+enter as wᵢℓ, wᵢℓ′ and wᵢℓ″, in lengths as wᵢ|aᵢ|, and in bounds as wᵢ sup|ℓ‴|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices, contract, digest
+from svrhmc.core.errors import nonnegative, requirement
+from svrhmc.targets.base import Expansion, FiniteSum, Moments
+from svrhmc.targets.forms import BlocksForm, RowsForm
+from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
+from svrhmc.targets.laws import Law, ScaleMixture, sums_of
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.mode import DENSE_DIM, ModeSearch
+from svrhmc.targets.priors import Heavy, per_column
+from svrhmc.targets.rows import Labels, Rows
+
+_FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
+_IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class RowExpansion(Expansion):
+    """H = Aᵀ diag(wℓ″) A, and nwℓ″ of every row."""
+
+    hessian: Array
+    curvatures: Array
+    form: RowsForm
+
+    def parts(self, away: Array, indices: Indices) -> Array:
+        """nwℓ″ aᵢᵀ·away."""
+        return self.form.turned(self.curvatures[indices], self.form.rows.predict_at(away, indices))
+
+
+class GeneralisedLinear(FiniteSum):
+    """Loss × rows × Gaussian prior; made by `glm`, `logistic` and `linear`."""
+
+    scalar_parts = True
+
+    def __init__(
+        self,
+        rows: Rows,
+        y: Array,
+        loss: Loss,
+        prior_precision: float | npt.ArrayLike,
+        prior_mean: float | npt.ArrayLike = 0.0,
+        offset: Array | None = None,
+        weights: Array | None = None,
+        heavy: Heavy | None = None,
+    ) -> None:
+        self.rows, self.y, self.loss, self.offset, self.weights = rows, y, loss, offset, weights
+        self.n, self.dim = rows.n, rows.dim
+        self.row_size = rows.dim
+        self.prior_precision = per_column("prior_precision", prior_precision, self.dim)
+        nonnegative("prior_precision", float(self.prior_precision.min()))
+        self.prior_mean, self.heavy = per_column("prior_mean", prior_mean, self.dim), heavy
+        self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
+        self.quadratic = loss.quadratic and heavy is None
+        known = (rows, y, loss, self.prior_precision, self.prior_mean)
+        form = BlocksForm if loss.wide else RowsForm
+        self._form = form(*known, offset=offset, weights=weights, heavy=heavy)
+        self.mode_passes = 0.0  # over the rows, to find the mode
+        self._lengths: tuple[Any, Array] | None = None
+
+    def __repr__(self) -> str:
+        return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim})"
+
+    def form(self) -> RowsForm:
+        """Rows, labels, loss and prior."""
+        return self._form
+
+    def identity(self) -> dict[str, Any]:
+        """The data and the model."""
+        return {
+            **self._kind(),
+            "X": self.rows.digest(),
+            "y": digest(self.y),
+            "loss": self.loss.identity(self.y[:1]),
+            "prior": digest(self.prior_precision, self.prior_mean),
+            **{
+                name: digest(given)
+                for name, given in (("offset", self.offset), ("weights", self.weights))
+                if given is not None
+            },
+            **({} if self.heavy is None else {"heavy prior": self.heavy.digest()}),
+        }
+
+    @property
+    def convex_components(self) -> bool:
+        """As the loss and the prior are."""
+        return self.loss.convex and float(self.prior_bounds()[0].min()) >= 0
+
+    @property
+    def row_entries(self) -> float:
+        """Entries of a row of X that are stored, on average."""
+        return self.rows.entries
+
+    @cached_property
+    def smoothness(self) -> float:
+        """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
+        bounds = self._form.bounded(self.curvature_bounds())
+        return self._extreme_eigenvalue("LA", bounds, self.prior_bounds()[1])
+
+    @cached_property
+    def component_smoothness(self) -> float:
+        """max_i n c wᵢ|aᵢ|² + max Λ."""
+        largest = (self.curvature_bounds() * self.rows.squared_norms()).max()
+        return float(self.n * largest + self.prior_bounds()[1].max())
+
+    @cached_property
+    def convexity(self) -> float:
+        """λ_min of the Hessian for a quadratic loss, else what the prior alone guarantees."""
+        weakest = float(self.prior_bounds()[0].min())
+        if not self.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
+            return weakest
+        return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds(), self.prior_precision))
+
+    def prior_bounds(self) -> tuple[Array, Array]:
+        """The least and the largest curvature of the prior anywhere, of every coordinate."""
+        if self.heavy is None:
+            return self.prior_precision, self.prior_precision
+        least, most = self.heavy.bounds(self.dim)
+        return self.prior_precision + least, self.prior_precision + most
+
+    def prior_curvature(self, x: Array) -> Array:
+        """Λ + ψ″ at x."""
+        return self._form.prior_curvature(x)
+
+    def curvature_bounds(self) -> Array:
+        """wᵢ sup ℓ″ of every row; refused where the loss has none."""
+        if self.loss.curvature_bound is None:
+            raise requirement("inverse_mass", "given", "None", f"the curvature of {self.loss} has no bound")
+        return self._form.weighed(np.full(self.n, self.loss.curvature_bound))
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
+        if bound and self.loss.curvature_bound is None:
+            return None
+        if bound or self.quadratic:
+            return self.convexity, self.smoothness
+        return max(self.convexity, 0.0), self._modal_curvature
+
+    @cached_property
+    def closed_form(self) -> Moments | None:
+        """The Gaussian posterior of a quadratic loss with a normal prior."""
+        if not self.quadratic:
+            return None
+        from scipy.linalg import cho_solve
+
+        self._require_rank()
+        factor = self.factor(np.zeros(self.dim))
+        covariance = cho_solve(factor, np.eye(self.dim))
+        return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
+
+    @cached_property
+    def exact_law(self) -> Law | None:
+        """Also where coefficients are Gaussian given log σ, and their prior is normal."""
+        if not (self.loss.mixture and self.heavy is None):
+            return super().exact_law
+        rows, dim = self.rows.rows, self.rows.columns  # type: ignore[attr-defined]
+        y = self.y if self.offset is None else self.y - self.offset
+        self._require_rank()
+        sums = sums_of(rows, y, self.weights, self.prior_precision[:dim], self.prior_mean[:dim])
+        precision, mean = float(self.prior_precision[dim]), float(self.prior_mean[dim])
+        return ScaleMixture(sums, lambda tau: 0.5 * precision * (tau - mean) ** 2)
+
+    def laplace(self) -> Moments:
+        """The Gaussian at the mode with the inverse Hessian there; exact for a quadratic loss."""
+        if self.closed_form is not None:
+            return self.closed_form
+        covariance = np.linalg.inv(self.modal_hessian)
+        return Moments(self.mode(), (covariance + covariance.T) / 2)
+
+    def hessian(self, x: npt.ArrayLike) -> Array:
+        """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
+        spoil it.
+        """
+        curvature, prior = self.row_curvatures(x), np.diag(self.prior_curvature(self._point(x)[0]))
+        quick = self.rows.gram(curvature, precise=self.quadratic) + prior
+        if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
+            return quick
+        return self.rows.gram(curvature, precise=True) + prior
+
+    def expansion(self, x: Array) -> RowExpansion:
+        """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
+        curvature = self.row_curvatures(x)
+        return RowExpansion(self.rows.gram(curvature), self.n * curvature, self._form)
+
+    def importance(self) -> Array:
+        """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
+        return mixed(self._form.weighed(np.sqrt(self.rows.squared_norms())))
+
+    def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
+        """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
+        return self.curved_product(self.row_curvatures(x), direction, self.prior_curvature(self._point(x)[0]))
+
+    def row_lengths(self, whitening: Any) -> Array:
+        """|Wᵀaᵢ| of every row, found once for a whitening."""
+        if self._lengths is None or self._lengths[0] is not whitening:
+            self._lengths = (whitening, self.rows.lengths(whitening.norms))
+        return self._lengths[1]
+
+    def mode(self) -> Array:
+        """By Newton's method (`svrhmc.targets.mode`), found once."""
+        return self._mode.copy()
+
+    def recall_mode(self, mode: Array) -> None:
+        """Unless it is known already."""
+        self.__dict__.setdefault("_mode", np.array(mode))
+
+    @cached_property
+    def _mode(self) -> Array:
+        if self.quadratic and self.dim <= DENSE_DIM:
+            assert self.closed_form is not None
+            return self.closed_form.mean
+        self._require_rank()
+        search = ModeSearch(self)
+        mode = search.find()
+        self.mode_passes += search.passes
+        return mode
+
+    def warm(self) -> None:
+        """Compile, or load, what passes over the rows need, so that it is not timed with them."""
+        self.rows.warm(self.loss, self._labels)
+
+    @property
+    def _labels(self) -> Labels:
+        return Labels(self.y, self.offset, self.weights)
+
+    def share(self, chosen: Indices, prior_precision: Array) -> GeneralisedLinear:
+        """The model of some of its rows, with another prior precision."""
+        rows, (y, offset, weights) = self.rows.choose(chosen), self._labels.chosen(chosen)
+        return GeneralisedLinear(rows, y, self.loss, prior_precision, self.prior_mean, offset, weights)
+
+    def guess(self) -> Array | None:
+        """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
+        have, weighed by the curvature there; None where the loss has no such predictors, or columns are too many.
+        """
+        if self.loss.wide:
+            start = np.zeros(self.dim)
+            shared = self.loss.shared_start(self.y)
+            start[self.dim - len(shared) :] = shared
+            return start
+        t = self.loss.start(self.y)
+        if t is None or self.dim > DENSE_DIM:
+            return None
+        from scipy.linalg import cho_factor, cho_solve
+
+        curvature = self._form.curvatures(t)
+        pull = curvature * (t if self.offset is None else t - self.offset)
+        force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
+        try:
+            factor = cho_factor(self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
+        except np.linalg.LinAlgError:
+            return None
+        return np.asarray(cho_solve(factor, force), np.float64)
+
+    @cached_property
+    def modal_hessian(self) -> Array:
+        """∇²f at the mode, dense; found once."""
+        return self.hessian(self._mode)
+
+    def potentials(self, x: Array) -> Array:
+        """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
+        away = x - self.prior_mean
+        prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
+        if self.heavy is not None:
+            prior = prior + self.heavy.value(x)
+        total: Array = self._form.values(self._form.predictors(x)).sum(axis=1) + prior
+        return total
+
+    def gradients(self, x: Array) -> Array:
+        """Aᵀ(wℓ′) + Λ(x − p)."""
+        combined = self.rows.slopes_combined(self.loss, x, self._labels)
+        if combined is not None:
+            return combined + self.prior_gradient(x)
+        return self.assemble(self.parts(x, None), None) + self.prior_gradient(x)
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """nwᵢℓ′(tᵢ, yᵢ): one number a row."""
+        if indices is None:
+            return self.n * self._form.slopes(self._form.predictors(x))
+        return self.n * self._form.slopes(self._form.predictors_at(x, indices), indices)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """(1/B) Σ_b part_b a_{i_b}."""
+        if indices is None:
+            return self.rows.combine(parts / self.n)
+        return self.rows.combine_at(parts / indices.shape[1], indices)
+
+    def prior_gradient(self, x: Array) -> Array:
+        """Λ(x − p) + ψ′."""
+        slope = (x - self.prior_mean) * self.prior_precision
+        return slope if self.heavy is None else slope + self.heavy.slope(x)
+
+    def _require_posterior(self) -> None:
+        """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
+        if self.prior_strength.min() == 0:
+            self._require_rank()
+            self.mode()  # says so where the data are separable
+
+    def _require_rank(self) -> None:
+        """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
+        if self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
+            return
+        curvature = self.row_curvatures(np.zeros(self.dim))
+        if not self.loss.convex:  # then any curvature will do that no row has below 0
+            curvature = self._form.bounded(self._form.weighed(np.ones(self.n)))
+        if self.dim > DENSE_DIM:
+            require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_strength)
+        else:
+            require_rank(self, self.rows.gram(curvature, precise=True) + np.diag(self.prior_strength))
+
+    def runs_off(self, x: Array, direction: Array) -> bool:
+        """Whether, from x on, no row's loss grows along a direction in which the prior is flat.
+
+        Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
+        """
+        t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
+        form, slopes = self._form, self._form.slopes(t)
+        bend = form.along(form.turned(form.curvatures(t), along), along)
+        if self.loss.wide:
+            size = np.abs(along).max(axis=-1)
+            typical = float(bend @ size) / max(float(bend.sum()), 1e-300)
+            return bool((form.along(slopes, along) <= _IN_PLANE * typical * np.abs(slopes).max(axis=-1)).all())
+        typical = float(bend @ np.abs(along)) / max(float(bend.sum()), 1e-300)
+        return bool((np.sign(slopes) * along <= _IN_PLANE * typical).all())
+
+    def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
+        """The prior and the quadratic together are one Gaussian."""
+        precision = self.prior_precision + strength
+        mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
+        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy)
+
+    def factor(self, x: Array) -> Any:
+        """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
+        from scipy.linalg import cho_factor
+
+        try:
+            return cho_factor(self.hessian(x))
+        except np.linalg.LinAlgError:
+            raise self.improper() from None
+
+    def improper(self) -> ValueError:
+        """The error for a posterior that has no density."""
+        return requirement(
+            "prior_precision",
+            "positive where the columns of X are linearly dependent or the data are separable",
+            f"a smallest value of {self.prior_precision.min():g}",
+            "the posterior is improper",
+        )
+
+    def row_curvatures(self, x: npt.ArrayLike) -> Array:
+        """wᵢℓ″ of every row at x."""
+        return self._form.curvatures(self._form.predictors(self._point(x))[0])
+
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
+        from scipy.sparse.linalg import LinearOperator
+
+        shape = (self.dim, self.dim)
+        return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p, bend), dtype=np.float64)
+
+    def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
+        """(Aᵀ diag(curvature) A + diag(bend))·direction."""
+        row = np.asarray(direction, np.float64).reshape(1, -1)
+        product: Array = (self.rows.combine(self._form.turned(curvature, self.rows.predict(row))) + row * bend)[0]
+        return product
+
+    @cached_property
+    def _modal_curvature(self) -> float:
+        return self._extreme_eigenvalue("LA", self.row_curvatures(self._mode), self.prior_curvature(self._mode))
+
+    def _extreme_eigenvalue(self, which: str, curvature: Array, bend: Array) -> float:
+        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): dense up to DENSE_DIM columns, Lanczos
+        beyond.
+        """
+        if self.dim <= DENSE_DIM:
+            spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(bend))
+            return float(spectrum[-1 if which == "LA" else 0])
+        from scipy.sparse.linalg import eigsh
+
+        start = np.ones(self.dim)  # fixed, so that the answer is the same every time
+        return float(eigsh(self.operator(curvature, bend), k=1, which=which, v0=start, return_eigenvectors=False)[0])
+
+
+def mixed(weights: Array) -> Array:
+    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
+    total = float(weights.sum())
+    even = np.full(len(weights), 1 / len(weights))
+    return 0.9 * weights / total + 0.1 * even if total > 0 else even

@@ -1,0 +1,246 @@
+"""Priors: sums over coordinates, each normal, flat, Student-t or Laplace.
+
+    −log p(x) = ½ (x − p)ᵀΛ(x − p) + Σ_{j ∈ J} ψⱼ(xⱼ) + constant,         d = x − location, s = scale:
+
+    normal     Λⱼ = precision, pⱼ = mean          folded into quadratics, as before
+    flat       Λⱼ = 0                             where the data alone make the posterior proper
+    Student-t  ψ = (ν + 1)/2 · log(1 + d²/(νs²))       ψ″ from −(ν + 1)/(8νs²) to (ν + 1)/(νs²)
+    Laplace    ψ = (√(d² + ε²) − ε)/s                  ψ″ from 0 to 1/(sε)
+
+A Laplace density has a kink at its location, where no gradient is: it is *smoothed* over ε = smoothing·scale, which
+makes it the hyperbolic density. Within a few ε of the location it is rounder than Laplace's, and beyond it is the same.
+The gradient of a prior is exact in every sampler: it is never subsampled. A user gives one prior for all columns, or
+a list with one for each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.errors import nonnegative, positive, real_array, requirement
+
+STUDENT, LAPLACE = 1, 2  # kinds of ψ, as compiled code has them
+
+
+class Prior(ABC):
+    """The prior of one coordinate, or of all."""
+
+    @abstractmethod
+    def of(self, j: int) -> tuple[float, float] | tuple[int, float, float, float]:
+        """For coordinate j: (precision, mean) of a normal; else (kind, location, scale, shape) of a ψ."""
+
+    def check(self, dim: int) -> None:
+        """Refuse settings that do not fit so many coordinates."""
+        return
+
+
+@dataclass(frozen=True)
+class Normal(Prior):
+    """N(mean, 1/precision); each one number, or one for each column."""
+
+    precision: Any = 1.0
+    mean: Any = 0.0
+
+    def check(self, dim: int) -> None:
+        """One number, or one for each of the coordinates."""
+        nonnegative("prior_precision", float(per_column("prior_precision", self.precision, dim).min()))
+        per_column("prior_mean", self.mean, dim)
+
+    def of(self, j: int) -> tuple[float, float]:
+        """Its precision and mean."""
+        precision, mean = (each if np.ndim(each) == 0 else np.asarray(each)[j] for each in (self.precision, self.mean))
+        return float(precision), float(mean)
+
+
+@dataclass(frozen=True)
+class Flat(Prior):
+    """No prior at all: the rows alone must determine the coordinate."""
+
+    def of(self, j: int) -> tuple[float, float]:
+        """Precision 0."""
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class StudentT(Prior):
+    """location + scale·t with df degrees of freedom: near 0 like a normal, with tails that let a large effect be."""
+
+    df: float = 3.0
+    scale: float = 1.0
+    location: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("df", self.df)
+        positive("scale", self.scale)
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """Its kind and numbers."""
+        return STUDENT, float(self.location), float(self.scale), float(self.df)
+
+
+@dataclass(frozen=True)
+class Laplace(Prior):
+    """Density ∝ e^{−|d|/scale}, smoothed over `smoothing`·scale around its location."""
+
+    scale: float = 1.0
+    location: float = 0.0
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive("scale", self.scale)
+        positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """Its kind and numbers."""
+        return LAPLACE, float(self.location), float(self.scale), float(self.smoothing * self.scale)
+
+
+class _Shape(NamedTuple):
+    """A ψ and its derivatives in d, of (d, scale, shape), and the bounds on ψ″."""
+
+    value: Any
+    slope: Any
+    curvature: Any
+    bounds: Any
+
+
+_SHAPES = {
+    STUDENT: _Shape(
+        lambda d, s, v: (v + 1) / 2 * np.log1p((d / s) ** 2 / v),
+        lambda d, s, v: (v + 1) * d / (v * s**2 + d**2),
+        lambda d, s, v: (v + 1) * (v * s**2 - d**2) / (v * s**2 + d**2) ** 2,
+        lambda s, v: (-(v + 1) / (8 * v * s**2), (v + 1) / (v * s**2)),
+    ),
+    LAPLACE: _Shape(
+        lambda d, s, e: d * (d / (np.hypot(d, e) + e)) / s,
+        lambda d, s, e: d / np.hypot(d, e) / s,
+        lambda d, s, e: e * e / np.hypot(d, e) ** 3 / s,
+        lambda s, e: (0.0 * s, 1 / (s * e)),
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Heavy:
+    """The ψⱼ of some coordinates: which, of what kind, and their numbers."""
+
+    columns: Indices
+    kinds: Indices
+    location: Array
+    scale: Array
+    shape: Array
+
+    def value(self, x: Array) -> Array:
+        """Σⱼ ψⱼ at states (…, dim)."""
+        total: Array = self._each(x, 0).sum(axis=-1)
+        return total
+
+    def slope(self, x: Array) -> Array:
+        """ψ′ of every coordinate: (…, dim), 0 where there is none."""
+        return self._spread(x, self._each(x, 1))
+
+    def curvature(self, x: Array) -> Array:
+        """ψ″ of every coordinate."""
+        return self._spread(x, self._each(x, 2))
+
+    def strength(self, dim: int) -> Array:
+        """ψ″ at its location, the largest there is."""
+        centre = np.zeros(dim)
+        centre[self.columns] = self.location
+        return self.curvature(centre)
+
+    def bounds(self, dim: int) -> tuple[Array, Array]:
+        """The least and the largest ψ″ anywhere, of every coordinate."""
+        least, most = np.zeros(dim), np.zeros(dim)
+        for kind, some in self._groups():
+            low, high = _SHAPES[kind].bounds(self.scale[some], self.shape[some])
+            least[self.columns[some]], most[self.columns[some]] = low, high
+        return least, most
+
+    def digest(self) -> str:
+        """A name for all of it."""
+        return digest(self.columns, self.kinds, self.location, self.scale, self.shape)
+
+    def _groups(self) -> list[tuple[int, Any]]:
+        return [(int(kind), np.flatnonzero(self.kinds == kind)) for kind in np.unique(self.kinds)]
+
+    def _each(self, x: Array, order: int) -> Array:
+        d = x[..., self.columns] - self.location
+        out = np.zeros(d.shape)
+        for kind, some in self._groups():
+            out[..., some] = _SHAPES[kind][order](d[..., some], self.scale[some], self.shape[some])
+        return out
+
+    def _spread(self, x: Array, each: Array) -> Array:
+        out = np.zeros(x.shape)
+        out[..., self.columns] = each
+        return out
+
+
+class Settled(NamedTuple):
+    """A prior as arrays: Λ, p, and the ψⱼ where there are any."""
+
+    precision: Array
+    mean: Array
+    heavy: Heavy | None
+
+    def repeated(self, times: int) -> Settled:
+        """The same for so many blocks of coordinates."""
+        whole = self
+        for _ in range(times - 1):
+            whole = whole.followed(self)
+        return whole
+
+    def followed(self, other: Settled) -> Settled:
+        """Those of the coordinates after these, besides."""
+        heavy, dim = self.heavy, len(self.mean)
+        if other.heavy is not None:
+            later = replace(other.heavy, columns=other.heavy.columns + dim)
+            names = [field.name for field in fields(later)]
+            pairs = {name: (getattr(heavy, name, []), getattr(later, name)) for name in names}
+            heavy = later if heavy is None else Heavy(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+        precision, mean = np.concatenate([self.precision, other.precision]), np.concatenate([self.mean, other.mean])
+        return Settled(precision, mean, heavy)
+
+
+def settle(prior: object, dim: int) -> Settled:
+    """One prior for all coordinates, or a list of one for each, as arrays.
+
+    >>> precision, mean, heavy = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
+    >>> precision, heavy.columns
+    (array([0., 4., 0.]), array([2]))
+    """
+    if dim == 0:
+        return Settled(np.zeros(0), np.zeros(0), None)
+    allowed = f"one of svrhmc.targets.priors, or a list of {dim}, one for each column"
+    if isinstance(prior, Sequence):
+        if len(prior) != dim:
+            raise requirement("prior", allowed, f"a list of {len(prior)}")
+        each = list(prior)
+    else:
+        each = [prior] * dim
+    for one in each[:1] if not isinstance(prior, Sequence) else each:
+        if not isinstance(one, Prior):
+            raise requirement("prior", allowed, repr(one))
+        one.check(dim if not isinstance(prior, Sequence) else 1)
+    told = [one.of(j if not isinstance(prior, Sequence) else 0) for j, one in enumerate(each)]
+    normal = np.array([two if len(two) == 2 else (0.0, 0.0) for two in told])
+    some = np.array([j for j, one in enumerate(told) if len(one) == 4], np.int64)
+    heavy = None
+    if len(some):
+        kinds, location, scale, shape = (np.array(column) for column in zip(*(told[j] for j in some), strict=True))
+        heavy = Heavy(some, kinds.astype(np.int64), location, scale, shape)
+    return Settled(normal[:, 0].copy(), normal[:, 1].copy(), heavy)
+
+
+def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
+    """One finite number for each column."""
+    array = real_array(name, np.atleast_1d(np.asarray(value)), (1 if np.ndim(value) == 0 else dim,))
+    return np.array(np.broadcast_to(array, dim), np.float64)

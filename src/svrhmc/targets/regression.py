@@ -1,0 +1,182 @@
+"""Regressions by name: the doors to `GeneralisedLinear`, where data are checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.families import family_of, gaussian
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Flat, Normal, Prior, per_column, settle
+from svrhmc.targets.rows import make_rows
+
+
+def glm(
+    X: Any,
+    y: npt.ArrayLike,
+    family: str | Loss = "bernoulli",
+    *,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Sequence[Prior] | None = None,
+    shared_prior: Prior | Sequence[Prior] | None = None,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ prior.
+
+    X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
+    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma" or "categorical";
+        or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
+    y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row).
+    offset: n numbers that are added to the predictors, such as log exposures.
+    weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
+        of its rows. (n of the finite sum is the number of rows of the table.)
+    prior: one of `svrhmc.targets.priors` for all columns, or a list of one for each: `Normal`, `StudentT`, `Laplace`
+        (smoothed), `Flat`; None is Normal(prior_precision, prior_mean).
+    prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column. (Each class of
+        "categorical" but the first has coefficients of its own, with this prior.)
+    shared_prior: of the parameters that rows share (log σ, a log shape), which stand last in x; None: that of the
+        family, which is wide.
+
+    >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
+    >>> target.mode().round(3)
+    array([0.149, 0.462])
+    >>> table = glm([[1.0], [1.0]], [0, 1], weights=[30, 10])  # 40 rows
+    >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
+    (array([-0.973]), array([-0.973]))
+    """
+    rows, loss = make_rows(X), family_of(family).settled(y)
+    observed = loss.observed(y, rows.n, trials)
+    shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    count = _weights(weights, observed.counts, rows.n)
+    usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
+    if prior is not None and not usual:
+        raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
+    known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
+    if loss.wide:
+        if loss.blocks > 1 and offset is not None:
+            raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+        known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))
+    elif shared_prior is not None:
+        raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
+    return GeneralisedLinear(
+        seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
+    )
+
+
+def logistic(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
+
+    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision (not below 0; 0
+    is a flat prior) and prior_mean: one number, or one for each column. It is `glm` with the family "bernoulli".
+
+    >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> target.n, target.dim
+    (3, 2)
+    >>> target.mode().round(3)
+    array([0.3  , 0.833])
+    """
+    return glm(X, y, "bernoulli", prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def linear(
+    X: Any,
+    y: npt.ArrayLike,
+    noise_variance: float = 1.0,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> GeneralisedLinear:
+    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
+
+    The posterior is Gaussian; `closed_form` has it. It is `glm` with the family `gaussian(noise_variance)`.
+
+    >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
+    (array([1.166667]), array([[0.166667]]))
+    """
+    return glm(X, y, gaussian(noise_variance), prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def conjugate(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+    shape: float = 0.5,
+    rate: float = 0.5,
+    *,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+) -> GeneralisedLinear:
+    """Linear regression with unknown noise under its conjugate prior: x | σ ~ N(prior_mean, σ²/prior_precision) and
+    σ² ~ inverse gamma(shape, rate); x has log σ last.
+
+    The marginal law of a coefficient is Student's with 2·shape + n degrees of freedom; `exact_law` has the posterior.
+    Such a prior is what further rows would say: one of length √prior_precision for each column, and one of zeros with
+    weight 2·shape, all with flat priors; so the target has these rows too. ("gaussian" of `glm` has independent priors,
+    and is known as exactly.)
+
+    >>> target = conjugate([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.exact_law.mean.round(4)
+    array([ 1.1667, -0.4865])
+    """
+    rows = make_rows(X)
+    precision, mean = (per_column(name, value, rows.dim) for name, value in (
+        ("prior_precision", prior_precision), ("prior_mean", prior_mean)))  # fmt: skip
+    positive("shape", shape)
+    positive("rate", rate)
+    if precision.min() <= 0:
+        raise requirement("prior_precision", "positive for every column", f"{precision.min():g}")
+    label = np.asarray(real_array("y", y, (rows.n,)), np.float64)
+    shift = np.zeros(rows.n) if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
+    assert count is not None
+    root = np.sqrt(precision)
+    more = np.append(root * mean, np.sqrt(rate / shape))
+    return glm(
+        _followed(X, root),
+        np.concatenate([label - shift, more]),
+        gaussian(),
+        weights=np.concatenate([count, np.ones(rows.dim), [2 * shape]]),
+        prior=Flat(),
+        shared_prior=Flat(),
+    )
+
+
+def _followed(X: Any, root: Array) -> Any:
+    """The rows, then a row for each column with this entry in it, then a row of zeros."""
+    if hasattr(X, "format"):  # SciPy's
+        from scipy.sparse import csr_matrix, diags, vstack
+
+        return csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
+    dense = np.asarray(X)
+    kind = dense.dtype if dense.dtype == np.float32 else np.float64
+    return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
+
+
+def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
+    """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
+    if weights is None:
+        return counts
+    given = np.asarray(real_array("weights", weights, (n,)), np.float64)
+    if (given < 0).any():
+        row = int(np.argmax(given < 0))
+        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}")
+    if not given.any():
+        raise requirement("weights", "above 0 for some row", "0 for all of them")
+    return given if counts is None else given * counts

@@ -1,0 +1,139 @@
+"""Predictions against the laws they stand for: means, new labels, quantiles, the likelihood of rows; blocks change nothing."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import svrhmc
+from svrhmc.posterior import prediction
+from svrhmc.posterior.prediction import Model, Predictions, log_likelihoods, thinned
+
+rng = np.random.default_rng(0)
+X = np.column_stack([np.ones(40), rng.normal(size=40)])
+POSITIVE = rng.gamma(2.0, 1.0, 40) + 0.1
+COUNTS = rng.poisson(3.0, 40)
+# family, labels, SciPy's law at a draw (coefficients, shared parameters) and a predictor
+LAWS = {
+    "bernoulli": (rng.integers(0, 2, 40), lambda t, s: stats.bernoulli(1 / (1 + np.exp(-t)))),
+    "poisson": (COUNTS, lambda t, s: stats.poisson(np.exp(t))),
+    "gaussian": (rng.normal(size=40), lambda t, s: stats.norm(t, np.exp(s))),
+    "student-t": (rng.normal(size=40), lambda t, s: stats.t(4, t, np.exp(s))),
+    "negative-binomial": (COUNTS, lambda t, s: stats.nbinom(np.exp(s), np.exp(s) / (np.exp(s) + np.exp(t)))),
+    "gamma": (POSITIVE, lambda t, s: stats.gamma(np.exp(s), scale=np.exp(t - s))),
+}
+
+
+def made(family):
+    y, law = LAWS[family]
+    target = svrhmc.targets.glm(X, y, svrhmc.targets.families.student_t(4) if family == "student-t" else family)
+    return target, y, law
+
+
+@pytest.mark.parametrize("family", LAWS)
+def test_new_labels_have_the_law_of_the_family(family):
+    """One draw many times over: Kolmogorov–Smirnov or χ², and not the law of another predictor (control)."""
+    target, _, law = made(family)
+    point = np.r_[0.4, -0.3, np.full(target.dim - 2, 0.2)]
+    x = np.tile(point, (20_000, 1))
+    form = Model.of(target).at([[1.0, 1.0], [1.0, -2.0]], None)
+    [block] = Predictions(form, x, seed=3).blocks()
+    for row, t in enumerate((0.1, 1.0)):
+        true, other = law(t, 0.2), law(t + 0.3, 0.2)
+        mean = true.mean() if family != "student-t" else t
+        np.testing.assert_allclose(block.mean[:, row], mean, rtol=1e-12)
+        assert fits(block.new[:, row], true) > 1e-4
+        assert fits(block.new[:, row], other) < 1e-6
+
+
+def fits(values, law):
+    if hasattr(law.dist, "pdf") and not hasattr(law.dist, "pmf"):
+        return stats.kstest(values, law.cdf).pvalue
+    top = int(law.ppf(0.999))
+    expected = len(values) * np.append(law.pmf(np.arange(top + 1)), law.sf(top))
+    seen = np.bincount(np.minimum(values, top + 1).astype(int), minlength=top + 2)
+    kept = expected > 5
+    seen, expected = (np.append(v[kept], v[~kept].sum()) for v in (seen, expected))
+    enough = expected > 0
+    return stats.chisquare(seen[enough], expected[enough] * seen[enough].sum() / expected[enough].sum()).pvalue
+
+
+@pytest.mark.parametrize("family", LAWS)
+def test_the_likelihood_of_rows_is_scipys(family):
+    target, y, law = made(family)
+    x = np.random.default_rng(1).normal(size=(7, target.dim)) / 2
+    [(start, found)] = log_likelihoods(target.form(), x)
+    assert start == 0
+    for k, draw in enumerate(x):
+        there = law(X @ draw[:2], draw[2] if target.dim > 2 else 0.0)
+        density = there.logpdf if hasattr(there.dist, "pdf") and not hasattr(there.dist, "pmf") else there.logpmf
+        np.testing.assert_allclose(found[k], density(y), rtol=1e-9, atol=1e-9)
+
+
+def test_weights_and_trials_in_the_likelihood():
+    y, trials = np.array([1, 4, 0]), np.array([3, 5, 2])
+    target = svrhmc.targets.glm(np.ones((3, 1)), y, "binomial", trials=trials)
+    [(_, found)] = log_likelihoods(target.form(), np.array([[0.7]]))
+    np.testing.assert_allclose(found[0], stats.binom.logpmf(y, trials, 1 / (1 + np.exp(-0.7))), rtol=1e-12)
+    weighed = svrhmc.targets.glm(np.ones((2, 1)), [1, 3], "poisson", weights=[2, 5])
+    [(_, found)] = log_likelihoods(weighed.form(), np.array([[0.7]]))
+    np.testing.assert_allclose(found[0], [2, 5] * stats.poisson.logpmf([1, 3], np.exp(0.7)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian", "categorical"])
+def test_blocks_of_rows_change_nothing(family, monkeypatch):
+    y = rng.integers(0, 3, 40) if family == "categorical" else LAWS[family][0]
+    target = svrhmc.targets.glm(X, y, family)
+    x = np.random.default_rng(2).normal(size=(30, target.dim))
+    many = np.random.default_rng(3).normal(size=(1500, 2))
+    whole = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
+    monkeypatch.setattr(prediction, "_HELD", 1)
+    cut = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
+    assert np.array_equal(whole.mean, cut.mean)
+    assert np.array_equal(whole.quantiles, cut.quantiles)
+    if family == "categorical":
+        assert whole.mean.shape == (1500, 3)
+        np.testing.assert_allclose(whole.mean.sum(axis=1), 1.0)
+        assert whole.new_sd is None
+    else:
+        assert np.array_equal(whole.new_quantiles, cut.new_quantiles)
+        some = Predictions(Model.of(target).at(many[:300], None), x[:10], 5)
+        first = next(some.blocks())
+        assert np.array_equal(
+            first.new, next(Predictions(Model.of(target).at(many, None), x, 5).blocks()).new[:10, :256]
+        )
+
+
+def test_classes_are_drawn_in_proportion():
+    target = svrhmc.targets.glm(X, rng.integers(0, 3, 40), "categorical")
+    x = np.tile([0.3, -0.2, 0.1, 0.4], (30_000, 1))
+    [block] = Predictions(Model.of(target).at([[1.0, 1.0]], None), x, 1).blocks()
+    p = np.exp([0.0, 0.1, 0.5]) / np.exp([0.0, 0.1, 0.5]).sum()
+    np.testing.assert_allclose(block.mean[0, 0], p, rtol=1e-12)
+    seen = np.bincount(block.new[:, 0].astype(int), minlength=3)
+    assert stats.chisquare(seen, 30_000 * p).pvalue > 1e-4
+    assert stats.chisquare(seen, 30_000 * p[::-1]).pvalue < 1e-6
+
+
+def test_offsets_sparse_rows_and_what_is_refused():
+    from scipy.sparse import csr_matrix
+
+    target, *_ = made("poisson")
+    x = np.random.default_rng(4).normal(size=(5, 2))
+    model, rows = Model.of(target), np.array([[1.0, 0.5], [1.0, 0.0]])
+    plain = Predictions(model.at(rows, None), x, 0).summed((0.5,))
+    shifted = Predictions(model.at(rows, [np.log(2.0), 0.0]), x, 0).summed((0.5,))
+    np.testing.assert_allclose(shifted.mean, plain.mean * [2, 1], rtol=1e-12)
+    np.testing.assert_allclose(Predictions(model.at(csr_matrix(rows), None), x, 0).summed((0.5,)).mean, plain.mean)
+    with pytest.raises(ValueError, match="2 columns"):
+        model.at([[1.0]], None)
+    with pytest.raises(ValueError, match="offset"):
+        model.at(rows, [1.0])
+
+
+def test_thinned_draws_come_evenly_from_every_chain():
+    draws = np.arange(4 * 100.0).reshape(4, 100, 1)
+    some = thinned(draws, 40)
+    assert some.shape == (40, 1)
+    assert (np.bincount((some[:, 0] // 100).astype(int)) == 10).all()
+    assert len(thinned(draws, 10_000)) == 400
+    assert len(thinned(draws, 2)) == 2
