@@ -21,7 +21,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, require_alike
 from svrhmc.diagnostics import ess, r_hat, standard_error
 from svrhmc.posterior.certificate import Bias
 
@@ -98,6 +98,10 @@ class Corrected:
     sd: Array
     mean_error: Array
     sd_error: Array
+
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal shapes."""
+        require_alike(self)
 
 
 def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Corrected]:
