@@ -183,9 +183,9 @@ class ModeSearch:
         """The error where no step helps, with what can be said about the columns."""
         least = least_eigenvalue(self.target.hessian(x))
         return RuntimeError(
-            f"no mode found: {size**0.5:.2g} sd are left to go, and float64 does not tell the way (the scaled Hessian's "
-            f"eigenvalues fall to {least:.1e}). Scale the columns of X to about 1, drop those that nearly depend on "
-            "others, raise prior_precision, or give a prior_mean nearer to 0."
+            f"no mode found: {size**0.5:.2g} sd are left to go, and float64 does not tell the way (the scaled "
+            f"Hessian's eigenvalues fall to {least:.1e}). Scale the columns of X to about 1, drop those that nearly "
+            "depend on others, raise prior_precision, or give a prior_mean nearer to 0."
         )
 
     def _no_mode(self, size: float) -> RuntimeError:
