@@ -23,9 +23,10 @@ LAYERS = [
     ("samplers",),
     ("exact",),
     ("theory", "posterior"),
-    ("compare", "files"),
+    ("compare", "files", "warming"),
     ("plots",),
     ("paper",),
+    ("shell",),
     ("cli",),
     ("__main__",),
 ]

@@ -110,7 +110,7 @@ def test_every_truncation_is_refused(trace, tmp_path):
     whole = path.read_bytes()
     for length in (0, 1, 10, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(TraceFileError, match=r"is not a whole trace file|is not a svrhmc trace"):
+        with pytest.raises(TraceFileError, match=r"is cut short or was changed|is not a svrhmc trace"):
             Trace.load(path)
 
 
@@ -120,7 +120,7 @@ def test_a_flipped_bit_is_refused(trace, tmp_path):
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 0x10
     path.write_bytes(whole)
-    with pytest.raises(TraceFileError, match=r"cut short or damaged|is not a svrhmc trace"):
+    with pytest.raises(TraceFileError, match="is cut short or was changed"):
         Trace.load(path)
 
 
@@ -130,30 +130,21 @@ def test_foreign_files_are_refused(trace, tmp_path):
     with pytest.raises(TraceFileError, match="is not a svrhmc trace"):
         Trace.load(path)
     write(path, x=np.zeros(3))
-    with pytest.raises(TraceFileError, match=r"is not a svrhmc trace \(KeyError"):
-        Trace.load(path)
-    write(path, settings=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(TraceFileError, match="allow_pickle=False"):
+    with pytest.raises(TraceFileError, match=r"is not a svrhmc trace: .*has no array settings or draws.*; it holds x"):
         Trace.load(path)
     arrays = {name: getattr(trace, name) for name in ("draws", "passes", "velocity", "chains")}
+    write(path, settings=np.array([{"a": 1}], dtype=object), **arrays)
+    with pytest.raises(
+        TraceFileError, match=r"holds Python objects in settings\.npy; only arrays of numbers are read"
+    ) as told:
+        Trace.load(path)
+    assert "allow_pickle" not in str(told.value)
     for settings, message in (
-        ({"format": "other"}, "is not a svrhmc trace"),
-        ({"format": "svrhmc-trace", "version": 99}, "is a trace of version 99; this svrhmc reads version 2"),
+        ({"format": "other", "version": 2}, "is not a svrhmc trace"),
+        ({"format": "svrhmc-trace", "version": 99}, "is not a svrhmc trace: version 99, and this svrhmc reads 2 and 3"),
     ):
         write(path, settings=np.array(json.dumps(settings)), **arrays)
         with pytest.raises(TraceFileError, match=message):
-            Trace.load(path)
-    trace.save(path)
-    with np.load(path) as file:
-        whole = dict(file)
-    for change in (
-        {"draws": whole["draws"][0]},
-        {"passes": whole["passes"][:-1]},
-        {"draws": whole["draws"] * np.nan},
-        {"chains": whole["passes"]},
-    ):
-        write(path, **{**whole, **change})
-        with pytest.raises(TraceFileError, match="is not a svrhmc trace"):
             Trace.load(path)
     with pytest.raises(FileNotFoundError):
         Trace.load(tmp_path / "nothing")

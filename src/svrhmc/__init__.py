@@ -1,7 +1,7 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
-from svrhmc.core.errors import CheckpointError, DivergenceError, TraceFileError, UnstableStepError
+from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
 from svrhmc.core.version import VERSION
 from svrhmc.posterior import Posterior, sample
 from svrhmc.samplers import (
@@ -27,6 +27,7 @@ __all__ = [
     "CheckpointError",
     "DivergenceError",
     "Posterior",
+    "PosteriorFileError",
     "Sampler",
     "Summary",
     "Trace",

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
+if "--multiprocessing-fork" in sys.orig_argv:  # a worker of `svrhmc reproduce`, which imports this file first of all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the command itself, which ends its workers
+
 from svrhmc.core.errors import missing
+from svrhmc.core.processes import end_with_parent
+
+end_with_parent()
 
 
 def main() -> None:
@@ -15,8 +22,11 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"error: {missing('Typer and Rich', 'cli', 'the svrhmc command')}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     app()
 
 
 if __name__ == "__main__":
+    __spec__ = None  # else workers of `python -m svrhmc` do not import this file
     main()

@@ -1,11 +1,8 @@
-"""The shell: `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`."""
+"""The shell: `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`, `svrhmc warm`."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,15 +15,19 @@ from rich.table import Table
 import svrhmc
 from svrhmc import theory
 from svrhmc.compare import Curve, compare
+from svrhmc.core import caching
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
+from svrhmc.shell import CODES, Shell, require_place, say
 from svrhmc.theory.search import TABLED
+from svrhmc.warming import KINDS, MODELS, warm
 
 app = typer.Typer(
     name="svrhmc",
-    help="Sample from densities given by finite sums, and see how well samplers do it.",
+    cls=Shell,
+    help=f"Sample from densities given by finite sums, and see how well samplers do it.\n\n{CODES}",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -84,12 +85,11 @@ def compare_command(
     [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
     chosen = list(METHODS) if samplers == "all" else [name.strip().replace("_", "-") for name in samplers.split(",")]
-    with _plain_errors():
-        sizes = _step_sizes(step_size or [_DEFAULT_STEP], chosen)
-        target = svrhmc.targets.synthetic(n, dim, seed=seed)
-        built = [(LABELS[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
-        _check_figure(plot)
-        curves = compare(target, built, passes, chains, seed)
+    sizes = _step_sizes(step_size or [_DEFAULT_STEP], chosen)
+    target = svrhmc.targets.synthetic(n, dim, seed=seed)
+    built = [(LABELS[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
+    _check_figure(plot)
+    curves = compare(target, built, passes, chains, seed)
     console = Console()
     console.print(_table(curves, passes, f"W₂ to N(x*, S⁻¹), n = {n}, d = {dim}, {chains} chains, seed {seed}"))
     for curve in curves:
@@ -144,18 +144,17 @@ def plan_command(
 
     [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
     """
-    with _plain_errors():
-        if plot is not None:
-            _check_figure(plot)
-        begin = "mode" if one_of("--start", start, ("origin", "mode")) == "mode" else None
-        subject = _subject(
-            n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness, data, model, prior_precision
-        )
-        problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
-        comparison = theory.compare(problem, accuracy)
-        made = theory.plan(subject, accuracy, method, rule, begin, importance)
-        if plot is not None:
-            plot_complexity(comparison, plot)
+    if plot is not None:
+        _check_figure(plot)
+    begin = "mode" if one_of("--start", start, ("origin", "mode")) == "mode" else None
+    subject = _subject(
+        n, dim, smoothness, convexity, radius, gradient_variance, component_smoothness, data, model, prior_precision
+    )
+    problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
+    comparison = theory.compare(problem, accuracy)
+    made = theory.plan(subject, accuracy, method, rule, begin, importance)
+    if plot is not None:
+        plot_complexity(comparison, plot)
     console = Console()
     console.print(escape(str(problem)), highlight=False, soft_wrap=True)
     console.print(_complexity_table(comparison))
@@ -202,27 +201,57 @@ def reproduce_command(
     """
     from svrhmc.paper.run import PARTS, reproduce
 
-    with _plain_errors():
-        one_of("PART", part, (*PARTS, "all"))
-        if data is not None and not data.is_dir():
-            raise requirement("--data", "a folder", data)
-        require_matplotlib()
-        console = Console()
-        chosen = PARTS if part == "all" else (part,)
-        try:
-            finished = reproduce(
-                chosen, out, data, quick, seeds, jobs,
-                lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            console.print("Interrupted: the same command goes on from here.", highlight=False)
-            raise typer.Exit(130) from None
-        console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
-        errors = Console(stderr=True)
-        for line in finished.missing:
-            errors.print(f"[bold red]missing:[/bold red] {escape(line)}", highlight=False, soft_wrap=True)
+    one_of("PART", part, (*PARTS, "all"))
+    if data is not None and not data.is_dir():
+        raise requirement("--data", "a folder", data)
+    if out.exists() and not out.is_dir():
+        raise requirement("--out", "a folder, or the name of one to be made", out)
+    require_matplotlib()
+    console = Console()
+    chosen = PARTS if part == "all" else (part,)
+    try:
+        finished = reproduce(
+            chosen, out, data, quick, seeds, jobs,
+            lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        say("Interrupted: the same command goes on from here.")
+        raise typer.Exit(130) from None
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise RuntimeError(
+            f"a result in {out / 'work'} cannot be used ({type(error).__name__}: {error}); remove that folder, and the "
+            "same command begins anew."
+        ) from error
+    console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
+    for line in finished.missing:
+        say(f"[bold red]missing:[/bold red] {escape(line)}")
     if finished.missing:
         raise typer.Exit(1)
+
+
+@app.command("warm")
+def warm_command(
+    model: Annotated[str, typer.Option(help="logistic, linear or all.")] = "all",
+) -> None:
+    """Compile ahead what runs will need, so that none waits for it.
+
+    Loops of all samplers for logistic and linear models, dense and sparse
+    rows, float64 and float32; some minutes on a new machine, a second or two
+    for each where it was done before. The code is kept in the package's folder
+    where that can be written, or else in SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc
+    or ~/.cache/svrhmc.
+
+    [bold]Example[/bold]: svrhmc warm --model logistic
+    """
+    one_of("--model", model, (*MODELS, "all"))
+    folder = caching.place()
+    if folder is None:
+        allowed = "a folder that can be written, to keep compiled code in"
+        raise requirement("SVRHMC_CACHE", allowed, "none", "what is compiled would be lost with this process")
+    console = Console()
+    kinds = tuple(kind for kind in KINDS if model in ("all", kind.model))
+    seconds = warm(kinds, lambda line: console.print(line, highlight=False, soft_wrap=True))
+    console.print(f"Compiled in {seconds:.0f} s, and kept in {escape(str(folder))}", highlight=False, soft_wrap=True)
 
 
 def _subject(
@@ -270,21 +299,10 @@ def _complexity_table(comparison: theory.Comparison) -> Table:
     return table
 
 
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Errors of the library as one line, with exit code 2."""
-    try:
-        yield
-    except (ValueError, ModuleNotFoundError, OSError, RuntimeError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-
-
 def _check_figure(plot: Path) -> None:
     if plot.suffix not in (".png", ".svg", ".pdf"):
         raise requirement("--plot", "a name ending in .png, .svg or .pdf", plot)
-    if not os.access(plot.resolve().parent, os.W_OK):
-        raise requirement("--plot", "in a folder that exists and can be written", plot)
+    require_place("--plot", plot)
     require_matplotlib()
 
 

@@ -6,11 +6,38 @@ chains), for all coordinates in one transform: a run asks for it again and again
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from itertools import pairwise
+
 import numpy as np
 
 from svrhmc.core.arrays import Array
 
+_BLOCK = 1 << 18  # numbers of draws looked at in one piece
 
+
+def some_columns(rows: int, columns: int) -> list[slice]:
+    """Columns, some at a time, of a table with so many rows; never one alone, whose sums would run in another order."""
+    wide = max(2, _BLOCK // max(1, rows))
+    ends = [*range(0, max(columns - 1, 1), wide), columns]
+    return [slice(low, high) for low, high in pairwise(ends)]
+
+
+def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A measure of each quantity of (chain, draw, quantity), some quantities at a time: its room does not grow with
+    their number.
+    """
+
+    @wraps(measure)
+    def measured(draws: Array) -> Array:
+        chains, count, columns = draws.shape
+        return np.concatenate([measure(draws[:, :, some]) for some in some_columns(chains * count, columns)])
+
+    return measured
+
+
+@by_columns
 def ess(draws: Array) -> Array:
     """Effective draws for the mean of each quantity: (chain, draw, quantity) → (quantity,), at least 4 draws a chain.
 
@@ -44,6 +71,7 @@ def ess(draws: Array) -> Array:
     return np.where(moving, chains * n / tau, float(chains * n))
 
 
+@by_columns
 def r_hat(draws: Array) -> Array:
     """√(var⁺/within) of split chains, for each quantity."""
     split = _split(draws)
@@ -54,6 +82,7 @@ def r_hat(draws: Array) -> Array:
     return np.sqrt(ratio)
 
 
+@by_columns
 def standard_error(draws: Array) -> Array:
     """Of the mean of each quantity: sd/√ess."""
     spread = draws.reshape(-1, draws.shape[2]).std(axis=0, ddof=1)

@@ -65,7 +65,13 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     with λ the eigenvalues of C: |m̂ − m|² gives tr C, and the Bures distance ½ Σ_{ij} E H_ij²/(λᵢ + λⱼ), with
     E H_ij² = λᵢλⱼ(1 + δ_ij)/N for the sample covariance's error H, gives ½ tr C on the diagonal and the sum off it.
     """
-    spectrum = np.linalg.eigvalsh(np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64))
+    given = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
+    if given.shape[0] != given.shape[1]:
+        raise requirement("covariance", "a square matrix", f"shape {given.shape}")
+    spectrum = np.linalg.eigvalsh(given)
+    if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
+        raise requirement("covariance", "positive semi-definite", f"eigenvalue {spectrum[0]:g}")
+    spectrum = np.maximum(spectrum, 0.0)
     sums = spectrum[:, None] + spectrum
     pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
     return float(np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))

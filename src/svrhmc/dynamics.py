@@ -58,6 +58,24 @@ class Dynamics(ABC):
         """The noise of a step η from those of the two steps η/2 within it, so that both follow one Brownian path."""
         raise requirement("dynamics", "one whose step and half step can share their noise", repr(self))
 
+    def scheme_on(self, target: Curved) -> Scheme:
+        """The sixteen numbers, or an error where settings are so large or small that they are no numbers any more."""
+        try:
+            scheme = self.scheme(target)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            raise self._out_of_range() from None
+        except ValueError as error:
+            if "math domain" in str(error):
+                raise self._out_of_range() from None
+            raise
+        if not all(math.isfinite(number) for part in scheme.numbers() for number in part):
+            raise self._out_of_range()
+        return scheme
+
+    def _out_of_range(self) -> ValueError:
+        allowed = "of ordinary size beside each other"
+        return requirement("step_size, friction and inverse_mass", allowed, repr(self), "float64 cannot tell the step")
+
     def check_stable(self, target: Curved) -> None:
         """Refuse a step with which a chain cannot stay near the mode of this target.
 
@@ -86,7 +104,7 @@ class Dynamics(ABC):
         )
 
     def _stable(self, target: Curved, curvatures: tuple[float, float]) -> bool:
-        scheme = self.scheme(target)
+        scheme = self.scheme_on(target)
         return max(map(scheme.growth, curvatures)) <= 1 + 1e-12  # room for rounding, as 1 − ηs → 1
 
 
@@ -156,7 +174,12 @@ class _WithVelocity(Dynamics):
 
     def _settings(self, target: Curved) -> tuple[float, float, float]:
         """η, γ and u on a target."""
-        return self.step_size, self.friction, 1 / target.smoothness if self.inverse_mass is None else self.inverse_mass
+        if self.inverse_mass is not None:
+            return self.step_size, self.friction, self.inverse_mass
+        if not (target.smoothness > 0 and math.isfinite(1 / target.smoothness)):
+            why = f"1/smoothness would be used, and the target's smoothness is {target.smoothness:g}"
+            raise requirement("inverse_mass", "given", "None", why)
+        return self.step_size, self.friction, 1 / target.smoothness
 
 
 @dataclass(frozen=True)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import ArchiveFileError, requirement
+from svrhmc.core.npz import read_npz
 
 
 def read_table(path: Path) -> tuple[Array, Array]:
     """X and y from an .npz with arrays of these names, or a .csv (a header or none) whose last column is y."""
     if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            if not {"X", "y"} <= set(arrays.files):
-                raise requirement(str(path), "an .npz with arrays X and y", f"arrays {sorted(arrays.files)}")
-            return arrays["X"], arrays["y"]
+        try:
+            arrays = read_npz(path, ("X", "y"))
+        except ArchiveFileError as error:
+            raise requirement(
+                str(path), "an .npz with arrays X and y", "another file", str(error).rstrip(".")
+            ) from error
+        return arrays["X"], arrays["y"]
     if path.suffix != ".csv":
         raise requirement("a data file", "a .csv or an .npz", path)
     with path.open(newline="", encoding="utf-8-sig") as file:
-        table = numbers(file, str(path), ",", header=None)
+        try:
+            table = numbers(file, str(path), ",", header=None)
+        except UnicodeDecodeError:
+            raise requirement(str(path), "a text in UTF-8", "other bytes", "save it as CSV in UTF-8") from None
     if table.shape[1] < 2:
         raise requirement(str(path), "at least two columns", table.shape[1])
     return table[:, :-1], table[:, -1]
@@ -43,7 +50,7 @@ def numbers(
     With `header` None a first line that is not numbers is a header.
     """
     rows: list[Array] = []
-    for number, words in enumerate(_split(lines, delimiter), start=1):
+    for number, words in enumerate(_split(lines, delimiter, name), start=1):
         if not words or (number == 1 and header):
             continue
         try:
@@ -101,7 +108,12 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _split(lines: Iterable[str], delimiter: str) -> Iterable[list[str]]:
+def _split(lines: Iterable[str], delimiter: str, name: str) -> Iterator[list[str]]:
     if delimiter == " ":
-        return (line.split() for line in lines)
-    return csv.reader(lines, delimiter=delimiter)
+        yield from (line.split() for line in lines)
+        return
+    reader = csv.reader(lines, delimiter=delimiter)
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise requirement(f"{name}, line {reader.line_num},", "numbers", f"text that is none ({error})") from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from svrhmc.compare import Curve
 from svrhmc.core.errors import missing
+from svrhmc.core.storage import write_bytes
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
 
@@ -92,9 +94,12 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
 
 
 def save(pyplot: Any, figure: Any, path: str | Path) -> None:
-    """Write a figure, with no date in it, and close it."""
-    figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else {})
+    """Write a figure, with no date in it, whole or not at all, and close it."""
+    place, content = Path(path), BytesIO()
+    metadata = {"Date": None} if place.suffix == ".svg" else {}
+    figure.savefig(content, format=place.suffix.removeprefix("."), metadata=metadata)
     pyplot.close(figure)
+    write_bytes(place, content.getvalue())
 
 
 def require_matplotlib() -> Any:

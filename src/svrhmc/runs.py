@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
 from svrhmc.core.storage import Record
 from svrhmc.engines.base import Chains, Keep, Report, State
+
+MOST_STEPS = 1 << 53  # of a chain: years of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +71,21 @@ def drive(
             said = {**(told or {}), **said_of(chains.state), "seconds": seconds}
             journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": numbers})
     return Driven(draws.array(), spent.array()[0], accepted, seconds)
+
+
+def require_memory(name: str, draws: int, chains: int, dim: int) -> None:
+    """Refuse draws that this machine cannot hold, before any is made."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    wanted = 8 * draws * chains * dim
+    if wanted > there:
+        raise requirement(
+            name, f"such that the draws fit into memory, {there / 1e9:.3g} GB",
+            f"{draws:,} draws of {chains:,} chains, {wanted / 1e9:.3g} GB",
+            "thin them, keep the last alone, or give a checkpoint, from which they are read as they are needed",
+        )  # fmt: skip
 
 
 def said_of(state: State) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
 from svrhmc.engines import Keep, Setup, State
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
-from svrhmc.runs import chain_list, drive, is_whole
+from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_memory
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
@@ -111,8 +111,10 @@ class Sampler:
         numbers = chain_numbers(chains)
         if (steps is None) == (passes is None):
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
-        length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1)
+        length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1, MOST_STEPS)
         kept = _kept(length, burn_in, thin, keep)
+        if checkpoint is None:
+            require_memory("steps", kept.count(length), len(numbers), target.dim)
         self.dynamics.check_stable(target)
         given = _start(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
@@ -145,7 +147,7 @@ class Sampler:
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
         """The sampler on a target, as the plain data that engines read."""
-        scheme, recipe = self.dynamics.scheme(target), self.gradient.recipe(target).check()
+        scheme, recipe = self.dynamics.scheme_on(target), self.gradient.recipe(target).check()
         return Setup(target, scheme, recipe, self.dynamics.step_size, seed, chains, threads)
 
     def chains(
@@ -176,7 +178,9 @@ class Sampler:
         """The most steps that so many passes over the data pay for, snapshots included; at least one."""
         budget = positive("passes", passes) * target.n * (1 + 1e-12)  # 0.29·100 is 28.999… in floating point
         recipe = self.gradient.recipe(target)
-        affordable = recipe.steps_within(budget)
+        affordable = recipe.steps_within(budget, MOST_STEPS + 1)
+        if affordable > MOST_STEPS:
+            raise requirement("passes", f"so many that at most {MOST_STEPS} steps are made", passes)
         if affordable == 0:
             least = recipe.evaluations(1) / target.n
             raise requirement("passes", f"at least {least:g}", passes, "that is what the first step costs")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +13,24 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import is_checkpoint, mapped
+from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import StorageError, TraceFileError, missing, requirement
+from svrhmc.core.errors import (
+    ArchiveFileError,
+    StorageError,
+    TraceFileError,
+    missing,
+    nonnegative,
+    require_finite,
+    requirement,
+    whole,
+)  # fmt: skip
+from svrhmc.core.npz import read_npz
 from svrhmc.core.parts import from_settings
-from svrhmc.core.storage import Record, read_record
+from svrhmc.core.storage import Record, is_record, read_record
 
-_FORMAT, _VERSION = "svrhmc-trace", 2
+_VERSION, _ARCHIVE_VERSION = 3, 2  # of the files written now, and of the archives that 0.1.0 wrote
+_ARCHIVE_ROOM, _SHRINKS = 1 << 25, 16  # memory that such an archive may take: so much, and so many times its size
 _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
@@ -129,58 +139,65 @@ class Trace:
         return az.from_dict(**groups) if int(az.__version__.split(".")[0]) < 1 else az.from_dict(groups)
 
     def save(self, path: str | Path) -> None:
-        """Write one compressed file (NumPy's npz, no pickle); the name is used as it is."""
-        settings = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "gradient_evaluations": self.gradient_evaluations,
-            "seconds": self.seconds,
-            "seed": self.seed,
-            "engine": self.engine,
-            "sampler": {} if self.sampler is None else self.sampler.settings(),
-        }
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if self.acceptance is not None:
-            arrays["acceptance"] = self.acceptance
-        with Path(path).open("wb") as file:
-            text = np.array(json.dumps(settings))
-            np.savez_compressed(file, settings=text, **arrays)
+        """Write one file, in one step: a kill at any moment leaves the old file whole. The name is used as it is.
+
+        The file has a checksum and no pickle; the next versions of svrhmc read it too.
+
+        >>> import tempfile
+        >>> from svrhmc import hmc, targets
+        >>> trace = hmc(0.1).run(targets.synthetic(n=20, dim=2), steps=50)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     trace.save(f"{folder}/run.trace")
+        ...     (Trace.load(f"{folder}/run.trace").draws == trace.draws).all()
+        np.True_
+        """
+        saving.save(Path(path), self, "trace", _VERSION)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Read what `save` wrote, or the draws so far of a run with a checkpoint, even while it goes on.
+        """Read what `save` wrote, of this version or an earlier one, or the draws so far of a run with a checkpoint,
+        even while it goes on.
 
-        Anything else is refused.
+        Anything else is refused with a `TraceFileError`: every field is looked at, and sizes before memory is taken.
         """
-        if is_checkpoint(Path(path)):
-            try:
-                return _load_checkpoint(Path(path))
-            except (StorageError, OSError) as error:
-                raise TraceFileError(str(error)) from error
+        place = Path(path)
         try:
-            with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-                settings = json.loads(str(file["settings"][()]))
-                arrays = {name: file[name] for name in _ARRAYS}
-                acceptance = file.get("acceptance")
-            if settings["format"] != _FORMAT:
-                raise KeyError("format")
-            if settings["version"] != _VERSION:
-                raise TraceFileError(
-                    f"{path} is a trace of version {settings['version']}; this svrhmc reads version {_VERSION}."
-                )
-            _check_arrays(**arrays)
-            return Trace(
-                **arrays,
-                sampler=sampler_of(settings["sampler"]),
-                acceptance=acceptance,
-                **{name: settings[name] for name in ("gradient_evaluations", "seconds", "seed", "engine")},
-            )
-        except (FileNotFoundError, IsADirectoryError, PermissionError, TraceFileError):
+            if is_checkpoint(place):
+                return _load_checkpoint(place)
+            return saving.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
+        except TraceFileError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-            raise TraceFileError(f"{path} is not a whole trace file: it is cut short or damaged ({error}).") from error
-        except Exception as error:
-            raise TraceFileError(f"{path} is not a svrhmc trace ({type(error).__name__}: {error}).") from error
+        except (StorageError, ArchiveFileError) as error:
+            raise TraceFileError(str(error)) from error
+
+    def require_sound(self) -> None:
+        """Refuse what no run gives: shapes that do not fit each other, numbers that cannot be."""
+        if self.draws.ndim != 3 or not self.draws.size:
+            raise requirement("draws", "an array (chain, draw, dim) of at least one each", f"shape {self.draws.shape}")
+        chains, draws, dim = self.draws.shape
+        shapes = {"passes": (draws,), "velocity": (chains, dim), "chains": (chains,), "acceptance": (chains,)}
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise requirement(name, f"an array of shape {shape}, as the draws have it", f"shape {array.shape}")
+        if not all(np.isfinite(block).all() for block in self._blocks()):
+            raise requirement("draws", "finite everywhere", "some that are not")
+        for name in ("passes", "velocity", "acceptance"):
+            if getattr(self, name) is not None:
+                require_finite(name, getattr(self, name))
+        if self.passes.min() < 0:
+            raise requirement("passes", "not below 0", float(self.passes.min()))
+        if self.chains.min() < 0 or self.chains.max() >= 1 << 32 or len(np.unique(self.chains)) < chains:
+            raise requirement("chains", "distinct numbers from 0 on", self.chains.tolist()[:8])
+        if self.acceptance is not None and not (self.acceptance.min() >= 0 and self.acceptance.max() <= 1):
+            raise requirement("acceptance", "from 0 to 1", self.acceptance.tolist()[:8])
+        whole("gradient_evaluations", self.gradient_evaluations, 0)
+        nonnegative("seconds", self.seconds)
+        whole("seed", self.seed, 0, (1 << 64) - 1)
+        if not re.fullmatch(r"[\w.-]{1,100}", self.engine):
+            raise requirement("engine", "the name of an engine", repr(self.engine[:60]))
+        if not (self.sampler is None or hasattr(self.sampler, "invariant")):
+            raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
     def _flat(self) -> Array:
         return self.draws.reshape(-1, self.draws.shape[2])
@@ -215,6 +232,15 @@ class _Coordinates:
 
 def _load_checkpoint(folder: Path) -> Trace:
     """The draws that a run has kept so far; they are read from the folder as they are needed."""
+    try:
+        return _read_checkpoint(folder)
+    except OSError as error:
+        raise TraceFileError(f"{folder} cannot be read ({error.strerror or error}).") from error
+    except KeyError as error:
+        raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {error}.") from error
+
+
+def _read_checkpoint(folder: Path) -> Trace:
     names = [path.name for path in folder.iterdir() if re.fullmatch(r"state|chains-[0-9-]+", path.name)]
     records = {name: record for name in names if (record := read_record(folder / name)) is not None}
     if not records:
@@ -238,25 +264,49 @@ def _load_checkpoint(folder: Path) -> Trace:
 
 
 def _acceptance(record: Record, draws: int) -> Array | None:
-    accepted = record.arrays.get("accepted")
-    return None if accepted is None or not draws else accepted / draws
+    """Of all steps where the record counts them from the start, as those of `sample` do; else of the draws."""
+    accepted, made = record.arrays.get("accepted"), record.said["step"] if "burn_in" in record.said else draws
+    return None if accepted is None or not made else accepted / made
 
 
-def _check_arrays(draws: Array, passes: Array, velocity: Array, chains: Indices) -> None:
-    """What every trace is like; anything else is no trace."""
-    count, kept, dim = draws.shape
-    if (passes.shape, velocity.shape, chains.shape) != ((kept,), (count, dim), (count,)):
-        raise ValueError("shapes that do not fit each other")
-    if not (draws.dtype == passes.dtype == velocity.dtype == np.float64 and chains.dtype == np.int64):
-        raise ValueError("arrays of other types")
-    if not (np.isfinite(draws).all() and np.isfinite(passes).all()):
-        raise ValueError("draws that are not finite")
+def _load_archive(path: Path) -> Trace:
+    """What 0.1.0 wrote: an .npz, whose arrays shrink little in it."""
+    room = _ARCHIVE_ROOM + _SHRINKS * path.stat().st_size
+    try:
+        arrays = read_npz(path, ("settings", *_ARRAYS), ("acceptance",), room)
+    except ArchiveFileError as error:
+        raise TraceFileError(f"{path} is not a svrhmc trace: {error}") from error
+    try:
+        settings = json.loads(str(arrays.pop("settings")[()]))
+        if settings["format"] != "svrhmc-trace" or settings["version"] != _ARCHIVE_VERSION:
+            raise ValueError(f"version {settings['version']}, and this svrhmc reads {_ARCHIVE_VERSION} and {_VERSION}")
+        for name, array in arrays.items():
+            if array.dtype != (np.int64 if name == "chains" else np.float64):
+                raise requirement(name, "an array of numbers of 8 bytes", array.dtype)
+        numbers = {name: settings[name] for name in ("gradient_evaluations", "seconds", "seed", "engine")}
+        trace = Trace(
+            draws=arrays["draws"],
+            passes=arrays["passes"],
+            velocity=arrays["velocity"],
+            chains=arrays["chains"],
+            acceptance=arrays.get("acceptance"),
+            sampler=sampler_of(settings["sampler"]),
+            **numbers,
+        )
+        trace.require_sound()
+    except KeyError as error:
+        raise TraceFileError(f"{path} is not a svrhmc trace: it has no {error.args[0]}.") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise TraceFileError(f"{path} is not a svrhmc trace: {str(error).rstrip('.')}.") from error
+    return trace
 
 
-def sampler_of(parts: dict[str, Any]) -> Any:
+def sampler_of(parts: Any) -> Any:
     """The sampler of a file: dynamics and gradient, an exact sampler, or none."""
-    if not parts:
+    if parts == {}:
         return None
+    if not isinstance(parts, dict):
+        raise requirement("sampler", "made of parts", repr(parts)[:60])
     exact = parts.get("exact")
     return from_settings({"type": "Sampler", **parts} if exact is None else exact)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from svrhmc.core.errors import requirement
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -30,6 +33,13 @@ def tally(places: Indices, amounts: Array, size: int) -> Array:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def require_alike(numbers: Any) -> None:
+    """Refuse a dataclass whose arrays are not all of one number for each coordinate."""
+    shapes = {field.name: getattr(numbers, field.name).shape for field in fields(numbers)}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise requirement(type(numbers).__name__, "arrays of one number for each coordinate", shapes)
 
 
 def digest(*arrays: npt.NDArray[Any]) -> str:

@@ -48,8 +48,16 @@ class TraceFileError(ValueError):
     """A file is not a whole svrhmc trace."""
 
 
+class PosteriorFileError(ValueError):
+    """A file is not a whole svrhmc posterior."""
+
+
 class StorageError(ValueError):
     """A file of svrhmc cannot be read or is not whole."""
+
+
+class ArchiveFileError(ValueError):
+    """A file is not a whole .npz archive of numbers."""
 
 
 class CheckpointError(ValueError):

@@ -45,13 +45,22 @@ def to_settings(value: Any) -> dict[str, Any]:
     return {"type": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
 
 
-def from_settings(settings: dict[str, Any]) -> Any:
-    """The part that plain data describe."""
+def from_settings(settings: Any) -> Any:
+    """The part that plain data describe; anything else is a ValueError."""
+    if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
+        raise requirement("a part", "a type with its settings", repr(settings)[:60])
     name = settings["type"]
     if name not in _KINDS:
         raise requirement("a part", "one that is known here", repr(name), "import the module that defines it")
+    known = {field.name for field in fields(_KINDS[name]) if field.init}
     given = {key: value for key, value in settings.items() if key != "type"}
-    return _KINDS[name](**{key: from_settings(v) if isinstance(v, dict) else v for key, v in given.items()})
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise requirement(f"a part {name}", "made of " + (", ".join(sorted(known)) or "nothing"), repr(unknown[0][:40]))
+    try:
+        return _KINDS[name](**{key: from_settings(v) if isinstance(v, dict | list) else v for key, v in given.items()})
+    except (TypeError, OverflowError) as error:
+        raise requirement(f"a part {name}", "made of settings of their kinds", repr(given)[:60], str(error)) from error
 
 
 def _plain(value: Any) -> Any:

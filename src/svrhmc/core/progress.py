@@ -6,10 +6,11 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TextIO
 
+from svrhmc.core.caching import tell
 from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
@@ -25,7 +26,8 @@ class ProgressLine:
     def __init__(self, total: int, show: bool | None = None, stream: TextIO | None = None) -> None:
         self._total, self._done = total, 0
         self._stream = sys.stderr if stream is None else stream
-        self._show = self._stream.isatty() if show is None else show
+        self._show = is_shown(show, self._stream)
+        self._bar = "━" if _can_write("━", self._stream) else "="
         self._began = time.monotonic()
         self._next = self._began + _PATIENCE
         self._width = 0
@@ -39,22 +41,44 @@ class ProgressLine:
 
     def close(self) -> None:
         """Wipe the line."""
-        if self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
+        if self._width and self._stream is not None:
+            _write(self._stream, "\r" + " " * self._width + "\r")
 
     def _draw(self) -> None:
+        if self._stream is None:
+            return
         spent = time.monotonic() - self._began
         share = self._done / self._total
         filled = int(30 * share)
         left = spent * (1 - share) / share if share else float("inf")
         text = (
-            f"sampling [{'━' * filled}{' ' * (30 - filled)}] {share:4.0%}  "
+            f"sampling [{self._bar * filled}{' ' * (30 - filled)}] {share:4.0%}  "
             f"{self._done / spent:,.0f} chain steps/s  {left:,.0f} s left"
         )
-        self._stream.write("\r" + text.ljust(self._width))
-        self._stream.flush()
+        _write(self._stream, "\r" + text.ljust(self._width))
         self._width = max(self._width, len(text))
+
+
+def is_shown(show: bool | None, stream: TextIO | None) -> bool:
+    """Whether a line is shown: never where there is nothing to write to, as in programs without a console."""
+    if stream is None or getattr(stream, "closed", False):
+        return False
+    return stream.isatty() if show is None else show
+
+
+def _can_write(text: str, stream: TextIO | None) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """A terminal that is gone ends no run."""
+    with suppress(OSError, ValueError):
+        stream.write(text)
+        stream.flush()
 
 
 @contextmanager
@@ -73,8 +97,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
     `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
     """
     out = sys.stderr if stream is None else stream
-    shown = progress is True or (progress is None and out.isatty())
-    if not shown:
+    if callable(progress) or out is None or not is_shown(progress, out):
         yield
         return
     done, width, began = Event(), 0, time.monotonic()
@@ -84,8 +107,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         wait = 0.5
         while not done.wait(wait):
             text = f"{name}: {time.monotonic() - began:.0f} s"
-            out.write("\r" + text.ljust(width))
-            out.flush()
+            _write(out, "\r" + text.ljust(width))
             width, wait = max(width, len(text)), 1.0
 
     teller = Thread(target=tell, daemon=True)
@@ -96,8 +118,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         done.set()
         teller.join()
         if width:
-            out.write("\r" + " " * width + "\r")
-            out.flush()
+            _write(out, "\r" + " " * width + "\r")
 
 
 @contextmanager
@@ -106,6 +127,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
 
     The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
     """
+    tell(progress, stream)
     collecting = gc.isenabled()
     gc.disable()
     try:

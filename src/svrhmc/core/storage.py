@@ -11,16 +11,19 @@ record or the new one, never a part.
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,9 @@ _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")
 _DIGEST = hashlib.sha256().digest_size
 _MOST_HEADER = 1 << 26
+_PIECE = 1 << 24  # bytes written or read at once
+_ABANDONED = 3600.0  # seconds
+_numbers = count()  # of files in the making, so that threads do not write into one
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +48,27 @@ class Record:
 
 
 def write_record(path: Path, said: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-    """Write a record in one step."""
-    parts = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    """Write a record in one step; arrays mapped from files are read piece by piece."""
+    parts = arrays or {}
     described = [[name, _type_of(name, array), list(array.shape)] for name, array in parts.items()]
     header = json.dumps({"said": said, "arrays": described}).encode()
     total = hashlib.sha256()
     with _replacing(path) as file:
-        contents: list[Any] = [array.reshape(-1).data for array in parts.values()]
-        for piece in (_MAGIC, len(header).to_bytes(8, "little"), header, *contents):
+        front = (_MAGIC, len(header).to_bytes(8, "little"), header)
+        for piece in chain(front, *(_pieces(array) for array in parts.values())):
             total.update(piece)
             file.write(piece)
         file.write(total.digest())
+
+
+def _pieces(array: npt.NDArray[Any]) -> Iterator[Any]:
+    """The numbers of an array in their order, some at a time where they do not lie in it."""
+    if array.flags.c_contiguous or array.nbytes <= _PIECE:
+        yield np.ascontiguousarray(array).reshape(-1).data
+        return
+    rows = _PIECE // max(1, array[:1].nbytes)
+    for begin in range(0, len(array), max(1, rows)):
+        yield from _pieces(array[begin : begin + rows] if rows else array[begin])
 
 
 def write_text(path: Path, text: str) -> None:
@@ -66,44 +82,78 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def remove_partials(path: Path) -> None:
-    """What processes that were killed while they wrote this file have left."""
+def remove_partials(path: Path, abandoned: bool = False) -> None:
+    """What processes that were killed while they wrote this file have left; where others may be at it too, only what
+    nobody has touched for an hour.
+    """
     for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            if not abandoned or time.time() - partial.stat().st_mtime > _ABANDONED:
+                partial.unlink(missing_ok=True)
 
 
-def read_record(path: Path) -> Record | None:
-    """Read a record; None where there is no file. Anything but a whole record is a `StorageError`."""
+def is_record(path: Path) -> bool:
+    """Whether a file begins as a record does."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def read_record(path: Path, most_said: int = _MOST_HEADER) -> Record | None:
+    """Read a record; None where there is no file. Anything but a whole record is a `StorageError`.
+
+    No more memory is taken than the file is long, whatever its header says.
+    """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            return _read(path, file, os.fstat(file.fileno()).st_size, most_said)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
-    begin = len(_MAGIC) + 8
-    if content[: len(_MAGIC)] != _MAGIC:
+
+
+def _read(path: Path, file: IO[bytes], length: int, most_said: int) -> Record:
+    front = file.read(len(_MAGIC) + 8)
+    if front[: len(_MAGIC)] != _MAGIC:
         raise StorageError(f"{path} is not a file of svrhmc.")
-    body, checksum = content[:-_DIGEST], content[-_DIGEST:]
-    if len(content) < begin + _DIGEST or hashlib.sha256(body).digest() != checksum:
+    size, body = int.from_bytes(front[len(_MAGIC) :], "little"), length - len(front) - _DIGEST
+    if body < 0 or size > min(most_said, body):
+        raise StorageError(f"{path} is cut short or was changed: it has a header that does not fit.")
+    total, header = hashlib.sha256(front), file.read(size)
+    total.update(header)
+    try:
+        said, described = _header(json.loads(header))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StorageError(f"{path} is cut short or was changed: it has a header that cannot be read.") from None
+    if size + sum(_size(kind, shape) for _, kind, shape in described) != body:
+        raise StorageError(f"{path} is cut short or was changed: it is not as long as its arrays.")
+    arrays = {name: np.empty(shape, kind) for name, kind, shape in described}
+    for array in arrays.values():
+        view = memoryview(array.reshape(-1).view(np.uint8).data)
+        for begin in range(0, len(view), _PIECE):
+            piece = view[begin : begin + _PIECE]
+            if file.readinto(piece) != len(piece):  # type: ignore[attr-defined]
+                raise StorageError(f"{path} is cut short: it became shorter while it was read.")
+            total.update(piece)
+    if file.read(_DIGEST + 1) != total.digest():
         raise StorageError(f"{path} is cut short or was changed: its checksum does not fit.")
-    size = int.from_bytes(content[len(_MAGIC) : begin], "little")
-    if size > min(_MOST_HEADER, len(body) - begin):
-        raise StorageError(f"{path} has a header that does not fit.")
-    header = json.loads(body[begin : begin + size])
-    return Record(header["said"], _arrays(path, header["arrays"], memoryview(body)[begin + size :]))
+    return Record(said, arrays)
 
 
-def _arrays(path: Path, described: list[Any], body: memoryview) -> dict[str, npt.NDArray[Any]]:
-    arrays, place = {}, 0
+def _header(header: Any) -> tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]:
+    """What is said, and name, type and shape of each array; anything else is a ValueError."""
+    said, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
     for name, kind, shape in described:
-        if kind not in _TYPES or any(not isinstance(size, int) or size < 0 for size in shape):
-            raise StorageError(f"{path} holds an array {name!r} of a type that is not known.")
-        size = np.dtype(kind).itemsize * math.prod(shape)
-        if place + size > len(body):
-            raise StorageError(f"{path} is shorter than its arrays.")
-        arrays[name] = np.frombuffer(body[place : place + size], kind).reshape(shape).copy()
-        place += size
-    return arrays
+        whole = all(type(size) is int and 0 <= size < 1 << 62 for size in shape)
+        if not (isinstance(name, str) and kind in _TYPES and whole and len(shape) <= 8):
+            raise ValueError(name)
+    if not isinstance(said, dict) or len({name for name, _, _ in described}) != len(described):
+        raise ValueError("said")
+    return said, described
+
+
+def _size(kind: str, shape: tuple[int, ...]) -> int:
+    return np.dtype(kind).itemsize * math.prod(shape)
 
 
 def _type_of(name: str, array: npt.NDArray[Any]) -> str:
@@ -114,29 +164,47 @@ def _type_of(name: str, array: npt.NDArray[Any]) -> str:
 
 
 class _replacing:  # noqa: N801 - a context manager, read as a word
-    """A file that takes the place of another when it is whole, and is gone where it could not be made."""
+    """A file that takes the place of another when it is whole, and is gone where it could not be made.
+
+    A link stays a link: what it leads to is replaced.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(f"{path.name}.{os.getpid()}.part")
+        self._named, self._path = path, Path(os.path.realpath(path))
+        self._partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.{next(_numbers)}.part")
 
     def __enter__(self) -> Any:
-        self._file = self._partial.open("wb")
+        with self._named_errors():
+            if self._path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            self._file = self._partial.open("wb")
         return self._file
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         try:
-            if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            self._file.close()
-            if kind is None:
-                self._partial.replace(self._path)
-                sync_folder(self._path.parent)
+            with self._named_errors():
+                if kind is None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+                self._file.close()
+                if kind is None:
+                    self._partial.replace(self._path)
+                    sync_folder(self._path.parent)
         finally:
             with suppress(OSError):
                 self._file.close()
-            with suppress(FileNotFoundError):
-                self._partial.unlink()
+            with suppress(OSError):
+                self._partial.unlink(missing_ok=True)
+        if isinstance(value, OSError):
+            raise OSError(value.errno, value.strerror, str(self._named)) from value
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """What the system says is about the file that was asked for, and not about the one beside it."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._named)) from error
 
 
 def sync_folder(folder: Path) -> None:

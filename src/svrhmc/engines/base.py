@@ -46,6 +46,10 @@ class Keep:
     first: int = 1
     thin: int = 1
 
+    def count(self, end: int) -> int:
+        """How many are kept of a run of so many steps."""
+        return max(0, (end - self.first) // self.thin + 1)
+
     def within(self, begin: int, end: int) -> Indices:
         """Steps made at each state kept, of those after more than `begin` and at most `end` steps."""
         skipped = max(0, -(-(begin + 1 - self.first) // self.thin))

@@ -10,7 +10,7 @@ from svrhmc.core.errors import requirement, settle, truth, whole
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import MAX_SLOTS, Stream
 from svrhmc.gradients.estimator import Estimator
-from svrhmc.gradients.recipe import Count, Recipe
+from svrhmc.gradients.recipe import NEVER, Count, Recipe
 from svrhmc.targets.base import FiniteSum
 
 
@@ -142,7 +142,7 @@ class SVRG(Batched):
         m, size = self.epoch_length, self.snapshot_size
         settle(
             self,
-            epoch_length=None if m is None else whole("epoch_length", m, 1),
+            epoch_length=None if m is None else whole("epoch_length", m, 1, NEVER),
             snapshot_size=None if size is None else whole("snapshot_size", size, 1, MAX_SLOTS),
         )
 

@@ -6,6 +6,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from svrhmc.core.caching import keep_compiled
+
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
@@ -14,7 +16,8 @@ PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
-ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": True, "no_cfunc_wrapper": True}
+KEPT = keep_compiled()  # False where nothing can be written: then numba is not asked to
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": KEPT, "no_cfunc_wrapper": True}
 
 
 def _cast(source, target):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from svrhmc.kernels.compiling import KEPT
 from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.kernels.losses import shift, slopes, weigh
 
-_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+_OPTIONS = {"nogil": True, "cache": KEPT, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
 
 @njit(**_OPTIONS)

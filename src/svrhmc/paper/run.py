@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError
+from svrhmc.core.processes import end_with_parent
 from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import experiments, regression, synthetic
 from svrhmc.paper.data import DataError, gather
@@ -173,7 +173,7 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
         return
     with (
         _one_thread_each(threads),
-        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool,
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent) as pool,
     ):
         running: dict[Future[tuple[Any, float]], Task] = {}
         waiting = list(reversed(tasks))
@@ -188,18 +188,6 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
             for process in list(pool._processes.values()):  # an interrupt does not wait for minutes of work
                 process.terminate()
             raise
-
-
-def _end_with_parent() -> None:
-    """Let a worker end when the process that started it is gone, however it went."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

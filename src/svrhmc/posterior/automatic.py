@@ -21,6 +21,7 @@ from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
+from svrhmc.runs import MOST_STEPS, require_memory
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.laws import Law
 from svrhmc.trace import Trace
@@ -73,7 +74,7 @@ def sample(
         raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
     request = Request(
         target=target,
-        draws=whole("draws", draws, 10),
+        draws=whole("draws", draws, 10, MOST_STEPS),
         chains=np.arange(whole("chains", chains, 1, 1 << 31)),
         tolerance=positive("tolerance", tolerance),
         seed=whole("seed", seed, 0, (1 << 63) - 1),
@@ -86,6 +87,8 @@ def sample(
     )
     if method == "closed-form" and target.exact_law is None:
         raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
+    if checkpoint is None:
+        require_memory("draws", -(-request.draws // chains), chains, target.dim)
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, require_alike
+from svrhmc.core.errors import one_of, positive, requirement, whole
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
@@ -28,6 +29,10 @@ class Bias:
     mean_error: Array
     sd: Array
     sd_error: Array
+
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal shapes."""
+        require_alike(self)
 
     def largest(self) -> tuple[float, float]:
         """The largest |bias| of a mean and of a standard deviation."""
@@ -130,6 +135,19 @@ class Certificate:
     reason: str = ""
     draws_needed: int | None = None
     corrects: bool = True
+
+    def require_sound(self) -> None:
+        """Refuse words that are no verdict, and biases of other coordinates."""
+        one_of("verdict", self.verdict, tuple(_WORDS))
+        one_of("draws", self.draws, ("", *_WORDS))
+        positive("tolerance", self.tolerance)
+        if self.draws_needed is not None:
+            whole("draws_needed", self.draws_needed, 0)
+        elif self.reason and self.measured is not None and self.corrects:
+            raise requirement("draws_needed", "given where draws are the reason", None)
+        known = () if self.measured is None else (self.measured.balance, self.measured.halving, self.measured.corrected)
+        if any(len(bias.mean) != len(self.stein.mean) for bias in known):
+            raise requirement("measured", "of as many coordinates as stein", [len(bias.mean) for bias in known])
 
     @property
     def balance(self) -> Bias | None:

@@ -18,17 +18,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
-from svrhmc.diagnostics import ess, r_hat, standard_error
+from svrhmc.core.arrays import Array, require_alike
+from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns, standard_error
 from svrhmc.posterior.certificate import Bias
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
 _LEAST = 0.01  # of the raw variance that a corrected one has
 _RIDGE = 1e-13  # against controls that are the same
+_ROWS = 1 << 18  # numbers of draws looked at in one piece
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
@@ -99,6 +101,10 @@ class Corrected:
     mean_error: Array
     sd_error: Array
 
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal shapes."""
+        require_alike(self)
+
 
 def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Corrected]:
     """Coefficients by least squares from draws (chain, draw, dim), and the moments with their errors.
@@ -110,41 +116,81 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     the mean's error larger, by dim/2N each. And what is left by the correction of a skewed coordinate hangs on few
     visits of its tail: a part of the error of the raw moments, in proportion to the skewness beyond chance, is added.
     """
-    dim = x.shape[2]
-    spread = np.sqrt(control)
+    dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
-    away_x, away_h = (flat_x - flat_x.mean(axis=0)) / spread, (flat_h - flat_h.mean(axis=0)) / spread
-    if len(flat_x) >= _MANY * dim:
-        slopes = np.linalg.lstsq(away_h.T @ away_h, away_h.T @ away_x, rcond=None)[0] * spread / spread[:, None]
-    else:
-        slopes = (away_h * away_x).sum(axis=0) / (away_h**2).sum(axis=0)
-    none = np.zeros(dim)
-    found = Correction(slopes, control, none, np.zeros((2, dim)), none, np.zeros((3, dim)), none)
+    slopes = _slopes(flat_x, flat_h, np.sqrt(control))
+    pieces = [_corrected(flat_x, flat_h, slopes, control, some, x.shape[:2]) for some in some_columns(rows, dim)]
+    centre, mean, variance, sd, mean_error, sd_error = (
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:6]
+    )
+    alpha, beta = (np.concatenate([getattr(piece, name) for piece in pieces], axis=1) for name in ("alpha", "beta"))
+    found = Correction(slopes, control, centre, alpha, mean, beta, variance)
+    return found, Corrected(mean, sd, mean_error, sd_error)
 
-    first = found.means(flat_x, flat_h)
+
+class _Piece(NamedTuple):
+    """What is found for some coordinates."""
+
+    centre: Array
+    mean: Array
+    variance: Array
+    sd: Array
+    mean_error: Array
+    sd_error: Array
+    alpha: Array
+    beta: Array
+
+
+def _slopes(x: Array, h: Array, spread: Array) -> Array:
+    """Bᵀ, or its diagonal, from sums over some draws at a time."""
+    dim, middle_x, middle_h = x.shape[1], x.mean(axis=0), h.mean(axis=0)
+    many = len(x) >= _MANY * dim
+    own, other = (np.zeros((dim, dim) if many else dim) for _ in range(2))
+    for begin in range(0, len(x), max(1, _ROWS // dim)):
+        here = slice(begin, begin + max(1, _ROWS // dim))
+        away_x, away_h = (x[here] - middle_x) / spread, (h[here] - middle_h) / spread
+        own += away_h.T @ away_h if many else (away_h**2).sum(axis=0)
+        other += away_h.T @ away_x if many else (away_h * away_x).sum(axis=0)
+    if not many:
+        return other / own
+    return np.asarray(np.linalg.lstsq(own, other, rcond=None)[0] * spread / spread[:, None], np.float64)
+
+
+def _corrected(
+    all_x: Array, all_h: Array, slopes: Array, control: Array, some: slice, chains: tuple[int, ...]
+) -> _Piece:
+    """Some coordinates, with the slopes of all."""
+    flat_x, flat_h, none = all_x[:, some], all_h[:, some], np.zeros(len(control[some]))
+    shape = (*chains, len(none))
+    found = Correction(none, control[some], none, np.zeros((2, len(none))), none, np.zeros((3, len(none))), none)
+
+    first = flat_x - (all_h @ slopes[:, some] if slopes.ndim == 2 else flat_h * slopes[some])
     found = replace(found, centre=first.mean(axis=0))
     two = found.controls(flat_x - found.centre, flat_h)[1:]
     alpha, others = _fits(two, first)
-    mean_terms, mean_apart = (_without(two, first, each) for each in (alpha[None], others))
-    found = replace(found, alpha=alpha, mean=mean_terms.mean(axis=0))
+    mean = _without(two, first, alpha[None]).mean(axis=0)
+    mean_apart = error_of_mean(_without(two, first, others).reshape(shape))
+    del two, first
 
-    away = flat_x - found.mean
+    away = flat_x - mean
     squares, controls = away * away, found.controls(away, flat_h)
     beta, others = _fits(controls, squares)
     variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
-    some = variance > _LEAST * raw  # few draws can leave less than nothing
-    square_apart = _without(controls, squares, np.where(some, others, 0.0))
-    found = replace(found, beta=np.where(some, beta, 0.0), variance=np.where(some, variance, raw))
+    enough = variance > _LEAST * raw  # few draws can leave less than nothing
+    square_apart = error_of_mean(_without(controls, squares, np.where(enough, others, 0.0)).reshape(shape))
+    beta, variance = np.where(enough, beta, 0.0), np.where(enough, variance, raw)
+    del controls
 
-    sd, effective = np.sqrt(found.variance), ess(x)
-    fitted = 1 + dim / effective if slopes.ndim == 2 else 1.0
-    part = _RAW * np.maximum(0.0, _skewness(away_x) - 3 * np.sqrt(6 / effective))
+    sd, x = np.sqrt(variance), flat_x.reshape(shape)
+    effective = ess(x)
+    fitted = 1 + len(control) / effective if slopes.ndim == 2 else 1.0
+    part = _RAW * np.maximum(0.0, _skewness(flat_x - flat_x.mean(axis=0)) - 3 * np.sqrt(6 / effective))
     raw_errors = (0.0, 0.0)
     if part.any():
-        raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(x.shape)))  # type: ignore[assignment]
-    mean_error = np.hypot(fitted * error_of_mean(mean_apart.reshape(x.shape)), part * raw_errors[0])
-    sd_error = np.hypot(error_of_mean(square_apart.reshape(x.shape)), part * raw_errors[1]) / (2 * sd)
-    return found, Corrected(found.mean, sd, mean_error, sd_error)
+        raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]
+    mean_error = np.hypot(fitted * mean_apart, part * raw_errors[0])
+    sd_error = np.hypot(square_apart, part * raw_errors[1]) / (2 * sd)
+    return _Piece(found.centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
 
 
 def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:
@@ -195,6 +241,7 @@ def _skewness(away: Array) -> Array:
     return np.asarray(np.abs(third) / np.maximum(second * np.sqrt(second), 1e-300), np.float64)
 
 
+@by_columns
 def error_of_mean(terms: Array) -> Array:
     """The standard error of the mean of each quantity, larger where few visits of a tail make it.
 
@@ -211,18 +258,21 @@ def error_of_mean(terms: Array) -> Array:
     return np.asarray(spread / np.sqrt(effective) * (1 + tail), np.float64)
 
 
+@by_columns
 def effective_draws(x: Array) -> Array:
     """The fewer of the effective draws of x and of (x − x̄)², for each coordinate."""
     away = x - x.mean(axis=(0, 1))
     return np.minimum(ess(away), ess(away**2))
 
 
+@by_columns
 def tail_draws(x: Array) -> Array:
     """The fewer of the effective draws for the shares below the 5th and above the 95th percentile."""
     low, high = np.quantile(x, (0.05, 0.95), axis=(0, 1))
     return np.minimum(ess((x <= low).astype(np.float64)), ess((x >= high).astype(np.float64)))
 
 
+@by_columns
 def agreement(x: Array) -> Array:
     """R-hat of each coordinate: the larger of that of x and that of its distance from the median."""
     return np.maximum(r_hat(x), r_hat(np.abs(x - np.median(x, axis=(0, 1)))))

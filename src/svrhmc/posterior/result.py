@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from svrhmc.core.arrays import Array
+import numpy as np
+
+from svrhmc.core import saving
+from svrhmc.core.arrays import Array, require_alike
+from svrhmc.core.errors import PosteriorFileError, StorageError, nonnegative, require_finite, requirement
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
 from svrhmc.trace import Trace
+
+_VERSION = 1  # of its files
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +24,10 @@ class Location:
 
     mean: Array
     sd: Array
+
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal shapes."""
+        require_alike(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +87,7 @@ class Posterior:
 
     @property
     def _is_corrected(self) -> bool:
-        return self.mean is self.corrected.mean
+        return np.array_equal(self.mean, self.corrected.mean) and np.array_equal(self.sd, self.corrected.sd)
 
     def summary(self) -> str:
         """One line a coordinate: mean and sd with their standard errors, the Laplace approximation's beside them."""
@@ -93,6 +104,46 @@ class Posterior:
     def to_arviz(self) -> Any:
         """The draws as ArviZ keeps them."""
         return self.trace.to_arviz()
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it into one file, in one step: a kill at any moment leaves the old file whole.
+
+        The file has a checksum and no pickle; the next versions of svrhmc read it too.
+
+        >>> import tempfile
+        >>> from svrhmc import Posterior, sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/fit.posterior")
+        ...     Posterior.load(f"{folder}/fit.posterior").summary() == posterior.summary()
+        True
+        """
+        saving.save(Path(path), self, "posterior", _VERSION)
+
+    @staticmethod
+    def load(path: str | Path) -> Posterior:
+        """Read what `save` wrote, of this version or an earlier one; anything else is a `PosteriorFileError`."""
+        try:
+            return saving.load(Path(path), Posterior, "posterior", _VERSION)
+        except StorageError as error:
+            raise PosteriorFileError(str(error)) from error
+
+    def require_sound(self) -> None:
+        """Refuse what `sample` does not give: shapes that do not fit each other, numbers that cannot be."""
+        dim = self.trace.draws.shape[2]
+        parts = {"": self, "raw.": self.raw, "corrected.": self.corrected, "laplace.": self.laplace}
+        arrays = {f"{place}{name}": getattr(part, name) for place, part in parts.items() for name in ("mean", "sd")}
+        for name, array in {**arrays, "ess": self.ess, "r_hat": self.r_hat}.items():
+            if array.shape != (dim,):
+                raise requirement(name, f"an array of {dim} numbers, as the draws have it", f"shape {array.shape}")
+        for name, array in arrays.items():
+            require_finite(name, array)
+        if len(self.certificate.stein.mean) != dim:
+            raise requirement("certificate", f"one of {dim} coordinates", len(self.certificate.stein.mean))
+        for name in ("passes", "seconds", "compile_seconds"):
+            nonnegative(name, getattr(self, name))
+        if not (self.sampler is None or hasattr(self.sampler, "invariant")):
+            raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
 
 _COLUMNS = ("mean", "± mean", "sd", "± sd", "laplace mean", "laplace sd", "ess", "r_hat")

@@ -81,9 +81,17 @@ class Gaussian(FiniteSum):
         self.precision = np.asarray(real_array("precision", precision, shape), np.float64)
         if not np.allclose(self.precision, np.swapaxes(self.precision, -1, -2), rtol=1e-10, atol=1e-12):
             raise requirement("precision", "symmetric", "a matrix that is not")
-        self.forces = contract("...de,nd->ne" if self.shared else "nde,nd->ne", self.precision, self.centers)
-        self.mean_force: Array = self.forces.mean(axis=0)
-        self.mean_precision = self.precision if self.shared else self.precision.mean(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.forces = contract("...de,nd->ne" if self.shared else "nde,nd->ne", self.precision, self.centers)
+            self.mean_force: Array = self.forces.mean(axis=0)
+            self.mean_precision = self.precision if self.shared else self.precision.mean(axis=0)
+        if not (np.isfinite(self.forces).all() and np.isfinite(self.mean_force).all()):
+            largest = f"centers up to {np.abs(self.centers).max():g}"
+            raise requirement("centers and precision", "so small that their products can be added up", largest)
+        if not np.isfinite(self.mean_precision).all():
+            raise requirement(
+                "precision", "so small that its mean is finite", f"up to {np.abs(self.precision).max():g}"
+            )
         self._spectrum = np.linalg.eigvalsh(self.mean_precision)
         if self._spectrum[0] <= 0:
             raise requirement("precision", "positive definite in the mean", f"eigenvalue {self._spectrum[0]:g}")

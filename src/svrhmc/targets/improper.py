@@ -28,6 +28,7 @@ class Modelled(Protocol):
     n: int
     dim: int
     rows: Rows
+    prior_precision: Array
     prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
 
     def operator(self, curvature: Array, bend: Array) -> Any:
@@ -79,6 +80,21 @@ def dependent(target: Modelled, direction: Array) -> ValueError:
         "positive where the columns of X are linearly dependent",
         f"{target.prior_strength[places].min():g} for columns {shown}, which are",
         "the posterior is improper; give prior_precision > 0 or drop a column",
+    )
+
+
+def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
+    """The error for a Hessian without a Cholesky factor: its rank in float64, and the columns that depend on others."""
+    scale = _inverse_root(np.diag(hessian))
+    values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
+    rank = int((values > max(SINGULAR, _ROUNDING * target.dim)).sum())
+    columns = np.flatnonzero(np.abs(vectors[:, 0]) > 1e-4 * np.abs(vectors[:, 0]).max())
+    shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
+    return requirement(
+        "prior_precision",
+        "larger where the columns of X depend on each other to rounding",
+        f"{target.prior_precision[columns].min():g} for columns {shown}, where X is of rank {rank} of {target.dim}",
+        "drop a column, scale them to about 1, or give a larger prior_precision",
     )
 
 

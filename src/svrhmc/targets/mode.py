@@ -14,18 +14,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.targets.improper import separable
+from svrhmc.targets.improper import least_eigenvalue, nearly_dependent, separable
+from svrhmc.targets.rows import Rows
 
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
 _NEWTON_STEPS = 100
 _ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _FLOOR = 1e-10  # of the squared decrement: below it a step that does not help is rounding
-_LEAST = 2.0**-100  # of a Newton step
 _DAMPED_STEPS, _MOST_DAMPING = 500, 1e15
 _TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
 _SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
+_LEAST = 1e-18  # of a step: a shorter one changes nothing
+_DIGITS = 64  # times float64's rounding, in a gradient
 _ROUGH = 0.3  # the tolerance there
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
@@ -35,7 +38,10 @@ class Smooth(Protocol):
 
     n: int
     dim: int
+    rows: Rows
     prior_strength: Array
+    prior_precision: Array
+    prior_mean: Array
 
     @property
     def convex_components(self) -> bool:
@@ -61,9 +67,6 @@ class Smooth(Protocol):
 
     def prior_curvature(self, x: Array) -> Array:
         """That of the prior."""
-
-    def factor(self, x: Array) -> Any:
-        """Cholesky factor of the Hessian."""
 
     def runs_off(self, x: Array, direction: Array) -> bool:
         """Whether no row's loss grows along a direction."""
@@ -123,8 +126,12 @@ class ModeSearch:
         """Each step must lessen ∇fᵀH⁻¹∇f, for the H it was made with: then no value of f is needed."""
         from scipy.linalg import cho_factor, cho_solve
 
-        fresh = hessian is None
-        factor = self.target.factor(x) if hessian is None else cho_factor(hessian)
+        try:
+            factor = None if hessian is None else cho_factor(hessian)
+        except ValueError:  # of some rows, which may leave a direction out
+            factor = None
+        fresh = factor is None
+        factor = self._factor(x) if factor is None else factor
         gradient = self.target.gradient(x)
         self.passes += 1 + fresh
         for _ in range(_NEWTON_STEPS):
@@ -141,18 +148,18 @@ class ModeSearch:
                 left = float(there @ cho_solve(factor, there)) if np.isfinite(there).all() else np.inf
                 if left < (1 - 1e-4 * scale) * size or not fresh:
                     break
-                if size < _FLOOR:  # rounding, and nothing else, is left
+                if size < _FLOOR or size <= self._rounding(x):  # rounding, and nothing else, is left
                     return x
                 scale /= 2
                 if scale < _LEAST:
-                    raise self._no_mode(size)
+                    raise self._ill_conditioned(x, size)
             if left < (1 - 1e-4 * scale) * size:
                 x, gradient = x - scale * step, there
                 fresh = left > 0.0025 * size
             else:
                 fresh = True
             if fresh:
-                factor = self.target.factor(x)
+                factor = self._factor(x)
                 self.passes += 1
         raise self._no_mode(size)
 
@@ -209,6 +216,37 @@ class ModeSearch:
                     return x
             x, value = x - scale * step, trial
         raise self._no_mode(decrement)
+
+    def _factor(self, x: Array) -> Any:
+        """Cholesky factor of the Hessian; where it has none, the error names the columns that depend on each other."""
+        from scipy.linalg import cho_factor
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            hessian = self.target.hessian(x)
+        if not np.isfinite(hessian).all():
+            raise requirement(
+                "X", "of numbers whose squares can be added up", "larger ones", "scale its columns to about 1"
+            )
+        try:
+            return cho_factor(hessian)
+        except np.linalg.LinAlgError:
+            raise nearly_dependent(self.target, hessian) from None
+
+    def _rounding(self, x: Array) -> float:
+        """Of the squared decrement: what float64 leaves of it where x, or the prior's mean, is many sd from 0."""
+        away, prior = x - self.target.prior_mean, self.target.prior_mean
+        size = float(x @ self.target.hessian_product(x, x))
+        size += float(self.target.prior_precision @ (away**2 + prior**2)) + self.target.n
+        return (_DIGITS * float(np.finfo(np.float64).eps)) ** 2 * size
+
+    def _ill_conditioned(self, x: Array, size: float) -> RuntimeError:
+        """The error where no step helps, with what can be said about the columns."""
+        least = least_eigenvalue(self.target.hessian(x))
+        return RuntimeError(
+            f"no mode found: {size**0.5:.2g} sd are left to go, and float64 does not tell the way (the scaled "
+            f"Hessian's eigenvalues fall to {least:.1e}). Scale the columns of X to about 1, drop those that nearly "
+            "depend on others, raise prior_precision, or give a prior_mean nearer to 0."
+        )
 
     def _no_mode(self, size: float) -> RuntimeError:
         return RuntimeError(f"no mode within {_NEWTON_STEPS} Newton steps: {size**0.5:.2g} sd are left to go.")

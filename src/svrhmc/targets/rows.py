@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, digest, tally
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import real_array
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.sparse import checked_csr
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which compiled passes are used
@@ -309,22 +310,7 @@ def make_rows(X: Any) -> Rows:
     """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
     if not _is_sparse(X):
         return DenseRows(real_array("X", X, ("n", "dim")))
-    if X.format != "csr":
-        raise requirement("X", "a dense array or a scipy CSR matrix", f"a {X.format.upper()} matrix", "use X.tocsr()")
-    if X.dtype.kind in "biu":
-        X = X.astype(np.float64)
-    if X.dtype not in (np.float32, np.float64):
-        raise requirement("X", "an array of float32, float64 or integers", f"dtype {X.dtype}")
-    if X.ndim != 2 or min(X.shape) < 1:
-        raise requirement("X", "an array of shape (n, dim)", f"shape {X.shape}")
-    if not np.isfinite(X.data).all():
-        k = int(np.argmin(np.isfinite(X.data)))
-        row = int(np.searchsorted(X.indptr, k, side="right")) - 1
-        raise requirement("X", "finite everywhere", f"{X.data[k]} at row {row}, column {X.indices[k]}")
-    if not X.has_canonical_format:  # an entry given twice stands for the sum
-        X = X.copy()
-        X.sum_duplicates()
-    return SparseRows(X)
+    return SparseRows(checked_csr(X))
 
 
 def _is_sparse(X: object) -> bool:

@@ -1,0 +1,105 @@
+"""Where compiled code is kept between runs, so that each machine compiles once.
+
+In this order: the folder that NUMBA_CACHE_DIR names; the package's own, where it can be written; SVRHMC_CACHE,
+$XDG_CACHE_HOME/svrhmc and ~/.cache/svrhmc. An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as
+its standard says. Where none can be written, code is compiled anew by each process, and one line says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TextIO
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_ROOM = 1 << 26  # bytes free, with which a place is one
+_told = False
+
+
+def candidates() -> Iterator[Path]:
+    """Folders in the order in which they are tried, after the one of NUMBA_CACHE_DIR."""
+    yield _PACKAGE / "kernels" / "__pycache__"
+    given, shared = os.environ.get("SVRHMC_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if given:
+        yield Path(given).absolute() / "compiled"
+    if shared and Path(shared).is_absolute():
+        yield Path(shared) / "svrhmc" / "compiled"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home
+        return
+    if home.is_absolute():
+        yield home / ".cache" / "svrhmc" / "compiled"
+
+
+@lru_cache(maxsize=1)
+def place() -> Path | None:
+    """Where compiled code is kept; None where nothing can be written. Found once for a process."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return next((folder for folder in [*([Path(given)] if given else []), *candidates()] if _usable(folder)), None)
+
+
+def keep_compiled() -> bool:
+    """Let numba keep compiled code of this package in its place; False where there is none."""
+    folder = place()
+    if folder is None:
+        return False
+    if folder == _PACKAGE / "kernels" / "__pycache__" or os.environ.get("NUMBA_CACHE_DIR") == str(folder):
+        return True  # as numba does by itself
+    try:
+        from numba.core import caching
+
+        known: list[Any] = caching.CacheImpl._locator_classes
+        kind = _locator(caching, folder)
+        if all(each.__name__ != kind.__name__ for each in known):
+            known.insert(0, kind)
+    except (ImportError, AttributeError):  # another numba
+        return False
+    return True
+
+
+def tell(progress: object, stream: TextIO | None = None) -> None:
+    """Say once, where nobody asked for silence, that compiled code is not kept, and what to do."""
+    global _told
+    out = sys.stderr if stream is None else stream
+    if _told or progress is False or out is None or place() is not None:
+        return
+    _told = True
+    out.write(
+        "svrhmc: there is no folder to keep compiled code in, so each process compiles anew; set SVRHMC_CACHE to a "
+        "folder that can be written.\n"
+    )
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return shutil.disk_usage(folder).free > _ROOM
+    except OSError:
+        return False
+
+
+def _locator(caching: Any, folder: Path) -> Any:
+    """numba's way to ask where the code of a function is kept, which answers for this package alone."""
+
+    class OfThisPackage(caching.UserWideCacheLocator):  # type: ignore[misc]
+        def __init__(self, function: Any, file: str) -> None:
+            self._py_file, self._lineno = file, function.__code__.co_firstlineno
+            name = hashlib.sha256(str(Path(file).resolve().parent).encode()).hexdigest()[:16]
+            self._cache_path = str(folder / name)
+
+        @classmethod
+        def from_function(cls, function: Any, file: str) -> Any:
+            """None for code of others."""
+            if not Path(file).resolve().is_relative_to(_PACKAGE):
+                return None
+            return super().from_function(function, file)
+
+    return OfThisPackage

@@ -1,0 +1,132 @@
+"""Sparse rows at the door: compiled code trusts every index that it reads, so that none may lead out of its array.
+
+scipy looks at little of a CSR matrix that is made from its three arrays, which may also be changed afterwards, or be
+mapped from a file; so all of it is looked at here, in pieces, and what scipy has noted about it is not believed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import requirement
+
+_BLOCK = 1 << 22  # entries looked at in one piece
+_MOST_COLUMNS = 1 << 32  # that a column's number of four bytes can tell apart
+_REMEDY = "make it again, as with scipy.sparse.csr_matrix((data, (rows, columns)), shape=(n, dim))"
+
+
+def checked_csr(X: Any) -> Any:
+    """A CSR matrix of float32 or float64 that is sound: the one given, or a copy where something has to be put right.
+
+    Each row's columns increase in what is given back. Columns out of order are sorted, and an entry given twice stands
+    for the sum, as everywhere in scipy; both on a copy. Indices may be of four bytes or eight. Entries beyond the last
+    row's end are left out. Anything else that does not fit is refused with the place where it was found.
+
+    >>> from scipy.sparse import csr_matrix
+    >>> from svrhmc.targets import logistic
+    >>> one_based = csr_matrix(([1.0, 2.0], [1, 2], [0, 1, 2]), shape=(2, 2))
+    >>> logistic(one_based, [0, 1])
+    Traceback (most recent call last):
+    ValueError: X must be a CSR matrix with columns from 0 to 1; got column 2 in row 1: if columns are counted from 1, \
+use indices - 1.
+    """
+    if X.format != "csr":
+        raise requirement("X", "a dense array or a scipy CSR matrix", f"a {X.format.upper()} matrix", "use X.tocsr()")
+    if X.ndim != 2 or min(X.shape) < 1:
+        raise requirement("X", "an array of shape (n, dim)", f"shape {X.shape}")
+    if X.shape[1] > _MOST_COLUMNS:
+        raise requirement("X", f"a matrix of at most {_MOST_COLUMNS} columns", X.shape[1])
+    for name in ("data", "indices", "indptr"):
+        if not isinstance(getattr(X, name), np.ndarray) or getattr(X, name).ndim != 1:
+            raise _unsound(f"one array {name}", f"{name} that is not", _REMEDY)
+    data, indices, indptr = _values(X.data), _whole("indices", X.indices), _whole("indptr", X.indptr)
+    ends = _require_ends(indptr, X.shape[0], min(len(data), len(indices)))
+    _require_columns(indices[:ends], indptr, X.shape[1])
+    _require_finite(data[:ends], indices, indptr)
+    same = len(data) == len(indices) == ends and data is X.data and indices is X.indices and indptr is X.indptr
+    rising = _rising(indices[:ends], indptr)
+    if same and rising:
+        return X
+    made = type(X)((data[:ends], indices[:ends], indptr), shape=X.shape, copy=not rising)
+    if not rising:
+        made.has_sorted_indices = made.has_canonical_format = False  # else scipy may believe what it noted before
+        made.sum_duplicates()
+        _require_finite(made.data, made.indices, made.indptr)  # a sum may be too large
+    return made
+
+
+def _values(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if data.dtype.kind in "biu":
+        data = data.astype(np.float64)
+    if data.dtype not in (np.float32, np.float64):
+        raise requirement("X", "an array of float32, float64 or integers", f"dtype {data.dtype}")
+    return data
+
+
+def _whole(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Whole numbers as scipy keeps them: of four or eight bytes, with a sign."""
+    if array.dtype.kind not in "iu":
+        raise _unsound(f"whole numbers as {name}", f"dtype {array.dtype}", _REMEDY)
+    if array.dtype in (np.int32, np.int64):
+        return array
+    if array.dtype.kind == "u" and len(array) and int(array.max()) > np.iinfo(np.int64).max:
+        raise _unsound(f"{name} below 2⁶³", int(array.max()), _REMEDY)
+    return array.astype(np.int64)
+
+
+def _require_ends(indptr: npt.NDArray[Any], n: int, stored: int) -> int:
+    """Where rows begin and end: from 0, never falling, within what is stored; gives the end of the last one."""
+    if len(indptr) != n + 1:
+        raise _unsound(f"indptr of n + 1 = {n + 1} numbers", len(indptr), _REMEDY)
+    if indptr[0] != 0:
+        raise _unsound("indptr that begins with 0", int(indptr[0]), _REMEDY)
+    for begin in range(0, n, _BLOCK):
+        piece = indptr[begin : begin + _BLOCK + 1]
+        falls = np.flatnonzero(piece[:-1] > piece[1:])
+        if len(falls):
+            row = begin + int(falls[0])
+            raise _unsound("indptr that never falls", f"{indptr[row]} and then {indptr[row + 1]} in row {row}", _REMEDY)
+    if indptr[n] > stored:
+        raise _unsound(f"indptr that ends with at most {stored}, the entries there are", int(indptr[n]), _REMEDY)
+    return int(indptr[n])
+
+
+def _require_columns(indices: npt.NDArray[Any], indptr: npt.NDArray[Any], dim: int) -> None:
+    for begin in range(0, len(indices), _BLOCK):
+        piece = indices[begin : begin + _BLOCK]
+        if int(piece.min()) < 0 or int(piece.max()) >= dim:
+            k = int(np.argmax((piece < 0) | (piece >= dim)))
+            why = "if columns are counted from 1, use indices - 1" if piece[k] == dim else "give their number in shape"
+            found = f"column {piece[k]} in row {_row_of(begin + k, indptr)}"
+            raise _unsound(f"columns from 0 to {dim - 1}", found, "they count from 0" if piece[k] < 0 else why)
+
+
+def _require_finite(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> None:
+    for begin in range(0, len(data), _BLOCK):
+        finite = np.isfinite(data[begin : begin + _BLOCK])
+        if not finite.all():
+            k = begin + int(np.argmin(finite))
+            raise requirement("X", "finite everywhere", f"{data[k]} at row {_row_of(k, indptr)}, column {indices[k]}")
+
+
+def _rising(indices: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> bool:
+    """Whether each row's columns increase."""
+    for begin in range(0, len(indices) - 1, _BLOCK):
+        piece = indices[begin : begin + _BLOCK + 1]
+        steps = np.flatnonzero(piece[1:] <= piece[:-1]) + begin + 1  # places that do not rise must begin a row
+        if len(steps):
+            found = np.searchsorted(indptr, steps)
+            if not (np.asarray(indptr)[np.minimum(found, len(indptr) - 1)] == steps).all():
+                return False
+    return True
+
+
+def _row_of(place: int, indptr: npt.NDArray[Any]) -> int:
+    return int(np.searchsorted(indptr, place, side="right")) - 1
+
+
+def _unsound(allowed: str, found: object, why: str) -> ValueError:
+    return requirement("X", f"a CSR matrix with {allowed}", found, why)

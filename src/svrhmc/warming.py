@@ -1,0 +1,76 @@
+"""Compile ahead what users will need, so that no first run waits for it: in an image, on a new machine, in a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc import exact, samplers, targets
+from svrhmc.core.errors import requirement
+from svrhmc.posterior import sample
+from svrhmc.targets.base import FiniteSum
+
+_ROWS, _COLUMNS, _MANY = 400, 3, 1 << 14  # _MANY rows of 32 columns are gone through by compiled passes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model, how its rows are stored, and in which precision."""
+
+    model: str
+    storage: str
+    precision: str
+
+    def __str__(self) -> str:
+        return f"{self.model} model, {self.storage} rows, {self.precision}"
+
+
+MODELS: dict[str, Callable[..., FiniteSum]] = {"logistic": targets.logistic, "linear": targets.linear}
+KINDS = tuple(Kind(m, s, p) for m in MODELS for s in ("dense", "sparse") for p in ("float64", "float32"))
+
+
+def warm(kinds: tuple[Kind, ...] = KINDS, say: Callable[[str], None] = print) -> float:
+    """Compile, or load, the loops of the grid, of `sample` and of the exact samplers, and say how long each took.
+
+    Gives the seconds in all. What is compiled is kept where `svrhmc.core.caching.place` says.
+
+    >>> warm((Kind("linear", "dense", "float64"),), say=lambda line: None) > 0
+    True
+    """
+    total = 0.0
+    for number, kind in enumerate(kinds, start=1):
+        began = time.perf_counter()
+        _use(kind)
+        took = time.perf_counter() - began
+        total += took
+        say(f"[{number}/{len(kinds)}] {kind}: {took:.1f} s")
+    return total
+
+
+def _use(kind: Kind) -> None:
+    """A few steps of everything on a small target."""
+    if kind.model not in MODELS:
+        raise requirement("model", "one of " + ", ".join(MODELS), kind.model)
+    small = _target(kind, _ROWS, _COLUMNS)
+    for sampler in (samplers.svr_hmc(0.01), samplers.saga_hmc(0.01)):  # the shorter loop and the longer one
+        sampler.run(small, 4, chains=1, progress=False)
+    if kind.storage == "dense":
+        _target(kind, _MANY, 32).warm()
+    if small.closed_form is None:
+        for method in ("split-hmc", "subsampled-mh", "anchored"):
+            sample(small, 50, 2, tolerance=10.0, method=method, progress=False)
+        exact.SplitHMC().run(small, 2, whitening="low rank", progress=False)
+
+
+def _target(kind: Kind, rows: int, columns: int) -> Any:
+    rng = np.random.default_rng(0)
+    X: Any = rng.normal(size=(rows, columns)).astype(kind.precision)
+    if kind.storage == "sparse":
+        from scipy.sparse import csr_matrix
+
+        X = csr_matrix(X)
+    return MODELS[kind.model](X, (rng.random(rows) < 0.5).astype(float))
