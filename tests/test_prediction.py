@@ -137,3 +137,49 @@ def test_thinned_draws_come_evenly_from_every_chain():
     assert (np.bincount((some[:, 0] // 100).astype(int)) == 10).all()
     assert len(thinned(draws, 10_000)) == 400
     assert len(thinned(draws, 2)) == 2
+
+
+def test_posteriors_predict_and_keep_their_model_in_files(tmp_path):
+    """Against the closed form of linear regression, from a fit and from its file."""
+    rows, y = X, X @ [1.0, 2.0] + 0.5 * np.random.default_rng(5).normal(size=40)
+    target = svrhmc.targets.linear(rows, y, noise_variance=0.25)
+    posterior = svrhmc.sample(target, draws=20_000)
+    new = np.array([[1.0, 0.3], [1.0, -4.0]])
+    found = posterior.predict(new, draws=20_000, levels=(0.05, 0.95))
+    law = target.closed_form
+    sd = np.sqrt(np.einsum("nd,de,ne->n", new, law.covariance, new))
+    np.testing.assert_allclose((found.mean - new @ law.mean) / sd, 0, atol=4.5 / np.sqrt(20_000))
+    np.testing.assert_allclose(found.sd, sd, rtol=0.03)
+    np.testing.assert_allclose(found.new_sd, np.sqrt(sd**2 + 0.25), rtol=0.03)
+    edges = stats.norm.ppf([[0.05], [0.95]], new @ law.mean, np.sqrt(sd**2 + 0.25))
+    np.testing.assert_allclose(found.new_quantiles, edges, atol=0.05)
+    posterior.save(tmp_path / "fit")
+    loaded = svrhmc.Posterior.load(tmp_path / "fit")
+    assert np.array_equal(loaded.predict(new, draws=500).mean, posterior.predict(new, draws=500).mean)
+    with pytest.raises(ValueError, match="no file keeps the rows"):
+        loaded.log_likelihood()
+    blocks = list(posterior.predict_draws(new, draws=100))
+    assert blocks[0].mean.shape == blocks[0].new.shape == (100, 2)
+
+
+def test_arviz_has_the_groups():
+    target = svrhmc.targets.glm(X, COUNTS, "poisson")
+    posterior = svrhmc.sample(target, draws=400)
+    data = posterior.to_arviz(log_likelihood=True, posterior_predictive=True)
+    chains, draws, _ = posterior.trace.draws.shape
+    values = np.asarray(data["log_likelihood"]["y"])
+    assert values.shape == np.asarray(data["posterior_predictive"]["y"]).shape == (chains, draws, 40)
+    rate = np.exp(X @ posterior.trace.draws[1, 3])
+    np.testing.assert_allclose(values[1, 3], stats.poisson.logpmf(COUNTS, rate), rtol=1e-9)
+    assert np.isfinite(float(svrhmc.trace._arviz().loo(data).elpd if hasattr(svrhmc.trace._arviz().loo(data), "elpd")
+                             else svrhmc.trace._arviz().loo(data).elpd_loo))  # fmt: skip
+
+
+def test_a_posterior_without_rows_says_so():
+    posterior = svrhmc.sample(svrhmc.targets.synthetic(20, 2), draws=100)
+    with pytest.raises(ValueError, match="with rows"):
+        posterior.predict([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="no rows"):
+        posterior.log_likelihood()
+    with pytest.raises(ValueError, match="levels"):
+        svrhmc.sample(svrhmc.targets.linear([[1.0], [2.0]], [1.0, 3.0])).predict([[1.0]], levels=[2.0])

@@ -132,11 +132,14 @@ class Trace:
             r_hat=np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
         )
 
-    def to_arviz(self) -> Any:
-        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x)."""
+    def to_arviz(self, **groups: dict[str, Any]) -> Any:
+        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
+
+        Further groups, such as log_likelihood, go beside them.
+        """
         az = _arviz()
-        groups = {"posterior": {"x": self.draws}}
-        return az.from_dict(**groups) if int(az.__version__.split(".")[0]) < 1 else az.from_dict(groups)
+        every = {"posterior": {"x": self.draws}, **groups}
+        return az.from_dict(**every) if int(az.__version__.split(".")[0]) < 1 else az.from_dict(every)
 
     def save(self, path: str | Path) -> None:
         """Write one file, in one step: a kill at any moment leaves the old file whole. The name is used as it is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from svrhmc.core.version import VERSION
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.correction import Corrected
+from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
 from svrhmc.runs import MOST_STEPS, require_memory
@@ -95,8 +97,10 @@ def sample(
     with journal:
         began = time.perf_counter()
         if method in (None, "closed-form") and target.exact_law is not None:
-            return _closed_form(request, journal, target.exact_law, began)
-        return Search(request, journal).run()
+            found = _closed_form(request, journal, target.exact_law, began)
+        else:
+            found = Search(request, journal).run()
+    return replace(found, model=Model.of(target)).about(target)
 
 
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"

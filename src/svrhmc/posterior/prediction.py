@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.blocks import seen_by
@@ -56,6 +57,7 @@ class Block:
     new: Array
 
 
+@part
 @dataclass(frozen=True)
 class Model:
     """What a prediction needs of a target: its loss, and how many columns a row has."""

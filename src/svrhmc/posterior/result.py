@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, require_alike
-from svrhmc.core.errors import PosteriorFileError, StorageError, nonnegative, require_finite, requirement
+from svrhmc.core.errors import (
+    PosteriorFileError,
+    StorageError,
+    nonnegative,
+    require_finite,
+    requirement,
+    truth,
+    whole,
+)
+from svrhmc.core.parts import is_part
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
+from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.trace import Trace
 
 _VERSION = 1  # of its files
+_MOST_ARVIZ = 1 << 30  # bytes of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +54,8 @@ class Posterior:
     hold all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess,
     r_hat: of each coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the
     certificate. seconds: of everything; compilation is apart, in `compile_seconds`. complete: False where a budget,
-    or the most draws that are made, ended the run first.
+    or the most draws that are made, ended the run first. model: what predictions need, the family and the columns
+    of a row (None where the target has no rows of its own).
     """
 
     mean: Array
@@ -59,6 +75,8 @@ class Posterior:
     compile_seconds: float
     complete: bool
     steps: dict[str, float] = field(default_factory=dict)
+    model: Any = None
+    _target: ClassVar[FiniteSum | None] = None
 
     def __str__(self) -> str:
         chains, draws, dim = self.trace.draws.shape
@@ -101,9 +119,100 @@ class Posterior:
             lines.append(f"{f'x[{j}]':>8}" + "".join(shown))
         return "\n".join(lines)
 
-    def to_arviz(self) -> Any:
-        """The draws as ArviZ keeps them."""
-        return self.trace.to_arviz()
+    def predict(
+        self,
+        X: Any,
+        *,
+        offset: npt.ArrayLike | None = None,
+        trials: npt.ArrayLike | None = None,
+        levels: Sequence[float] = (0.05, 0.5, 0.95),
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> Prediction:
+        """At new rows: mean, sd and quantiles of the mean of y, and of new y, over the draws of the posterior.
+
+        X: rows with the columns of the target's, in the same order. offset, trials: as the target takes them. levels:
+        of the quantiles. draws: at most so many of the posterior's are used, evenly from every chain. seed: of the new
+        y. Rows are taken in blocks, so that rows × draws numbers are never held at once.
+
+        >>> from svrhmc import sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000)
+        >>> found = posterior.predict([[3.0]], draws=4000)
+        >>> found.mean.round(1), found.sd.round(1), found.new_sd.round(1)  # 7/6 · 3, and 1 more in the variance
+        (array([3.5]), array([1.2]), array([1.6]))
+        """
+        return self._predictions(X, offset, trials, draws, seed).summed(quantile_levels(levels))
+
+    def predict_draws(
+        self,
+        X: Any,
+        *,
+        offset: npt.ArrayLike | None = None,
+        trials: npt.ArrayLike | None = None,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> Iterator[Block]:
+        """The same draw by draw: blocks of rows, each with `start`, `mean` and `new` of shape (draws, rows)."""
+        return self._predictions(X, offset, trials, draws, seed).blocks()
+
+    def _predictions(
+        self, X: Any, offset: npt.ArrayLike | None, trials: npt.ArrayLike | None, draws: int, seed: int
+    ) -> Predictions:
+        if self.model is None:
+            raise requirement("the posterior", "of a target with rows, to predict from", "one without")
+        form = self.model.at(X, offset)
+        count = None
+        if trials is not None:
+            count = self.model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
+        x = thinned(self.trace.draws, whole("draws", draws, 2))
+        return Predictions(form, x, whole("seed", seed, 0, (1 << 63) - 1), count)
+
+    def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
+        """log p(yᵢ | x) of the rows that were fitted: blocks (draws, rows), each with its first row's number.
+
+        draws: at most so many of the posterior's, evenly from every chain; None for all, chain after chain.
+        """
+        form = self._fitted()
+        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
+        return log_likelihoods(form, thinned(self.trace.draws, total if draws is None else whole("draws", draws, 1)))
+
+    def to_arviz(self, log_likelihood: bool = False, posterior_predictive: bool = False) -> Any:
+        """The draws as ArviZ keeps them; on request with the likelihood of the rows (for `az.loo`) and new y of them.
+
+        Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes.
+        """
+        groups: dict[str, Any] = {}
+        wanted = truth("log_likelihood", log_likelihood), truth("posterior_predictive", posterior_predictive)
+        if any(wanted):
+            form = self._fitted()
+            chains, draws, _ = self.trace.draws.shape
+            size = 8 * chains * draws * form.rows.n
+            if size > _MOST_ARVIZ:
+                remedy = "take them in blocks, by log_likelihood(draws) and predict_draws(X, draws)"
+                raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
+            x, shape = thinned(self.trace.draws, chains * draws), (chains, draws, form.rows.n)
+            groups["observed_data"] = {"y": form.y}
+            if wanted[0]:
+                parts = [values for _, values in log_likelihoods(form, x)]
+                groups["log_likelihood"] = {"y": np.concatenate(parts, axis=1).reshape(shape)}
+            if wanted[1]:
+                count = form.weights if form.loss.tried else None
+                new = [block.new for block in Predictions(form, x, self.trace.seed or 0, count).blocks()]
+                groups["posterior_predictive"] = {"y": np.concatenate(new, axis=1).reshape(shape)}
+        return self.trace.to_arviz(**groups)
+
+    def _fitted(self) -> RowsForm:
+        """The rows that were fitted."""
+        form = None if self._target is None else rows_of(self._target.form())
+        if form is None:
+            why = "no file keeps the rows" if self._target is None else "its target has no rows"
+            raise requirement("the posterior", "as `sample` gave it for a target with rows", "another", why)
+        return form
+
+    def about(self, target: FiniteSum) -> Posterior:
+        """Itself, knowing its target: for what needs the rows that were fitted, which no file keeps."""
+        object.__setattr__(self, "_target", target)
+        return self
 
     def save(self, path: str | Path) -> None:
         """Write all of it into one file, in one step: a kill at any moment leaves the old file whole.
@@ -118,7 +227,8 @@ class Posterior:
         ...     Posterior.load(f"{folder}/fit.posterior").summary() == posterior.summary()
         True
         """
-        saving.save(Path(path), self, "posterior", _VERSION)
+        kept = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
+        saving.save(Path(path), kept, "posterior", _VERSION)
 
     @staticmethod
     def load(path: str | Path) -> Posterior:

@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
+from svrhmc.core.parts import part
 from svrhmc.targets.labels import counts
 from svrhmc.targets.shared import WideLoss
 
 
+@part
 @dataclass(frozen=True)
 class CategoricalLoss(WideLoss):
     """Classes 0 … K − 1 with p_c ∝ e^{t_c}, t₀ = 0: class 0 is the baseline, and the others have coefficients each."""

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
+from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.labels import counts, first
 from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss
@@ -37,6 +38,7 @@ from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss,
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
 
 
+@part
 @dataclass(frozen=True)
 class BinomialLoss(Loss):
     """y successes of m trials: mℓ(t, ȳ) with ȳ = y/m and ℓ(t, ȳ) = ȳ log(1 + e⁻ᵗ) + (1 − ȳ) log(1 + eᵗ).
@@ -112,6 +114,7 @@ class BinomialLoss(Loss):
         return _LOGISTIC.third_size(curvature)
 
 
+@part
 @dataclass(frozen=True)
 class ProbitLoss(Loss):
     """ℓ(t, y) = −log Φ(yt) with y ∈ {−1, +1}.
@@ -181,6 +184,7 @@ def _mills(s: Array) -> tuple[Array, Array]:
     return np.where(far, x + rest, hazard), np.where(far, rest, s + hazard)
 
 
+@part
 @dataclass(frozen=True)
 class PoissonLoss(Loss):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound."""

@@ -22,7 +22,7 @@ from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
-from svrhmc.targets.laws import Law, ScaleMixture, sums_of
+from svrhmc.targets.laws import Law, scale_mixture
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
@@ -170,12 +170,8 @@ class GeneralisedLinear(FiniteSum):
         """Also where coefficients are Gaussian given log σ, and their prior is normal."""
         if not (self.loss.mixture and self.heavy is None):
             return super().exact_law
-        rows, dim = self.rows.rows, self.rows.columns  # type: ignore[attr-defined]
-        y = self.y if self.offset is None else self.y - self.offset
         self._require_rank()
-        sums = sums_of(rows, y, self.weights, self.prior_precision[:dim], self.prior_mean[:dim])
-        precision, mean = float(self.prior_precision[dim]), float(self.prior_mean[dim])
-        return ScaleMixture(sums, lambda tau: 0.5 * precision * (tau - mean) ** 2)
+        return scale_mixture(self._form)
 
     def laplace(self) -> Moments:
         """The Gaussian at the mode with the inverse Hessian there; exact for a quadratic loss."""

@@ -203,3 +203,11 @@ class ScaleMixture(Law):
         k, h = self._given(self._scale**2 * np.exp(-2 * tau))
         b = h / k + normals[..., :dim] / np.sqrt(k)
         return np.concatenate([self._fit + b @ self._basis.T, tau[..., None]], axis=-1)
+
+
+def scale_mixture(form: Any) -> ScaleMixture:
+    """Of rows with one predictor and log σ, the last coordinate, under normal priors."""
+    dim, precision, mean = form.rows.columns, form.prior_precision, form.prior_mean
+    y = form.y if form.offset is None else form.y - form.offset
+    sums, last, home = sums_of(form.rows.rows, y, form.weights, precision[:dim], mean[:dim]), precision[dim], mean[dim]
+    return ScaleMixture(sums, lambda tau: 0.5 * last * (tau - home) ** 2)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.core.parts import part
 
 
 class Observed(NamedTuple):
@@ -121,6 +122,7 @@ class Loss(ABC):
         return curvature
 
 
+@part
 @dataclass(frozen=True)
 class LogisticLoss(Loss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
@@ -174,6 +176,7 @@ class LogisticLoss(Loss):
         return np.maximum(curvature, 0.02)
 
 
+@part
 @dataclass(frozen=True)
 class SquaredLoss(Loss):
     """ℓ(t, y) = (t − y)²/(2σ²)."""

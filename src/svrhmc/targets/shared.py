@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.core.parts import part
 from svrhmc.targets.labels import counts
 from svrhmc.targets.losses import Loss
 
@@ -86,6 +87,7 @@ class LocationScale(WideLoss):
         return (y - t[..., 0]) * inverse, t[..., 1], inverse
 
 
+@part
 @dataclass(frozen=True)
 class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
@@ -112,6 +114,7 @@ class GaussianLoss(LocationScale):
         return np.asarray(t[..., 0] + np.exp(t[..., 1]) * ndtri(u), np.float64)
 
 
+@part
 @dataclass(frozen=True)
 class StudentLoss(LocationScale):
     """y = μ + s·t_ν, t = (μ, log s), with the degrees of freedom ν given: outliers pull little."""
@@ -150,6 +153,7 @@ class StudentLoss(LocationScale):
         return np.asarray(t[..., 0] + np.exp(t[..., 1]) * stdtrit(self.df, u), np.float64)
 
 
+@part
 @dataclass(frozen=True)
 class NegativeBinomialLoss(WideLoss):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
@@ -207,6 +211,7 @@ class NegativeBinomialLoss(WideLoss):
         return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), _sigmoid(t[..., 1] - t[..., 0])), np.float64)
 
 
+@part
 @dataclass(frozen=True)
 class GammaLoss(WideLoss):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
