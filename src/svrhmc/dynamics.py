@@ -73,8 +73,8 @@ class Dynamics(ABC):
         return scheme
 
     def _out_of_range(self) -> ValueError:
-        allowed = "of ordinary size beside each other"
-        return requirement("step_size, friction and inverse_mass", allowed, repr(self), "float64 cannot tell the step")
+        names, allowed = "step_size, friction and inverse_mass", "of ordinary size beside each other"
+        return requirement(names, allowed, repr(self), "float64 cannot tell the step")
 
     def check_stable(self, target: Curved) -> None:
         """Refuse a step with which a chain cannot stay near the mode of this target.
@@ -118,9 +118,8 @@ class Overdamped(Dynamics):
     On a quadratic with curvature s and exact gradients x has variance (T/s)/(1 − ηs/2) instead of T/s, and the chain is
     stable for ηs < 2.
 
-    >>> from svrhmc.targets import synthetic
-    >>> Overdamped(step_size=0.5).scheme(synthetic(10, 2)).after_noise.xx
-    1.0
+    >>> Overdamped(step_size=0.5)
+    Overdamped(step_size=0.5, temperature=1.0)
     """
 
     couples_halves = True
@@ -346,9 +345,8 @@ class BAOAB(_WithVelocity):
         decay = math.exp(-gamma * eta)
         force = math.sqrt(-u * math.expm1(-2 * gamma * eta))
         before = Map(1.0, eta / 2 * (1 + decay), 0.0, decay)
-        return Scheme(before, NoiseFactor(force, eta / 2 * force, 0.0), Kick(0.0, eta * u), IDENTITY, SILENT).at(
-            self.temperature
-        )
+        noise = NoiseFactor(force, eta / 2 * force, 0.0)
+        return Scheme(before, noise, Kick(0.0, eta * u), IDENTITY, SILENT).at(self.temperature)
 
 
 @part

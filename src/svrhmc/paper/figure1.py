@@ -32,7 +32,8 @@ def figure1(results: Results, settings: Settings, out: Path, claims: Claims) -> 
             "the best one: the scheme itself diverges from η = 1 on, so that no wider grid would help there. "
             "Thin lines keep one step: the one that is first at "
             + " and the one that is first at ".join(f"W₂ = {level:g}" for level in one["thresholds"])
-            + f". Dots are {one['chains']:,} chains run with that step: their Gaussian plug-in W₂, less what it shows "
+            + " (the second only where all components have one S, which the claims are about). "
+            f"Dots are {one['chains']:,} chains run with that step: their Gaussian plug-in W₂, less what it shows "
             "too much for so many draws from the exact law (two deviations up and down, which are mostly smaller than "
             "the dot). Where the gradient is noisy the law is Gaussian only nearly, and the W₂ of its moments is a "
             "lower bound."

@@ -53,16 +53,17 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
         figure.supxlabel("data passes (component gradients evaluated / n)", fontsize=9.5)
         figure.supylabel("W₂ to the target", fontsize=9.5)
         if found:
-            _legend_of_panels(pyplot, figure, settings)
+            _legend_of_panels(pyplot, figure, settings, spread)
             save(pyplot, figure, path)
         pyplot.close(figure)
     return found
 
 
-def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings) -> None:
+def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings, spread: float) -> None:
     line = pyplot.Line2D
     handles = [line([], [], color=look(m)[0], linewidth=1.8, label=LABELS[m]) for m in settings["samplers"]]
-    levels = " and ".join(f"{level:g}" for level in settings["thresholds"])
+    confirmed = zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False)
+    levels = " and ".join(f"{level:g}" for level, _ in confirmed)
     handles += [
         line([], [], color="0.2", linewidth=1.8, label="best step at each point"),
         line([], [], color="0.2", linewidth=1.8, linestyle=(0, (2, 1)), label="the same, at the largest step"),

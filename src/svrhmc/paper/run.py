@@ -171,10 +171,8 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
         for task in tasks:
             yield task, *_perform(task, threads, store.progress(task))
         return
-    with (
-        _one_thread_each(threads),
-        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent) as pool,
-    ):
+    with _one_thread_each(threads):
+        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
         running: dict[Future[tuple[Any, float]], Task] = {}
         waiting = list(reversed(tasks))
         try:
@@ -184,10 +182,12 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
                     running[pool.submit(_perform, task, threads, store.progress(task))] = task
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), *future.result()
-        except BaseException:
-            for process in list(pool._processes.values()):  # an interrupt does not wait for minutes of work
-                process.terminate()
+        except BaseException:  # an interrupt waits neither for minutes of work nor for workers that are just starting
+            for process in list(pool._processes.values()):
+                process.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
+        pool.shutdown()
 
 
 @contextmanager
