@@ -185,7 +185,7 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
         except BaseException:  # an interrupt waits neither for minutes of work nor for workers that are just starting
             for process in list(pool._processes.values()):
                 process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
         pool.shutdown()
 
