@@ -284,7 +284,8 @@ def test_the_report_names_the_edition(plain, tmp_path, monkeypatch):
         found = real(quick, seeds)
         found["figure2"]["datasets"] = ["gisette"]
         found["figure2"] |= {"batch_sizes": [1], "least_steps": 10, "reference_steps": 60}
-        found["figure2"] |= {"overdamped_steps": [0.1], "samplers": ["sgld", "svr-hmc"]}
+        found["figure2"] |= {"samplers": ["sgld", "svr-hmc"]}
+        found["figure2"]["overdamped_steps"] = {"largest": 0.1, "smallest": 0.1, "count": 1}
         return found
 
     monkeypatch.setattr(run, "load_settings", settings)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from threading import Thread
 
@@ -31,3 +34,19 @@ def end_with_parent() -> bool:
 
     Thread(target=watch, daemon=True).start()
     return True
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """What is started within never hears a Ctrl-C, which a terminal sends to all: it is for the one who started them.
+
+    A signal that is blocked stays so in a process that is started meanwhile; here it comes through in the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not where there is no such thing
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -20,7 +20,7 @@ from typing import Any
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError
-from svrhmc.core.processes import end_with_parent
+from svrhmc.core.processes import deaf_to_interrupts, end_with_parent
 from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import experiments, regression, synthetic
 from svrhmc.paper.data import DataError, gather
@@ -179,7 +179,8 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
             while waiting or running:
                 while waiting and len(running) < jobs:
                     task = waiting.pop()
-                    running[pool.submit(_perform, task, threads, store.progress(task))] = task
+                    with deaf_to_interrupts():
+                        running[pool.submit(_perform, task, threads, store.progress(task))] = task
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), *future.result()
         except BaseException:  # an interrupt waits neither for minutes of work nor for workers that are just starting
