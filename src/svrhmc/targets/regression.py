@@ -133,7 +133,7 @@ def conjugate(
 
     >>> target = conjugate([[1.0], [2.0]], [1.0, 3.0])
     >>> target.exact_law.mean.round(4)
-    array([ 1.1667, -0.4865])
+    array([1.1667, 0.1559])
     """
     rows = make_rows(X)
     precision, mean = (per_column(name, value, rows.dim) for name, value in (
