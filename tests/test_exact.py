@@ -319,7 +319,7 @@ def test_the_samplers_refuse_what_they_cannot_do(data):
         SplitHMC().run(target, 10, whitening=3)
     with pytest.raises(ValueError, match="whitening must be one of 5 coordinates; got 2"):
         SplitHMC().run(target, 10, whitening=DenseWhitening(np.zeros(2), np.eye(2)))
-    with pytest.raises(ValueError, match="draws must be a whole number from 1 to 9007199254740992; got 0"):
+    with pytest.raises(ValueError, match="draws must be a whole number of at least 1; got 0"):
         SplitHMC().run(target, 0)
     with pytest.raises(FrozenInstanceError):
         SplitHMC().jitter = 0.1

@@ -104,9 +104,14 @@ def nonnegative(name: str, value: object) -> float:
     return number
 
 
+_BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
+
+
 def whole(name: str, value: object, low: int, high: int | None = None, why: str = "") -> int:
     """An integer from low to high, both included."""
     allowed = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
+    if high in _BEYOND_USE and isinstance(value, numbers.Integral) and value < low:
+        allowed = f"a whole number of at least {low}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise requirement(name, allowed, repr(value), why)
     number = int(value)
