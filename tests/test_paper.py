@@ -409,7 +409,7 @@ def work(monkeypatch):
         (svrhmc.Sampler, "run"),
         (synthetic, "expected_plug_in"),
         (synthetic, "law_of"),
-        (svrhmc.theory, "compare"),
+        (svrhmc.theory.Problem, "of"),
     ]
     places += [
         (synthetic.Chain, "step"), (synthetic.Chain, "along"), (regression, "loss_of"), (regression, "error_of"),
