@@ -313,7 +313,7 @@ def test_the_samplers_refuse_what_they_cannot_do(data):
         SplitHMC().run(svrhmc.targets.synthetic(10, 2), 10)
     with pytest.raises(ValueError, match="whitening must be dense for SubsampledMH; got a low rank one: the Gaussian"):
         SubsampledMH().run(target, 10, whitening="diagonal")
-    with pytest.raises(ValueError, match="kind must be one of 'dense', 'diagonal', 'low rank'; got 'none'"):
+    with pytest.raises(ValueError, match="kind must be one of 'dense', 'diagonal', 'low rank', 'sparse'; got 'none'"):
         SplitHMC().run(target, 10, whitening="none")
     with pytest.raises(ValueError, match=r"whitening must be None, one of .*; got 3"):
         SplitHMC().run(target, 10, whitening=3)

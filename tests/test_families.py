@@ -413,3 +413,20 @@ def test_bad_input_is_refused_at_the_door(make, message):
     with pytest.raises(ValueError, match="must be") as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_chains_that_share_a_pass_over_sparse_rows_know_weights_and_offsets():
+    """Split HMC with two chains and with three, of which one is alone, on CSR and dense rows of the same numbers."""
+    rng = np.random.default_rng(8)
+    X = np.where(rng.random((300, 4)) < 0.5, rng.normal(size=(300, 4)), 0.0)
+    y, weights, offset = rng.poisson(2.0, 300), rng.integers(0, 4, 300), rng.normal(size=300) / 3
+    drawn = {}
+    for name, rows in (("dense", X), ("sparse", scipy.sparse.csr_matrix(X))):
+        target = svrhmc.targets.glm(rows, y, "poisson", weights=weights, offset=offset)
+        drawn[name] = [SplitHMC().run(target, 50, chains=chains, seed=2).draws for chains in (2, 3)]
+    for dense, sparse in zip(drawn["dense"], drawn["sparse"], strict=True):
+        np.testing.assert_allclose(dense, sparse, rtol=1e-8, atol=1e-8)
+    assert np.array_equal(drawn["sparse"][0], drawn["sparse"][1][:2])
+    plain = svrhmc.targets.glm(scipy.sparse.csr_matrix(X), y, "poisson", offset=offset)
+    other = SplitHMC().run(plain, 50, chains=2, seed=2).draws
+    assert np.abs(other - drawn["sparse"][0]).max() > 0.01  # the control: weights matter

@@ -348,8 +348,14 @@ def targets_of_three(rows):
 def test_whitening_refuses_what_it_cannot_do(targets_of_three):
     target = make()
     for call, message in [
-        (lambda: whitening(target, "full"), "kind must be one of 'dense', 'diagonal', 'low rank'; got 'full'."),
-        (lambda: whitened(target, "none"), "kind must be one of 'dense', 'diagonal', 'low rank'; got 'none'."),
+        (
+            lambda: whitening(target, "full"),
+            "kind must be one of 'dense', 'diagonal', 'low rank', 'sparse'; got 'full'.",
+        ),
+        (
+            lambda: whitened(target, "none"),
+            "kind must be one of 'dense', 'diagonal', 'low rank', 'sparse'; got 'none'.",
+        ),
         (lambda: whitening(target, "low rank", rank=5), "rank must be a whole number from 1 to 4; got 5."),
         (lambda: whitening(target, "low rank", rank=0), "rank must be a whole number from 1 to 4; got 0."),
         (

@@ -74,3 +74,10 @@ def alias_table(weights: npt.ArrayLike) -> AliasTable:
     kept = threshold / _UNIT
     probabilities = (kept + np.bincount(alias, 1 - kept, n)) / n
     return AliasTable(np.minimum(threshold, _UNIT - 1).astype(np.uint32), alias, probabilities)
+
+
+def mixed(weights: Array) -> Array:
+    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
+    total = float(weights.sum())
+    even = np.full(len(weights), 1 / len(weights))
+    return 0.9 * weights / total + 0.1 * even if total > 0 else even

@@ -22,9 +22,8 @@ from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.forms import rows_of
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening, require_whitening, whitened
+from svrhmc.whitening import Whitening, require_whitening, whitened, whitening_of
 from svrhmc.whitening import whitening as whiten
-from svrhmc.whitening.maps import whitening_of
 
 
 class ExactSampler(ABC):
@@ -51,7 +50,8 @@ class ExactSampler(ABC):
         """Draw from π ∝ exp(−f): `draws` of each chain after `burn_in`, from starts in N(0, I) of the whitening.
 
         chains: how many, or which, as for `Sampler.run`.
-        whitening: None (the default of `svrhmc.whitening`), "dense", "diagonal", "low rank", or one already made.
+        whitening: None (the default of `svrhmc.whitening`), "dense", "diagonal", "low rank", "sparse", or one that is
+            made already.
         threads: None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
         checkpoint: a folder in which the run keeps what it has made, as for `Sampler.run`.
@@ -146,8 +146,8 @@ def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:
 
     def make() -> Record:
         made = whiten(target, how)  # type: ignore[arg-type]
-        return Record({"kind": made.kind}, made.arrays())
+        return Record({"kind": made.kind, "map": made.said()}, made.arrays())
 
     found = journal.once("map", make)
     target.recall_mode(found.arrays["centre"])
-    return whitening_of(found.said["kind"], found.arrays)
+    return whitening_of(found.said["kind"], found.arrays, found.said["map"])

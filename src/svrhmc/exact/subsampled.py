@@ -89,9 +89,10 @@ class SubsampledMH(ExactSampler):
 
     def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for a dense whitening."""
-        from svrhmc.engines.compiled.subsampled import SubsampledChains
+        from svrhmc.engines.compiled.subsampled import SubsampledChains, require_dense
 
         target, how = space.target, space.whitening
+        require_dense(how)
         known = np.array_equal(how.centre, target.mode())
         hessian = target.modal_hessian if known else target.hessian(how.centre)
         return SubsampledChains(space.form(), hessian, space.row_norms, self, seed, chains, threads, start)

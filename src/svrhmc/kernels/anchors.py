@@ -9,10 +9,11 @@ from numba.extending import overload
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
-from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull
-from svrhmc.kernels.layout import FULL, SVRG, is_a, is_plain, is_wide
+from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain, is_wide
 from svrhmc.kernels.passes import join, sum_blocks
 from svrhmc.kernels.rows import row_add
+from svrhmc.kernels.triangular import Factor
 from svrhmc.kernels.wide import wide_renew
 from svrhmc.kernels.words import draw_rows, threefry
 
@@ -28,7 +29,7 @@ def _finish_gradient(model, plan, held):
     frame = model[model.fields.index("frame")]
     if is_a(frame, Shift):
         return lambda model, plan, held: _expand(held.base, held.hessian, held.at, held.anchor)
-    if is_a(frame, Dense):
+    if is_a(frame, Dense) or is_a(frame, Factor):
 
         def by_matrix(model, plan, held):
             if plan.kind != FULL:
@@ -39,7 +40,9 @@ def _finish_gradient(model, plan, held):
         return lambda model, plan, held: _pull_all(
             model.frame, model.inner, plan.kind == FULL, held.at, held.room, held.sum
         )
-    return lambda model, plan, held: None
+    if is_none(frame):
+        return lambda model, plan, held: None
+    raise unknown(frame)
 
 
 @njit(**QUICK)

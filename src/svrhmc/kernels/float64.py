@@ -1,4 +1,4 @@
-"""Passes over many dense rows with products and sums in float64, whatever the rows are stored in."""
+"""Passes over many rows with products and sums in float64, whatever the rows are stored in."""
 
 from __future__ import annotations
 
@@ -66,3 +66,14 @@ def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
             row, wa = X[i], s[i - begin]
             for j in range(dim):
                 total[j] += wa * row[j]
+
+
+@njit(**_OPTIONS)
+def lower_gram(data, columns, begin, weights, out):
+    """Add Σ wᵢaᵢaᵢᵀ of sparse rows, whose columns are sorted, to the lower triangle of `out`."""
+    for i in range(len(weights)):
+        first, last = begin[i], begin[i + 1]
+        for k in range(first, last):
+            row, weight = out[columns[k]], weights[i] * data[k]
+            for j in range(first, k + 1):
+                row[columns[j]] += weight * data[j]

@@ -15,6 +15,7 @@ from numba.extending import overload
 
 from svrhmc.kernels.compiling import QUICK, unshared
 from svrhmc.kernels.layout import is_a, is_none
+from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
 
 
 class Shift(NamedTuple):
@@ -54,8 +55,10 @@ def low_rank(scale: Any, basis: Any, gain: Any) -> LowRank:
     return LowRank(scale, np.ascontiguousarray(basis.T), gain)
 
 
-def _unknown(frame):
-    return TypingError(f"no change of variables is compiled for the frame {frame}: Shift, Dense or LowRank is needed")
+def unknown(frame):
+    """The error for a frame that a function has no formula for."""
+    kinds = ", ".join(kind.__name__ for kind in (Shift, Dense, LowRank, Factor))
+    return TypingError(f"no change of variables is compiled for the frame {frame}: one of {kinds} is needed")
 
 
 def displace(frame, z, room, out):
@@ -94,7 +97,18 @@ def _displace(frame, z, room, out):
                 out[j] = frame.scale[j] * room[j]
 
         return by_basis
-    raise _unknown(frame)
+    if is_a(frame, Factor):
+
+        def by_factor(frame, z, room, out):
+            order = frame.order
+            for p in range(len(z)):
+                room[p] = z[p]
+            solve_back(frame, room.reshape((1, len(room))), 1)
+            for p in range(len(z)):
+                out[order[p]] = room[p]
+
+        return by_factor
+    raise unknown(frame)
 
 
 def pull(frame, gradient, room, out):
@@ -123,7 +137,72 @@ def _pull(frame, gradient, room, out):
                 out[j] = room[j]
 
         return by_basis
-    raise _unknown(frame)
+    if is_a(frame, Factor):
+
+        def by_factor(frame, gradient, room, out):
+            order = frame.order
+            for p in range(len(out)):
+                room[p] = gradient[order[p]]
+            solve_forward(frame, room.reshape((1, len(room))), 1)
+            for p in range(len(out)):
+                out[p] = room[p]
+
+        return by_factor
+    raise unknown(frame)
+
+
+def displace_team(frame, states, team, rooms, room, out):
+    """`displace` of the first states of several chains; where a map is read from memory, it is read once for all.
+
+    `rooms` is float64 and as large as `states`.
+    """
+
+
+@overload(displace_team, jit_options=QUICK, inline="always")
+def _displace_team(frame, states, team, rooms, room, out):
+    if is_a(frame, Factor):
+
+        def by_factor(frame, states, team, rooms, room, out):
+            order, dim = frame.order, out.shape[1]
+            for c in range(team):
+                for p in range(dim):
+                    rooms[c, p] = states[c, p]
+            solve_back(frame, rooms, team)
+            for c in range(team):
+                for p in range(dim):
+                    out[c, order[p]] = rooms[c, p]
+
+        return by_factor
+
+    def one_by_one(frame, states, team, rooms, room, out):
+        for c in range(team):
+            displace(frame, states[c], room, out[c])
+
+    return one_by_one
+
+
+def pull_team(frame, gradients, team, room, out):
+    """`pull` of the first gradients of several chains."""
+
+
+@overload(pull_team, jit_options=QUICK, inline="always")
+def _pull_team(frame, gradients, team, room, out):
+    if is_a(frame, Factor):
+
+        def by_factor(frame, gradients, team, room, out):
+            order, dim = frame.order, out.shape[1]
+            for c in range(team):
+                for p in range(dim):
+                    out[c, p] = gradients[c, order[p]]
+            solve_forward(frame, out, team)
+
+        return by_factor
+
+    def one_by_one(frame, gradients, team, room, out):
+        for c in range(team):
+            pull(frame, gradients[c], room, out[c])
+
+    return one_by_one
 
 
 @njit(**QUICK)

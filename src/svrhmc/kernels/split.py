@@ -17,12 +17,13 @@ from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, STRICT, unshared
-from svrhmc.kernels.frames import displace, pull
-from svrhmc.kernels.layout import TILE, is_wide
+from svrhmc.kernels.frames import displace_team, pull_team
+from svrhmc.kernels.layout import TILE, SparseModel, is_a, is_wide
 from svrhmc.kernels.losses import energies, slopes, weigh
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.priors import prior_slopes, prior_value
 from svrhmc.kernels.rows import row_add, row_dot, tile_end, tile_predictors, tile_sum
+from svrhmc.kernels.twins import twin_pass
 from svrhmc.kernels.wide import wide_pass
 from svrhmc.kernels.words import uniform_of
 
@@ -75,6 +76,30 @@ class Sums(NamedTuple):
     t: Any
     slope: Any
     value: Any
+    twins: Any  # of sparse rows
+
+
+def _pass(model, t_centre, sums, energy, chains, valued):
+    """For each chain Σ ℓ (0 unless `valued`) in `energy` and Σ ℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
+    once: dense ones for all chains, sparse ones for two at a time.
+    """
+
+
+@overload(_pass, jit_options=PLAIN, inline="always")
+def _pass_of(model, t_centre, sums, energy, chains, valued):
+    if not is_a(model, SparseModel):
+        return lambda model, t_centre, sums, energy, chains, valued: _each(
+            model, t_centre, sums, energy, 0, chains, valued
+        )
+
+    def sparse(model, t_centre, sums, energy, chains, valued):
+        paired = chains // 2 * 2 if len(sums.twins.wide) > 0 else 0
+        for c in range(0, paired, 2):
+            twin_pass(model, t_centre, sums.twins, sums.wide, sums.total, energy, c, sums.u.shape[1], valued)
+        if paired < chains:
+            _each(model, t_centre, sums, energy, paired, chains, valued)
+
+    return sparse
 
 
 def every_row(model, t_centre, sums, energy, chains, valued):
@@ -89,14 +114,12 @@ def _every_row(model, t_centre, sums, energy, chains, valued):
 
 
 @njit(**INLINE)
-def _pass(model, t_centre, sums, energy, chains, valued):
-    """For each chain Σ wℓ (0 unless `valued`) in `energy` and Σ wℓ′·row in sums.total, at t = t̂ + Aᵀu; rows are read
-    once.
-    """
+def _each(model, t_centre, sums, energy, first, chains, valued):
+    """Chain by chain, for every tile of rows."""
     wides, totals, tile, t, slope, value = sums.wide, sums.total, sums.tile, sums.t, sums.slope, sums.value
     y, loss, weights = model.y, model.loss, model.weights
     n, pad = len(y), len(tile)
-    for c in range(chains):
+    for c in range(first, chains):
         energy[c] = 0.0
         for j in range(pad):
             totals[c, j] = 0.0
@@ -104,7 +127,7 @@ def _pass(model, t_centre, sums, energy, chains, valued):
         high = min(n, low + TILE)
         end, count = tile_end(model, low, high, pad), high - low
         centres, labels = t_centre[low:high], y[low:high]
-        for c in range(chains):
+        for c in range(first, chains):
             wide, total = wides[c], totals[c]
             tile_predictors(model, wide, low, end, t)
             for i in range(end, high):
@@ -129,12 +152,12 @@ def _pass(model, t_centre, sums, energy, chains, valued):
 @njit(**INLINE)
 def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
     """For each chain f(q) up to a constant in `energy` (of no use unless `valued`), ∇f(q) with respect to z in
-    `force`.
+    `force`, which is room until then.
     """
     us, wide, totals, room, prior, shift = sums.u, sums.wide, sums.total, sums.room, centre.prior, centre.shift
     dim = us.shape[1]
+    displace_team(frame, q, chains, force, room, us)
     for c in range(chains):
-        displace(frame, q[c], room, us[c])
         for j in range(dim):
             wide[c, j] = us[c, j]
     every_row(model, centre.t, sums, energy, chains, valued)
@@ -145,7 +168,7 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
             energy[c] += u[j] * (0.5 * prior[j] * u[j] + shift[j])
         prior_slopes(centre.heavy, u, total)
         energy[c] += prior_value(centre.heavy, u)
-        pull(frame, total, room, force[c])
+    pull_team(frame, totals, chains, room, force)
 
 
 @njit(**STRICT)

@@ -98,8 +98,10 @@ class Chooser:
         return self._full() if form is not None and SplitHMC().refuses(form.loss) is None else None
 
     def _full(self) -> SplitHMC:
-        """Split HMC, with shorter steps where a tail is long enough to stick in."""
-        return SplitHMC(*_SHORT) if self.shape.long_tails() else SplitHMC()
+        """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
+        if self.shape.long_tails():
+            return SplitHMC(*_SHORT)
+        return SplitHMC.for_leftover(self.space.whitening.leftover)
 
     def _automatic(self, loss: Loss) -> Choice:
         """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
@@ -126,12 +128,12 @@ class Chooser:
         """Seconds of split HMC."""
         if SplitHMC().refuses(loss) is not None:
             return math.inf
-        passes = _LONG if self.shape.long_tails() else _SPLIT
+        passes = _LONG if self.shape.long_tails() else _SPLIT * self._full().leapfrogs / SplitHMC().leapfrogs
         return passes * self.draws * costs.of_pass(self.space)
 
     def _subsampled(self, loss: Loss) -> tuple[float, float]:
         """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
-        if not self.space.identity_hessian or SubsampledMH().refuses(loss) is not None:
+        if not self.fresh.by_rows or SubsampledMH().refuses(loss) is not None:
             return math.inf, math.inf
         rows = SubsampledMH().rows_of_step(self.space)
         seconds = _SUBSAMPLED * self.draws * costs.of_rows(self.space, rows)
@@ -146,7 +148,7 @@ class Chooser:
         None where that is nearly all rows.
         """
         space, n = self.space, self.target.n
-        if not space.identity_hessian or n < _FEW_ROWS:
+        if not self.fresh.by_rows or n < _FEW_ROWS:
             return None
         sizes = space.rows_form.sizes(space.curvatures)
         first = float((sizes**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)

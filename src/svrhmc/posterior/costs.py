@@ -27,7 +27,7 @@ _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
 _NEAR_BYTES = 1 << 24
 _STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
 _CORRECTED = 1500.0  # of a coordinate of a draw
-_DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a dense whitening
+_DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
 
 
 def _rates(space: Any) -> _Rates:
@@ -43,8 +43,7 @@ def _apart(space: Any) -> float:
     """What a step takes beside its rows."""
     if not space.scalar_parts:
         return _CALL
-    turn = _SQUARE * space.dim**2 if space.whitening.identity_hessian else 0.0
-    return float(_STEP + _DIM * space.dim + turn)
+    return float(_STEP + _DIM * space.dim + _SQUARE * space.whitening.operations)
 
 
 def of_pass(space: Any) -> float:

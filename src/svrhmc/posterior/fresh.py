@@ -60,10 +60,17 @@ class Fresh:
         counts, of rows drawn by importance where that is known, so that none that matters is missed.
         """
         space = self.space
-        if count * costs.of_pass(space) <= _FULL_SECONDS or (space.scalar_parts and not space.identity_hessian):
+        if count * costs.of_pass(space) <= _FULL_SECONDS or (space.scalar_parts and not self.by_rows):
             return Full()
         size = math.ceil(max(4.0, self.row_noise / _QUIET))
         return Full() if size > space.n / 8 else self.batches(size)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether rows of the remainder at the mode can be drawn one by one: its first two orders are taken out of
+        them, and |Wᵀaᵢ| of each is affordable.
+        """
+        return bool(self.space.identity_hessian and self.space.whitening.row_lengths)
 
     def batches(self, size: int) -> Gradient:
         """So many rows of the remainder at the mode: of second order where that is known, else of first."""

@@ -293,7 +293,7 @@ class Search:
             trace=trace,
             method=attempt.choice.method,
             sampler=sampler,
-            why=attempt.choice.why,
+            why=f"{attempt.choice.why} {_whitened(how)}".rstrip(),
             certificate=certificate,
             ess=drawn.effective,
             r_hat=agree,
@@ -335,6 +335,11 @@ class Search:
                 said = {"gradient": to_settings(gradient), "ledger": self.ledger.said()}
                 self.journal.put(name, said)
         return few, gradient, np.asarray(rows.array()[0], np.float64).reshape(few.z.shape)
+
+
+def _whitened(how: Any) -> str:
+    """What is to be said of a whitening that is not the best kind."""
+    return f"Whitened but roughly: {how.why}." if how.why else ""
 
 
 def _rank(posterior: Posterior) -> tuple[bool, bool, bool]:

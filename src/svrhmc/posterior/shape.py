@@ -48,7 +48,7 @@ class Shape:
     @property
     def visible(self) -> bool:
         """Whether the first two orders at the mode are taken out of the rows, so that the rest is all that is seen."""
-        return bool(self.fresh.space.identity_hessian and rows_of(self.fresh.space.form()) is not None)
+        return bool(self.fresh.by_rows and rows_of(self.fresh.space.form()) is not None)
 
     @cached_property
     def spread(self) -> Array:

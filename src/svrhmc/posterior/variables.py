@@ -11,8 +11,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import rows_of
-from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitened, whitening
-from svrhmc.whitening.maps import whitening_of
+from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitened, whitening, whitening_of
 
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
@@ -22,12 +21,12 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
     found = journal.get("variables")
     if found is not None:
         ledger.restore(found.said["ledger"])
-        how = whitening_of(found.said["kind"], found.arrays)
+        how = whitening_of(found.said["kind"], found.arrays, found.said["map"])
         target.recall_mode(how.centre)
     else:
         known = rows_of(target.form()) is not None
         how = _by_hessian(target, ledger) if known else _by_differences(target, seed, ledger)
-        journal.put("variables", {"kind": how.kind, "ledger": ledger.said()}, dict(how.arrays()))
+        journal.put("variables", {"kind": how.kind, "map": how.said(), "ledger": ledger.said()}, dict(how.arrays()))
     return whitened(target, how)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
@@ -370,6 +371,12 @@ class GeneralisedLinear(FiniteSum):
         shape = (self.dim, self.dim)
         return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p, bend), dtype=np.float64)
 
+    def preconditioner(self, curvature: Array, bend: Array) -> Any:
+        """The inverse of that operator's diagonal, where rows are sparse."""
+        from scipy.sparse import diags
+
+        return None if self.rows.storage == "dense" else diags(1 / (self.rows.squares(curvature) + bend))
+
     def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
@@ -391,10 +398,3 @@ class GeneralisedLinear(FiniteSum):
 
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time
         return float(eigsh(self.operator(curvature, bend), k=1, which=which, v0=start, return_eigenvectors=False)[0])
-
-
-def mixed(weights: Array) -> Array:
-    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
-    total = float(weights.sum())
-    even = np.full(len(weights), 1 / len(weights))
-    return 0.9 * weights / total + 0.1 * even if total > 0 else even

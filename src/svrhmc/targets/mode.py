@@ -9,6 +9,7 @@ standard deviations. The end is a decrement below 1e-9, or one that rounding no 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,6 +68,9 @@ class Smooth(Protocol):
 
     def prior_curvature(self, x: Array) -> Array:
         """That of the prior."""
+
+    def preconditioner(self, curvature: Array, bend: Array) -> Any:
+        """Near the inverse of that, where it is cheap; else None."""
 
     def runs_off(self, x: Array, direction: Array) -> bool:
         """Whether no row's loss grows along a direction."""
@@ -200,10 +204,10 @@ class ModeSearch:
 
     def _newton_products(self, x: Array, tolerance: float) -> Array:
         """With conjugate gradients for each step, and halving until f falls."""
-        value = self.target.potential(x)
+        value, decrement = self.target.potential(x), math.inf
         for _ in range(_NEWTON_STEPS):
             gradient = self.target.gradient(x)
-            step = self._newton_step(x, gradient)
+            step = self._newton_step(x, gradient, decrement)
             decrement = float(gradient @ step)
             self._require_curvature(x, step)
             self.passes += 2
@@ -265,10 +269,15 @@ class ModeSearch:
         if here < _VANISHED * there and any(self.target.runs_off(x, way) for way in ways):
             raise separable()
 
-    def _newton_step(self, x: Array, gradient: Array) -> Array:
+    def _newton_step(self, x: Array, gradient: Array, before: float) -> Array:
+        """With a preconditioner, only as precisely as the squared decrement of the last step makes worth it: Newton's
+        method then still converges faster than linearly.
+        """
         from scipy.sparse.linalg import cg
 
-        bend = np.maximum(self.target.prior_curvature(x), 0.0)
-        product = self.target.operator(self.target.row_curvatures(x), bend)
-        step, _ = cg(product, gradient, rtol=1e-8, maxiter=10 * self.target.dim)  # cut short, it is still a way down
+        curvature, bend = self.target.row_curvatures(x), np.maximum(self.target.prior_curvature(x), 0.0)
+        product, near = self.target.operator(curvature, bend), self.target.preconditioner(curvature, bend)
+        precise = 1e-8 if near is None else min(0.1, max(0.1 * math.sqrt(before), 1e-8))
+        most = 10 * self.target.dim  # cut short, it is still a way down
+        step, _ = cg(product, gradient, rtol=precise, maxiter=most, M=near)
         return np.asarray(step, np.float64)

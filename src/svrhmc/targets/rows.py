@@ -95,6 +95,13 @@ class Rows(ABC):
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
 
+    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
+        """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
+        products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
+        an array.
+        """
+        return None
+
     @abstractmethod
     def squares(self, weights: Array) -> Array:
         """Σᵢ wᵢaᵢⱼ²: the diagonal of `gram`, without the rest."""
@@ -268,6 +275,24 @@ class SparseRows(Rows):
         """A sparse product, in float64 as the weights are, then dense."""
         weighted = self.X.multiply(weights[:, None]).tocsr()
         return np.asarray((self.X.T @ weighted).toarray(), np.float64)
+
+    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
+        """A sparse product, or compiled sums."""
+        from scipy.sparse import csr_matrix, diags
+
+        products = float((np.diff(self.X.indptr).astype(np.float64) ** 2).sum())
+        if self.dim <= full and products > self.dim**2 / 2:
+            from svrhmc.kernels.float64 import lower_gram
+
+            lower = np.diag(diagonal)
+            lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
+            return lower
+        if products > most:
+            return None
+        weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
+        total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
+        total.sort_indices()
+        return total
 
     def squares(self, weights: Array) -> Array:
         """Sums over each column's entries."""

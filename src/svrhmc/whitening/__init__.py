@@ -1,6 +1,7 @@
 """Whitening: a change of variables in which a posterior looks like N(0, I)."""
 
-from svrhmc.whitening.made import KINDS, whitening
+from svrhmc.whitening.factors import SparseWhitening
+from svrhmc.whitening.made import KINDS, whitening, whitening_of
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
 from svrhmc.whitening.targets import Whitened, WhitenedComponents, WhitenedRows, is_whitened, whitened
 
@@ -8,6 +9,7 @@ __all__ = [
     "KINDS",
     "DenseWhitening",
     "LowRankWhitening",
+    "SparseWhitening",
     "Whitened",
     "WhitenedComponents",
     "WhitenedRows",
@@ -17,4 +19,5 @@ __all__ = [
     "require_whitening",
     "whitened",
     "whitening",
+    "whitening_of",
 ]

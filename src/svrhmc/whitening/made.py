@@ -7,17 +7,26 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, whole
+from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
-from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
+from svrhmc.whitening.elimination import MOST_CORE, eliminate
+from svrhmc.whitening.factors import SparseWhitening
+from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening
 
-KINDS = ("dense", "diagonal", "low rank")
+KINDS = ("dense", "diagonal", "low rank", "sparse")
 _RANK = 20
+_MOST_PAIRS = 3e8  # products of entries of a row, over all rows, that a sparse Hessian is summed from
+_BLOCK, _ROUNDS = 8, 8  # of the Krylov space in which directions that stand out are looked for
+_FAR = 0.5  # |log λ| from which a direction does
 
 
 def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
-    """The whitening of a target at its mode; `kind` None is dense up to 2000 columns and diagonal beyond.
+    """The whitening of a target at its mode.
+
+    `kind` None is dense up to 2000 columns; beyond, sparse rows get that of a sparse factor of the Hessian where it is
+    affordable, else a diagonal one with the directions that stand out put right; and dense rows a diagonal one.
 
     >>> from svrhmc import targets
     >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
@@ -26,20 +35,78 @@ def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | No
     array([[ 1., -0.],
            [-0.,  1.]])
     """
-    if kind is None:
-        kind = "dense" if target.dim <= DENSE_DIM else "diagonal"
-    one_of("kind", kind, KINDS)
+    if kind is None and target.dim <= DENSE_DIM:
+        kind = "dense"
+    if kind is not None:
+        one_of("kind", kind, KINDS)
     if kind == "dense":
         return dense_whitening(target.mode(), target.modal_hessian)
     mode = target.mode()
     curvature = target.row_curvatures(mode)
     bend = target.prior_curvature(mode)
+    if kind in (None, "sparse"):
+        made = _sparse(target, mode, curvature, bend, kind is not None)
+        if made is not None:
+            return made
+        kind = "diagonal"
     scale = (target.rows.squares(curvature) + bend) ** -0.5
     if kind == "diagonal":
         return LowRankWhitening(mode, scale, np.zeros((target.dim, 0)), np.zeros(0))
     count = whole("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)
     values, vectors = _extremes(target, curvature, bend, scale, count)
     return LowRankWhitening(mode, scale, vectors, values**-0.5 - 1)
+
+
+def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None = None) -> Whitening:
+    """The map that `arrays`, `kind` and what else is said describe."""
+    kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening, SparseWhitening)}
+    made: Whitening = kinds[kind](**arrays, **(said or {}))
+    return made
+
+
+def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Array, asked: bool) -> Whitening | None:
+    """By a sparse factor; unless that was asked for, by a diagonal and some directions where there is none; None where
+    rows are dense.
+    """
+    H = target.rows.sparse_gram(curvature, bend, _MOST_PAIRS, MOST_CORE)
+    why = "the rows are not sparse" if H is None else eliminate(H)
+    if not isinstance(why, str):
+        return SparseWhitening(mode, *why.arrays())
+    if asked:
+        raise requirement("kind", "another one for this target", "'sparse'", why)
+    return None if H is None else _outstanding(mode, H, why)
+
+
+def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
+    """W = D^{−½}(I + V diag(θ^{−½} − 1) Vᵀ) with the directions of T = D^{−½}HD^{−½} that stand out from the others.
+
+    Categories that are crossed with each other, or with an intercept, have a few: their sums. Ritz pairs (θ, v) of a
+    Krylov space, with residual r = |Tv − θv|, are taken where they lessen |WᵀHW − I|²_F: v leaves 2r²/θ of (θ − 1)².
+    """
+    scale = H.diagonal() ** -0.5
+    size = len(scale)
+    T = H.copy()
+    T.data *= scale[T.indices] * np.repeat(scale, np.diff(T.indptr))
+    left = float((T.data**2).sum()) - size
+    start = Stream(0, np.arange(min(_BLOCK, size))).normals(0, size, Purpose.DATA, Purpose.DATA_FINE).T
+    basis, image = np.zeros((size, 0)), np.zeros((size, 0))
+    for _ in range(_ROUNDS):
+        for _ in range(2):
+            start = start - basis @ (basis.T @ start)
+        block, _ = np.linalg.qr(start)
+        start = np.asarray(T @ block)
+        basis, image = np.hstack([basis, block]), np.hstack([image, start])
+    small = basis.T @ image
+    values, turn = np.linalg.eigh((small + small.T) / 2)
+    vectors = basis @ turn
+    rest = ((image @ turn - vectors * values) ** 2).sum(axis=0)
+    values = np.maximum(values, 1e-12)
+    gain = (values - 1) ** 2 - 2 * rest / values
+    worth = np.flatnonzero((np.abs(np.log(values)) > _FAR) & (gain > (values - 1) ** 2 / 2))
+    chosen = worth[np.argsort(-gain[worth], kind="stable")][:_RANK]
+    left = max(0.0, left - float(gain[chosen].sum()))
+    kept = np.ascontiguousarray(vectors[:, chosen])
+    return LowRankWhitening(mode, scale, kept, values[chosen] ** -0.5 - 1, left, why)
 
 
 def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: Array, rank: int) -> tuple[Array, Array]:

@@ -2,13 +2,15 @@
 
     f(x̂ + W z) = ½ zᵀ(WᵀHW) z + (what is not quadratic),        WᵀHW ≈ I.
 
-Three kinds of W:
+Four kinds of W:
 
     dense       W = L⁻ᵀ with H = LLᵀ: WᵀHW = I exactly; dim² numbers, and as many operations a step,
     diagonal    W = D^{−½}, D = diag H: dim of them,
     low rank    W = D^{−½}(I + V diag(λ^{−½} − 1) Vᵀ), with the k eigenvalues λ of D^{−½}HD^{−½} that lie farthest
     from 1
-                (in |log λ|) and their eigenvectors V: these directions are put right too; 2k·dim operations a step.
+                (in |log λ|) and their eigenvectors V: these directions are put right too; 2k·dim operations a step,
+    sparse      W = P L⁻ᵀ with H = P L Lᵀ Pᵀ and a sparse L (`factors.py`): as exact as dense, for as many operations as
+                L has entries.
 
 The map is applied at each step to the state and to the gradient; the rows stay as they are, in the user's coordinates
 and their own precision. A transformed copy would save dim² operations a step where the batch is below dim rows, and
@@ -35,9 +37,26 @@ class Whitening(ABC):
     Draws (chain, draw, dim) may be mapped piece by piece: `first` is the number of the first of them.
     """
 
-    kind: ClassVar[str]  # which arrays W is made of: "dense" (`factor`) or "low rank" (`scale`, `basis`, `gain`)
-    identity_hessian: ClassVar[bool] = False  # whether WᵀHW = I exactly
+    kind: ClassVar[str]  # which arrays W is made of: "dense", "low rank" or "sparse"
+    identity_hessian: ClassVar[bool] = False  # whether WᵀHW = I, to rounding
+    row_lengths: ClassVar[bool] = True  # whether |Wᵀaᵢ| of every row costs no more than a few gradients
     centre: Array
+    why: str  # this kind was made, where another would have been better
+
+    @property
+    def for_sparse_rows(self) -> bool:
+        """Whether it was made of a sparse Hessian: then chains go through the rows two by two."""
+        return False
+
+    @property
+    def operations(self) -> float:
+        """Multiplications of one map beyond those of a diagonal one, for what a step is expected to cost."""
+        return 0.0
+
+    @property
+    def leftover(self) -> float:
+        """|WᵀHW − I|²_F, the sum of squares of what the map leaves of correlations, where it is known; else 0."""
+        return 0.0
 
     @abstractmethod
     def displace(self, z: Array, first: int = 0) -> Array:
@@ -72,6 +91,10 @@ class Whitening(ABC):
     def arrays(self) -> dict[str, Array]:
         """All that the map is made of, by name."""
 
+    def said(self) -> dict[str, Any]:
+        """What else is known of it, as plain data."""
+        return {"why": self.why}
+
 
 @dataclass(frozen=True, eq=False)
 class DenseWhitening(Whitening):
@@ -81,6 +104,12 @@ class DenseWhitening(Whitening):
     identity_hessian = True
     centre: Array
     factor: Array
+    why: str = ""
+
+    @property
+    def operations(self) -> float:
+        """All entries."""
+        return float(len(self.centre) ** 2)
 
     def displace(self, z: Array, first: int = 0) -> Array:
         """F z."""
@@ -99,7 +128,7 @@ class DenseWhitening(Whitening):
 
     def norms(self, rows: Any) -> Array:
         """One product."""
-        return _lengths(rows @ self.factor.astype(rows.dtype))
+        return lengths(rows @ self.factor.astype(rows.dtype))
 
     @property
     def variances(self) -> Array:
@@ -120,6 +149,23 @@ class LowRankWhitening(Whitening):
     scale: Array
     basis: Array
     gain: Array
+    left: float = 0.0
+    why: str = ""
+
+    @property
+    def leftover(self) -> float:
+        """As it was found with the map, from a sparse Hessian."""
+        return self.left
+
+    @property
+    def for_sparse_rows(self) -> bool:
+        """Where that is known."""
+        return self.left > 0
+
+    @property
+    def operations(self) -> float:
+        """Of V and Vᵀ."""
+        return float(2 * self.basis.size)
 
     def displace(self, z: Array, first: int = 0) -> Array:
         """s∘(z + V(c∘Vᵀz))."""
@@ -138,7 +184,7 @@ class LowRankWhitening(Whitening):
         scaled = rows * self.scale.astype(rows.dtype)
         along = scaled @ self.basis.astype(rows.dtype)
         more = (along.astype(np.float64) ** 2) @ ((1 + self.gain) ** 2 - 1)
-        return np.asarray(np.sqrt(np.maximum(_lengths(scaled) ** 2 + more, 0.0)), np.float64)
+        return np.asarray(np.sqrt(np.maximum(lengths(scaled) ** 2 + more, 0.0)), np.float64)
 
     @property
     def variances(self) -> Array:
@@ -153,6 +199,10 @@ class LowRankWhitening(Whitening):
     def arrays(self) -> dict[str, Array]:
         """Centre, scale, basis and gain."""
         return {"centre": self.centre, "scale": self.scale, "basis": self.basis, "gain": self.gain}
+
+    def said(self) -> dict[str, Any]:
+        """And what is left."""
+        return {"left": self.left, "why": self.why}
 
     def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:
         if not gain.size:
@@ -185,7 +235,8 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
     return out
 
 
-def _lengths(rows: Any) -> Array:
+def lengths(rows: Any) -> Array:
+    """|aᵢ| of some dense rows."""
     return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
 
 
@@ -201,14 +252,8 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
 def require_whitening(whitening: object, dim: int) -> Whitening:
     """Refuse what is no whitening of so many coordinates."""
     if not isinstance(whitening, Whitening):
-        raise requirement("whitening", "None, one of 'dense', 'diagonal', 'low rank', or a Whitening", repr(whitening))
+        allowed = "None, one of 'dense', 'diagonal', 'low rank', 'sparse', or a Whitening"
+        raise requirement("whitening", allowed, repr(whitening))
     if whitening.centre.shape != (dim,):
         raise requirement("whitening", f"one of {dim} coordinates", len(whitening.centre))
     return whitening
-
-
-def whitening_of(kind: str, arrays: dict[str, Array]) -> Whitening:
-    """The map that `arrays` and `kind` describe."""
-    kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening)}
-    made: Whitening = kinds[kind](**arrays)
-    return made

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
 from svrhmc.targets.forms import Removed, RowsForm, rows_of
-from svrhmc.targets.generalised import GeneralisedLinear, mixed
+from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.whitening.made import whitening
 from svrhmc.whitening.maps import Whitening, require_whitening
 

@@ -18,7 +18,8 @@ from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room,
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
 from svrhmc.kernels import split
-from svrhmc.kernels.layout import TILE, Noise
+from svrhmc.kernels.layout import TILE, Noise, SparseModel
+from svrhmc.kernels.twins import Twins
 from svrhmc.targets.forms import RowsForm
 
 _MOST_IN_STEP, _NEAR_BYTES = 4, 1 << 19  # chains that share a pass over rows that take more than this
@@ -139,7 +140,7 @@ class SplitChains(MetropolisChains):
         return size if row_bytes(self.model) > _NEAR_BYTES else 1
 
     def _room(self) -> Any:
-        return _team(self.model, self.dim, self._team_size())
+        return _team(self.model, self.dim, self._team_size(), self.form.whitening.for_sparse_rows)
 
 
 class _SplitCall(Call):
@@ -170,7 +171,13 @@ def chunk_noise(dim: int) -> Noise:
     return noise_room(half, max(1, CHUNK_BLOCKS // half))
 
 
-def _team(model: Any, dim: int, chains: int) -> Any:
+def _twins(dim: int, kind: Any) -> Twins:
+    """Room for two chains that share a pass over sparse rows; none where none do."""
+    tiles = [apart((2, TILE), kind) for _ in range(3)]
+    return Twins(apart(2 * dim, kind), apart(2 * dim), *tiles)
+
+
+def _team(model: Any, dim: int, chains: int, paired: bool) -> Any:
     pad, kind, shape, slopes = row_width(model, dim), model[0].dtype, row_shape(model), slope_kind(model)
     noise = chunk_noise(dim)
     paths = split.Paths(
@@ -191,5 +198,6 @@ def _team(model: Any, dim: int, chains: int) -> Any:
         t=apart(shape or TILE, slopes),
         slope=apart(shape or TILE, slopes),
         value=apart(TILE, kind),
+        twins=_twins(dim if paired and isinstance(model, SparseModel) else 0, kind),
     )
     return paths, sums, noise

@@ -135,6 +135,7 @@ def slope_kind(model: Any) -> Any:
 FRAMES: dict[str, Callable[[Any], Any]] = {
     "dense": lambda how: frames.dense(how.factor),
     "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
+    "sparse": lambda how: how.frame,
 }
 
 

@@ -24,6 +24,12 @@ _WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
 MOST_ROWS = 1e6  # that a typical step may evaluate
 
 
+def require_dense(whitening: Any) -> None:
+    """Refuse a whitening by which Σᵢρᵢ is not all that is left, or |Wᵀaᵢ| of every row is not affordable."""
+    if not (whitening.identity_hessian and whitening.row_lengths):
+        raise requirement("whitening", "dense for SubsampledMH", f"a {whitening.kind} one", _WHY_DENSE)
+
+
 class SubsampledChains(MetropolisChains):
     """For a dense whitening.
 
@@ -41,8 +47,7 @@ class SubsampledChains(MetropolisChains):
         threads: int,
         start: Array | None = None,
     ) -> None:
-        if not form.whitening.identity_hessian:
-            raise requirement("whitening", "dense for SubsampledMH", f"a {form.whitening.kind} one", _WHY_DENSE)
+        require_dense(form.whitening)
         super().__init__(form, seed, chains, threads, start)
         F, c, third = form.whitening.factor, sampler.spread, form.loss.third_bound
         assert form.removed is not None

@@ -1,0 +1,138 @@
+"""The whitening of a sparse Hessian, by its Cholesky factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.whitening.maps import Whitening, lengths
+
+_TOGETHER = 8  # states that one reading of the factor serves
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWhitening(Whitening):
+    """W = P L⁻ᵀ with H = P L Lᵀ Pᵀ: WᵀHW = I. L is sparse in its first columns and dense in the last ones.
+
+    x = x̂ + W z is one triangular system, Lᵀ(Pᵀ(x − x̂)) = z, and a gradient is pulled back by another, L g′ = Pᵀg: each
+    takes as many operations as L has entries, and no matrix of dim × dim is ever made. Where the dense part is large it
+    is stored in float32: then W is the map of that L, and WᵀHW = I to 1e-6.
+
+    |Wᵀaᵢ| of a single row takes as much as a whole gradient: samplers that need it of every row are not for this map.
+    """
+
+    kind = "sparse"
+    identity_hessian = True
+    row_lengths = False
+    centre: Array
+    order: Indices  # the p-th coordinate to be eliminated
+    inverse: Array  # 1/Lⱼⱼ
+    begin: Indices  # of the sparse columns of L below the diagonal: where each begins,
+    rows: Any  # at which rows it has entries, as places in the order,
+    values: Array
+    core: Any  # the dense rows of L, one after another, without the diagonal
+    why: str = ""
+
+    def displace(self, z: Array, first: int = 0) -> Array:
+        """P y with Lᵀy = z."""
+        out = np.empty(np.shape(z))
+        out[..., self.order] = self._mapped(z, "backs")
+        return out
+
+    def pull(self, gradient: Array) -> Array:
+        """y with L y = Pᵀg."""
+        return self._mapped(gradient[..., self.order], "forwards")
+
+    def into(self, x: Array) -> Array:
+        """LᵀPᵀ(x − centre)."""
+        return self._mapped((x - self.centre)[..., self.order], "turns")
+
+    def norms(self, rows: Any) -> Array:
+        """One triangular system a row."""
+        return lengths(self.pull(np.asarray(rows, np.float64)))
+
+    @property
+    def for_sparse_rows(self) -> bool:
+        """That is what it is for."""
+        return True
+
+    @property
+    def operations(self) -> float:
+        """The entries of L."""
+        return float(len(self.values) + len(self.core) + len(self.order))
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of H⁻¹, from the entries that it has on the pattern of L; found once."""
+        return self._variances
+
+    @cached_property
+    def _variances(self) -> Array:
+        from scipy.linalg.lapack import dpotri, dtrtri
+
+        from svrhmc.kernels import triangular
+
+        head = len(self.begin) - 1
+        size = len(self.order) - head
+        inner = np.zeros((size, size))
+        for i in range(size):
+            inner[i, :i] = self.core[i * (i - 1) // 2 : i * (i + 1) // 2]
+            inner[i, i] = 1 / self.inverse[head + i]
+        if not head:  # H⁻¹ = L⁻ᵀL⁻¹, of which the diagonal is all that is needed
+            inner, _ = dtrtri(inner.T, lower=0, overwrite_c=1)  # the transpose is upper, and LAPACK's own order
+            diagonal = np.einsum("ij,ij->i", inner, inner)
+            return np.asarray(diagonal[np.argsort(self.order)], np.float64)
+        if size:
+            inner, _ = dpotri(inner.T, lower=0, overwrite_c=1)
+        diagonal, most = np.empty(len(self.order)), int(np.diff(self.begin).max(initial=0))
+        room = (np.empty(len(self.rows)), np.empty(most))
+        triangular.inverse_diagonal(self.frame, np.ascontiguousarray(inner), *room, diagonal)
+        unknown = np.flatnonzero(np.isnan(diagonal))
+        for some in np.array_split(unknown, -(-len(unknown) // 64) if len(unknown) else 1):
+            units = np.zeros((len(some), len(self.order)))
+            units[np.arange(len(some)), some] = 1.0
+            diagonal[some] = (self._mapped(units, "forwards") ** 2).sum(axis=1)
+        variances = np.empty(len(self.order))
+        variances[self.order] = diagonal
+        return variances
+
+    def arrays(self) -> dict[str, Any]:
+        """Centre and factor."""
+        names = ("centre", "order", "inverse", "begin", "rows", "values", "core")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def frame(self) -> Any:
+        """As compiled code reads it."""
+        from svrhmc.kernels.triangular import Factor
+
+        parts = (self.order, self.inverse, self.begin, self.rows, self.values, self.core)
+        return Factor(*(_fixed(part) for part in parts))
+
+    def _mapped(self, states: Array, name: str) -> Array:
+        """A compiled map of states (…, dim), which the threads share."""
+        from svrhmc.kernels import triangular
+
+        work: Callable[..., None] = getattr(triangular, name)
+        out = np.array(states, np.float64, order="C")
+        flat = out.reshape(-1, len(self.order))
+        begins = range(0, len(flat), _TOGETHER)
+        if len(flat) <= _TOGETHER:
+            work(self.frame, flat, 0, len(flat))
+            return out
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda low: work(self.frame, flat, low, min(low + _TOGETHER, len(flat))), begins))
+        return out
+
+
+def _fixed(array: Any) -> Any:
+    """A view that cannot be written, as arrays read from a file are: so that both compile to the same code."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
