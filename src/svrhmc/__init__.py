@@ -3,6 +3,7 @@
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
 from svrhmc.core.version import VERSION
+from svrhmc.fitting import fit
 from svrhmc.posterior import Posterior, sample
 from svrhmc.samplers import (
     Sampler,
@@ -37,6 +38,7 @@ __all__ = [
     "distances",
     "dynamics",
     "exact",
+    "fit",
     "gradients",
     "hmc",
     "lmc",

@@ -37,7 +37,8 @@ def cores() -> int:
 
 def require_alike(numbers: Any) -> None:
     """Refuse a dataclass whose arrays are not all of one number for each coordinate."""
-    shapes = {field.name: getattr(numbers, field.name).shape for field in fields(numbers)}
+    values = {field.name: getattr(numbers, field.name) for field in fields(numbers)}
+    shapes = {name: value.shape for name, value in values.items() if isinstance(value, np.ndarray)}
     if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise requirement(type(numbers).__name__, "arrays of one number for each coordinate", shapes)
 

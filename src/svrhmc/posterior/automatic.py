@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
-from svrhmc.core.arrays import cores
+from svrhmc.core.arrays import cores, digest
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.parts import described
 from svrhmc.core.progress import Progress
@@ -23,6 +23,7 @@ from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
+from svrhmc.posterior.units import Units
 from svrhmc.runs import MOST_STEPS, require_memory
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.laws import Law
@@ -68,6 +69,39 @@ def sample(
     >>> posterior.method, posterior.certificate.verdict, posterior.mean.round(6)
     ('closed-form', 'exact', array([1.166667]))
     """
+    return sampled(
+        target,
+        draws=draws,
+        chains=chains,
+        tolerance=tolerance,
+        seed=seed,
+        method=method,
+        budget_seconds=budget_seconds,
+        budget_passes=budget_passes,
+        threads=threads,
+        certificate=certificate,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+
+
+def sampled(
+    target: FiniteSum,
+    *,
+    draws: int = 1000,
+    chains: int = 4,
+    tolerance: float = 0.02,
+    seed: int = 0,
+    method: Any = None,
+    budget_seconds: float | None = None,
+    budget_passes: float | None = None,
+    threads: int | None = None,
+    certificate: bool = True,
+    progress: Progress = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    units: Units | None = None,
+) -> Posterior:
+    """`sample`, of a target whose coefficients are shown in other units than it has them."""
     if is_whitened(require_target(target)):
         raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
     if isinstance(method, str):
@@ -86,6 +120,7 @@ def sample(
         threads=cores() if threads is None else whole("threads", threads, 1),
         certificate=truth("certificate", certificate),
         progress=progress,
+        units=units,
     )
     if method == "closed-form" and target.exact_law is None:
         raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
@@ -100,7 +135,7 @@ def sample(
             found = _closed_form(request, journal, target.exact_law, began)
         else:
             found = Search(request, journal).run()
-    return replace(found, model=Model.of(target)).about(target)
+    return replace(found, model=Model.of(target), units=units).about(target)
 
 
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
@@ -120,15 +155,19 @@ def _identity(request: Request) -> dict[str, Any]:
         "budget_seconds": request.seconds,
         "budget_passes": request.passes,
         "certificate": request.certificate,
+        **({} if request.units is None else {"units": digest(request.units.centre, request.units.scale)}),
     }
 
 
 def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> Posterior:
     """Independent draws from a law that is known."""
-    chains, dim = len(request.chains), len(law.mean)
+    chains, dim, units = len(request.chains), len(law.mean), request.units
     count = max(4, -(-request.draws // chains))
     x = law.draw(Stream(request.seed, request.chains), count)
-    sd = np.sqrt(np.diag(law.covariance))
+    mean, covariance = law.mean, law.covariance
+    if units is not None:
+        x, mean, covariance = units.outward(x), units.outward(mean), units.linear(units.linear(covariance).T)
+    sd = np.sqrt(np.diag(covariance))
     zero = np.zeros(dim)
     seconds = time.perf_counter() - began
     velocity = np.zeros((chains, dim))
@@ -138,11 +177,11 @@ def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> 
         told = {"sampler": {}, "seed": request.seed, "engine": "numpy", "n": request.target.n, "spent": 0.0}
         journal.put("state", told, {"v": velocity, "chains": request.chains})
     return Posterior(
-        mean=law.mean,
+        mean=mean,
         sd=sd,
         raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
-        corrected=Corrected(law.mean, sd, zero, zero),
-        laplace=Location(law.mean, sd),
+        corrected=Corrected(mean, sd, zero, zero),
+        laplace=Location(mean, sd),
         trace=Trace(x, np.zeros(count), 0, velocity, seconds, None, request.seed, request.chains, "numpy"),
         method="closed-form",
         sampler=None,

@@ -17,6 +17,7 @@ from svrhmc.core.progress import Progress, reporter
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.posterior.correction import effective_draws
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.units import Shown
 from svrhmc.runs import arrays_of, said_of, state_of
 
 _FIRST = 5  # draws before the first look at a budget
@@ -70,14 +71,14 @@ class Drawing:
         self,
         chains: Chains,
         numbers: Indices,
-        space: Any,
+        shown: Shown,
         name: str,
         journal: Journal,
         ledger: Ledger,
         told: Any,
         later: Later,
     ) -> None:
-        self.chains, self.space, self._journal, self._ledger, self._told = chains, space, journal, ledger, told
+        self.chains, self._shown, self._journal, self._ledger, self._told = chains, shown, journal, ledger, told
         self._later = later
         self._name, self._clock, self._numbers = name, Clock(), numbers
         self._accepted = np.zeros(len(numbers), np.int64)  # proposals, by chain
@@ -208,7 +209,7 @@ class Drawing:
         if not kept:
             return
         self._require_near(step, extension.draws)
-        self._draws.append(self.space.out(extension.draws, self._made))
+        self._draws.append(self._shown.out(extension.draws, self._made))
         self._states.append(extension.draws)
         self._made += extension.draws.shape[1]
         self._spent.append(extension.spent[None, :])

@@ -16,6 +16,7 @@ from svrhmc.posterior.correction import Corrected, Correction
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs, plan_of
+from svrhmc.posterior.units import Shown
 from svrhmc.samplers import Sampler
 
 _FEWEST, _FIRST, _MOST = 64, 256, 4096  # pairs
@@ -42,6 +43,7 @@ class Judging:
     ledger: Ledger
     journal: Journal
     tolerance: float
+    shown: Shown
 
     def judge(
         self,
@@ -65,7 +67,7 @@ class Judging:
             plan = plan_of(sampler, space, wanted - begun, slow)
             numbers = np.arange(begun, begun + plan.chains)
             setup = self.fresh.setup(gradient, numbers, seed + (3 << 49))
-            pairs = Pairs(sampler, setup, found.control, seed + (1 << 51))
+            pairs = Pairs(sampler, setup, found.control, seed + (1 << 51), self.shown)
             self.ledger.compile(pairs.compile)
             start = late[numbers * len(late) // plan.chains % len(late)]
             averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))

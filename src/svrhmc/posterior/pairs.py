@@ -22,6 +22,7 @@ from svrhmc.posterior.balance import balance
 from svrhmc.posterior.certificate import Bias, Measured
 from svrhmc.posterior.correction import Correction
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.units import Shown
 from svrhmc.samplers import Sampler
 from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 
@@ -106,8 +107,8 @@ def plan_of(sampler: Sampler, space: Any, wanted: int, slow: float = 0.0) -> Pla
 class Pairs:
     """Pairs of chains on their way; the journal knows where they are."""
 
-    def __init__(self, sampler: Sampler, fresh: Setup, correction: Correction, seed: int) -> None:
-        self.space, self.fresh, self.correction, self.seed = fresh.target, fresh, correction, seed
+    def __init__(self, sampler: Sampler, fresh: Setup, correction: Correction, seed: int, shown: Shown) -> None:
+        self.shown, self.space, self.fresh, self.correction, self.seed = shown, fresh.target, fresh, correction, seed
         coarse = sampler.dynamics
         fine = replace(coarse, step_size=coarse.step_size / 2)  # type: ignore[type-var]
         self.dynamics, self.schemes = coarse, (coarse.scheme(self.space), fine.scheme(self.space))
@@ -172,11 +173,11 @@ class Pairs:
         self, sums: Array, pairs: list[tuple[Array, Array]], kicked: tuple[Array, Array], estimate: Array, step: int
     ) -> None:
         """The terms of one step: raw and corrected ones of both chains, and the balance of the long one."""
-        how = self.space.whitening  # type: ignore[attr-defined]
+        how = self.shown
         spread = np.sqrt(how.variances)
         fresh = []
         for k, (z, _) in enumerate(pairs):
-            x, g = self.space.out(z), estimates(self.fresh, z, step)
+            x, g = how.out(z), estimates(self.fresh, z, step)
             fresh.append(g)
             away = (x - self.correction.mean) / spread
             sums[4 * k] += away
@@ -202,7 +203,7 @@ class Pairs:
         squares = [means[k + 1] - 2 * centre * means[k] + centre**2 for k in (0, 4)]
         variance = squares[1].mean(axis=0)
         scale = np.sqrt(variance)
-        how = self.space.whitening  # type: ignore[attr-defined]
+        how = self.shown
         known = self.correction.variance / how.variances
         halved = _ORDER * (means[0] - means[4]) / scale, _ORDER * (squares[0] - squares[1]) / (2 * variance)
         corrected = (

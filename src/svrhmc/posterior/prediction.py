@@ -19,6 +19,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.posterior.units import Units
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import RowsForm, rows_of
@@ -71,11 +72,15 @@ class Model:
         form = rows_of(target.form())
         return None if form is None else Model(form.loss, form.rows.columns)
 
-    def at(self, X: Any, offset: npt.ArrayLike | None) -> RowsForm:
+    def at(self, X: Any, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
         """New rows in the place of those of the target; refuses others than it has."""
         rows = make_rows(X)
-        if rows.dim != self.columns:
-            raise requirement("X", f"rows of {self.columns} columns, as the posterior has", f"{rows.dim} columns")
+        columns = self.columns if units is None else len(units.centre)
+        if rows.dim != columns:
+            raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{rows.dim} columns")
+        if units is not None:
+            rows = make_rows(units.rows(X))
+            offset = units.response + (0.0 if offset is None else np.asarray(offset, np.float64)) * np.ones(rows.n)
         shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
         return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
 

@@ -24,7 +24,10 @@ from svrhmc.core.errors import (
 from svrhmc.core.parts import is_part
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
+from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
+from svrhmc.posterior.units import Units
+from svrhmc.tables.design import Design, is_table
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.trace import Trace
@@ -56,6 +59,10 @@ class Posterior:
     certificate. seconds: of everything; compilation is apart, in `compile_seconds`. complete: False where a budget,
     or the most draws that are made, ended the run first. model: what predictions need, the family and the columns
     of a row (None where the target has no rows of its own).
+
+    The front doors (`fit`, the estimators, the shell) fill in the rest. names: of the coordinates. units: how they
+    follow from the standardised variables that were sampled. design: how a table becomes rows. prior: the prior that
+    was used, and what it did. family: its name.
     """
 
     mean: Array
@@ -76,6 +83,11 @@ class Posterior:
     complete: bool
     steps: dict[str, float] = field(default_factory=dict)
     model: Any = None
+    names: tuple[str, ...] = ()
+    units: Units | None = None
+    design: Design | None = None
+    prior: Influence | None = None
+    family: str = ""
     _target: ClassVar[FiniteSum | None] = None
 
     def __str__(self) -> str:
@@ -160,12 +172,14 @@ class Posterior:
     ) -> Predictions:
         if self.model is None:
             raise requirement("the posterior", "of a target with rows, to predict from", "one without")
-        form = self.model.at(X, offset)
+        if self.design is not None and is_table(X):
+            offset = self.design.offsets(X) if offset is None else offset
+            X = self.design.rows(X)
+        form = self.model.at(X, offset, self.units)
         count = None
         if trials is not None:
             count = self.model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
-        x = thinned(self.trace.draws, whole("draws", draws, 2))
-        return Predictions(form, x, whole("seed", seed, 0, (1 << 63) - 1), count)
+        return Predictions(form, self._inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), count)
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
         """log p(yᵢ | x) of the rows that were fitted: blocks (draws, rows), each with its first row's number.
@@ -174,7 +188,12 @@ class Posterior:
         """
         form = self._fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return log_likelihoods(form, thinned(self.trace.draws, total if draws is None else whole("draws", draws, 1)))
+        return log_likelihoods(form, self._inner(total if draws is None else whole("draws", draws, 1)))
+
+    def _inner(self, most: int) -> Array:
+        """At most so many draws, in the variables of the target."""
+        x = thinned(self.trace.draws, most)
+        return x if self.units is None else self.units.inward(x)
 
     def to_arviz(self, log_likelihood: bool = False, posterior_predictive: bool = False) -> Any:
         """The draws as ArviZ keeps them; on request with the likelihood of the rows (for `az.loo`) and new y of them.
@@ -190,7 +209,7 @@ class Posterior:
             if size > _MOST_ARVIZ:
                 remedy = "take them in blocks, by log_likelihood(draws) and predict_draws(X, draws)"
                 raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
-            x, shape = thinned(self.trace.draws, chains * draws), (chains, draws, form.rows.n)
+            x, shape = self._inner(chains * draws), (chains, draws, form.rows.n)
             groups["observed_data"] = {"y": form.y}
             if wanted[0]:
                 parts = [values for _, values in log_likelihoods(form, x)]

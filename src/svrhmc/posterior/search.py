@@ -26,6 +26,7 @@ from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.shape import Shape
+from svrhmc.posterior.units import Shown, Units
 from svrhmc.posterior.variables import variables
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
@@ -55,6 +56,7 @@ class Request:
     threads: int
     certificate: bool
     progress: Progress
+    units: Units | None = None  # in which coefficients are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,8 @@ class Search:
         self.chooser = Chooser(
             request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, self.shape
         )
-        self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance)
+        self.shown = Shown(self.space.whitening, request.units)
+        self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
         self._raw: list[Location] = []  # moments of the draws of each attempt
         self.ledger.lap("mode and whitening")
         choice = self._choose()
@@ -184,7 +187,7 @@ class Search:
 
     def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> Found:
         """Moments, with what they rest on."""
-        how = self.space.whitening
+        how = self.shown
         pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
         control, corrected = correction(few.x, pulled, how.variances)
         stein = stein_bias(few.x, pulled, how.variances)
@@ -221,7 +224,7 @@ class Search:
             "step_size": sampler.dynamics.step_size if near else None,
         }  # fmt: skip
         return Drawing(
-            chains, request.chains, space, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
+            chains, request.chains, self.shown, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
         )
 
     def _start(self, seed: int) -> Array:
@@ -258,7 +261,7 @@ class Search:
         return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
 
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: Found) -> Posterior:
-        request, ledger, how, sampler = self.request, self.ledger, self.space.whitening, attempt.sampler
+        request, ledger, how, sampler = self.request, self.ledger, self.shown, attempt.sampler
         x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
@@ -293,7 +296,7 @@ class Search:
             trace=trace,
             method=attempt.choice.method,
             sampler=sampler,
-            why=f"{attempt.choice.why} {_whitened(how)}".rstrip(),
+            why=f"{attempt.choice.why} {_whitened(self.space.whitening)}".rstrip(),
             certificate=certificate,
             ess=drawn.effective,
             r_hat=agree,

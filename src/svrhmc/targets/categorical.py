@@ -19,6 +19,7 @@ from svrhmc.targets.shared import WideLoss
 class CategoricalLoss(WideLoss):
     """Classes 0 … K − 1 with p_c ∝ e^{t_c}, t₀ = 0: class 0 is the baseline, and the others have coefficients each."""
 
+    name = "categorical"
     convex = True
     shared = 0
     kernel = "categorical"

@@ -32,7 +32,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.labels import counts, first
-from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss
+from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss, log_odds, log_rate
 from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
 
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
@@ -46,6 +46,7 @@ class BinomialLoss(Loss):
     So the label is the share of successes, and the trials are a weight: a row counts as m observations.
     """
 
+    name = "binomial"
     tried = True
     kernel = "binomial"
 
@@ -79,6 +80,10 @@ class BinomialLoss(Loss):
                 "trials", "at least the successes y", f"{m[row]:g} for y = {successes[row]:g} at row {row}"
             )
         return Observed(successes / np.maximum(m, 1.0), m)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log odds of all trials."""
+        return log_odds(weights @ y, weights.sum()) - float(np.average(offset, weights=weights)), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """ȳ log(1 + e⁻ᵗ) + (1 − ȳ) log(1 + eᵗ): two terms not below 0."""
@@ -123,6 +128,7 @@ class ProbitLoss(Loss):
     s = −4, e is the continued fraction 1/(x + 2/(x + 3/(x + …))), x = −s, and λ = x + e: there s + λ would cancel.
     """
 
+    name = "bernoulli"
     kernel = "probit"
 
     @property
@@ -138,6 +144,13 @@ class ProbitLoss(Loss):
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """{0, 1} or {−1, 1}, as signs."""
         return _LOGISTIC.labels(y, n)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """Φ⁻¹ of the share of all rows."""
+        from scipy.special import ndtri
+
+        share = (weights @ (y > 0) + 0.5) / (weights.sum() + 1.0)
+        return float(ndtri(share)) - float(np.average(offset, weights=weights)), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """−log Φ(yt)."""
@@ -189,6 +202,7 @@ def _mills(s: Array) -> tuple[Array, Array]:
 class PoissonLoss(Loss):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound."""
 
+    name = "poisson"
     kernel = "poisson"
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
@@ -198,6 +212,10 @@ class PoissonLoss(Loss):
     def start(self, y: Array) -> Array:
         """log(y + ½)."""
         return np.asarray(np.log(y + 0.5), np.float64)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """eᵗ − yt."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ class Loss(ABC):
     −log p(y | t) = value(t, y) + constant(y).
     """
 
+    name: ClassVar[str] = ""  # of the family, as users write it
+    identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
+    shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = True
     wide: ClassVar[bool] = False  # whether t, slopes and curvatures have axes of their own (`shared.py`)
@@ -88,6 +91,12 @@ class Loss(ABC):
         """The predictor that each label alone would have, from which the mode is looked for; None: 0 for all."""
         return None
 
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """What is typical of the labels, for weak priors that follow the data: the predictor (less offsets) whose mean
+        is that of all rows, and the size of a large effect on a predictor; 0 and 1 where a loss does not say.
+        """
+        return 0.0, 1.0
+
     @abstractmethod
     def value(self, t: Array, y: Array) -> Array:
         """ℓ(t, y)."""
@@ -127,6 +136,7 @@ class Loss(ABC):
 class LogisticLoss(Loss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
 
+    name = "bernoulli"
     kernel = "logistic"
 
     @property
@@ -147,6 +157,10 @@ class LogisticLoss(Loss):
             shown = ", ".join(f"{value:g}" for value in found[:4]) + (", …" if len(found) > 4 else "")
             raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}")
         return np.where(labels > 0, 1.0, -1.0)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log odds of all rows, with half a label more of each kind."""
+        return log_odds(weights @ (y > 0), weights.sum()) - float(np.average(offset, weights=weights)), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + e^{−yt})."""
@@ -181,6 +195,8 @@ class LogisticLoss(Loss):
 class SquaredLoss(Loss):
     """ℓ(t, y) = (t − y)²/(2σ²)."""
 
+    name = "gaussian"
+    identity_link = True
     quadratic = True
     kernel = "squared"
     noise_variance: float = 1.0
@@ -202,6 +218,10 @@ class SquaredLoss(Loss):
     def third_bound(self) -> float:
         """There is no third derivative."""
         return 0.0
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The mean and the standard deviation of y."""
+        return mean_and_sd(y - offset, weights)
 
     def value(self, t: Array, y: Array) -> Array:
         """(t − y)²/(2σ²)."""
@@ -228,3 +248,22 @@ class SquaredLoss(Loss):
         from scipy.special import ndtri
 
         return np.asarray(t + math.sqrt(self.noise_variance) * ndtri(u), np.float64)
+
+
+def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:
+    """Of weighted numbers; the standard deviation of equal ones is taken as their size, or 1."""
+    mean = float(np.average(y, weights=weights))
+    sd = math.sqrt(float(np.average((y - mean) ** 2, weights=weights)))
+    return mean, sd if sd > 1e-12 * abs(mean) else abs(mean) or 1.0
+
+
+def log_odds(events: Any, total: Any) -> float:
+    """log p/(1 − p) of a share, with half an event more of each kind."""
+    return math.log((float(events) + 0.5) / (float(total - events) + 0.5))
+
+
+def log_rate(y: Array, weights: Array, offset: Array) -> float:
+    """log Σ wy / Σ we^{offset}, with half an event more: the rate of all rows together."""
+    high = float(offset.max())
+    total = float(weights @ y)
+    return math.log(total if total else 0.5) - math.log(float(weights @ np.exp(offset - high))) - high

@@ -40,6 +40,15 @@ class Prior(ABC):
         """Refuse settings that do not fit so many coordinates."""
         return
 
+    @abstractmethod
+    def scaled(self, factor: float) -> Prior:
+        """The prior of a coordinate times a factor above 0."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> tuple[float, float]:
+        """Where it is, and how wide: location and standard deviation (of Student's t, its scale; infinite if flat)."""
+
 
 @dataclass(frozen=True)
 class Normal(Prior):
@@ -58,6 +67,16 @@ class Normal(Prior):
         precision, mean = (each if np.ndim(each) == 0 else np.asarray(each)[j] for each in (self.precision, self.mean))
         return float(precision), float(mean)
 
+    def scaled(self, factor: float) -> Normal:
+        """Precision over factor², mean times factor."""
+        return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Mean and standard deviation."""
+        precision = float(np.min(self.precision))
+        return float(np.mean(self.mean)), precision**-0.5 if precision > 0 else float("inf")
+
 
 @dataclass(frozen=True)
 class Flat(Prior):
@@ -66,6 +85,15 @@ class Flat(Prior):
     def of(self, j: int) -> tuple[float, float]:
         """Precision 0."""
         return 0.0, 0.0
+
+    def scaled(self, factor: float) -> Flat:
+        """As flat as before."""
+        return self
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Everywhere."""
+        return 0.0, float("inf")
 
 
 @dataclass(frozen=True)
@@ -84,6 +112,15 @@ class StudentT(Prior):
         """Its kind and numbers."""
         return STUDENT, float(self.location), float(self.scale), float(self.df)
 
+    def scaled(self, factor: float) -> StudentT:
+        """Location and scale times the factor."""
+        return StudentT(self.df, self.scale * factor, self.location * factor)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Location and scale."""
+        return float(self.location), float(self.scale)
+
 
 @dataclass(frozen=True)
 class Laplace(Prior):
@@ -100,6 +137,15 @@ class Laplace(Prior):
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
         return LAPLACE, float(self.location), float(self.scale), float(self.smoothing * self.scale)
+
+    def scaled(self, factor: float) -> Laplace:
+        """Location and scale times the factor."""
+        return Laplace(self.scale * factor, self.location * factor, self.smoothing)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Location and standard deviation."""
+        return float(self.location), float(2**0.5 * self.scale)
 
 
 class _Shape(NamedTuple):

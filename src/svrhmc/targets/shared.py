@@ -24,7 +24,7 @@ from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.labels import counts
-from svrhmc.targets.losses import Loss
+from svrhmc.targets.losses import Loss, log_rate, mean_and_sd
 
 
 class WideLoss(Loss):
@@ -50,6 +50,7 @@ class LocationScale(WideLoss):
     (g + rg′)e^{−τ} and r(g + rg′).
     """
 
+    identity_link = True
     shared_prior = (0.04, 0.0)
 
     @abstractmethod
@@ -59,6 +60,10 @@ class LocationScale(WideLoss):
     def shared_start(self, y: Array) -> Array:
         """The log of the spread of y."""
         return np.array([math.log(max(float(y.std()), 1e-8 * max(1.0, float(np.abs(y).max()))))])
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The mean and the standard deviation of y."""
+        return mean_and_sd(y - offset, weights)
 
     def value(self, t: Array, y: Array) -> Array:
         """τ + h(r)."""
@@ -92,6 +97,8 @@ class LocationScale(WideLoss):
 class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
 
+    name = "gaussian"
+    shared_names = ("log sigma",)
     mixture = True
     kernel = "location-scale"
 
@@ -119,6 +126,8 @@ class GaussianLoss(LocationScale):
 class StudentLoss(LocationScale):
     """y = μ + s·t_ν, t = (μ, log s), with the degrees of freedom ν given: outliers pull little."""
 
+    name = "student-t"
+    shared_names = ("log scale",)
     kernel = "location-scale"
     df: float = 4.0
 
@@ -158,6 +167,8 @@ class StudentLoss(LocationScale):
 class NegativeBinomialLoss(WideLoss):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
+    name = "negative-binomial"
+    shared_names = ("log shape",)
     kernel = "negative-binomial"
 
     @property
@@ -168,6 +179,10 @@ class NegativeBinomialLoss(WideLoss):
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Counts."""
         return counts("y", y, (n,))
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
@@ -216,6 +231,8 @@ class NegativeBinomialLoss(WideLoss):
 class GammaLoss(WideLoss):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
 
+    name = "gamma"
+    shared_names = ("log shape",)
     kernel = "gamma"
 
     @property
@@ -230,6 +247,10 @@ class GammaLoss(WideLoss):
             row = int(np.argmax(array <= 0))
             raise requirement("y", "positive numbers for the gamma family", f"{array[row]:g} at row {row}")
         return np.asarray(np.log(array), np.float64)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
 
     def value(self, t: Array, y: Array) -> Array:
         """α(eʳ − 1 − r) + α − α log α + log Γ(α)."""

@@ -1,0 +1,98 @@
+"""`fit`: a formula and a table in, a posterior with names out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import DataError, one_of, real_array
+from svrhmc.fitting.regress import posterior_of, regression, require_varied
+from svrhmc.fitting.responses import response_of
+from svrhmc.posterior.result import Posterior
+from svrhmc.tables import designed
+from svrhmc.tables.columns import CATEGORY, Column
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Prior
+
+
+def fit(
+    formula: str,
+    table: Any,
+    family: str | Loss | None = None,
+    *,
+    weights: str | npt.ArrayLike | None = None,
+    offset: str | npt.ArrayLike | None = None,
+    trials: str | npt.ArrayLike | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    missing: str = "refuse",
+    **settings: Any,
+) -> Posterior:
+    """The posterior of a regression, from a formula and a table.
+
+    formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and what formulaic
+        knows (interactions, `poly`, `bs`, `np.log`) can be used. There is an intercept unless the formula says 0.
+    table: a pandas, polars or pyarrow table, or a dictionary of columns.
+    family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
+        "student-t", "categorical", or one of `svrhmc.targets.families`; None chooses by the response, and
+        `posterior.design.guessed` says why.
+    weights, offset, trials: a column's name, or one number for each row; weights count rows.
+    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients or a dictionary by name; None:
+        weak ones that follow the data's scale (`svrhmc.fitting.regress`), which `posterior.prior` states.
+    missing: "refuse" rows with missing values, or "drop" them.
+    settings: those of `svrhmc.sample`, such as draws, tolerance, seed, budget_seconds, checkpoint.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> age, plan = rng.uniform(20, 70, 400), rng.choice(["basic", "pro"], 400)
+    >>> odds = np.exp(-3 + 0.05 * age - (plan == "pro"))
+    >>> churn = np.where(rng.random(400) < odds / (1 + odds), "yes", "no")
+    >>> posterior = fit("churn ~ age + plan", {"churn": churn, "age": age, "plan": plan})
+    >>> posterior.names, posterior.family
+    (('Intercept', 'age', 'plan[pro]'), 'bernoulli')
+    """
+    one_of("missing", missing, ("refuse", "drop"))
+    named: dict[str, Any] = {"weights": weights, "offset": offset, "trials": trials}
+    columns = [value for value in named.values() if isinstance(value, str)]
+    made = designed(formula, table, columns, missing == "drop")
+    response = response_of(made.design.response, made.y, family)
+    given = {word: _numbers(word, value, made.extra, made) for word, value in named.items()}
+    names = made.design.names
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
+    require_varied(made.X, names, made.design.intercept)
+    found = regression(
+        made.X,
+        response.y,
+        response.loss,
+        names=names,
+        intercept=made.design.intercept,
+        prior=prior,
+        classes=response.classes or None,
+        **given,
+    )
+    design = replace(
+        made.design,
+        classes=tuple(map(str, response.classes)),
+        offset=offset if isinstance(offset, str) else "",
+        trials=trials if isinstance(trials, str) else "",
+        dropped=made.dropped,
+        guessed=response.guessed,
+    )
+    return replace(posterior_of(found, **settings), design=design).about(found.target)
+
+
+def _numbers(word: str, value: Any, extra: dict[str, Column], made: Any) -> Any:
+    """A column of the table, or what was given beside it, without the rows that were dropped."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if extra[value].kind == CATEGORY:
+            raise DataError(f"the column {value!r} of {word} must hold numbers; got texts.")
+        return np.asarray(extra[value].values, np.float64)
+    array = real_array(word, value, (len(made.kept),)) if np.ndim(value) else value
+    return array[made.kept] if np.ndim(array) else array

@@ -1,0 +1,210 @@
+"""A regression in the units of its data, with priors that follow the data's scale.
+
+With sⱼ the standard deviation of column j, and (m, s) what is typical of the response on the scale of the predictor
+(`Loss.overall`: the mean and standard deviation of y where the mean of y is the predictor itself; else the link of the
+mean, and 1):
+
+    coefficient βⱼ ~ N(0, (2.5 s/sⱼ)²),          intercept at the centre of the columns ~ N(m, (5 s)²),
+    log σ, log scale ~ N(log s, 5²),             log shapes as the family has them.
+
+These are the weakly informative defaults of rstanarm (2.5 s/sⱼ; Gabry & Goodrich, "Prior Distributions for rstanarm
+Models") and of Bambi (Capretto et al., Journal of Statistical Software 103, 2022), but for the intercept, which is
+centred on the data and twice as wide, so that rare events and large counts are not pulled. They have the units of the
+data: a column in metres and one in millimetres give the same posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError, real_array, requirement
+from svrhmc.fitting.scales import Scales, scales_of
+from svrhmc.posterior.automatic import sampled
+from svrhmc.posterior.influence import Influence
+from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.units import Units
+from svrhmc.targets.families import family_of
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Flat, Normal, Prior
+from svrhmc.targets.regression import glm
+
+INTERCEPT = "Intercept"
+_EFFECT, _INTERCEPT_SD, _SHARED_SD = 2.5, 5.0, 5.0
+
+
+class Regression(NamedTuple):
+    """A target in standardised variables, the units of its coefficients, their names, and the priors as stated."""
+
+    target: GeneralisedLinear
+    units: Units
+    names: tuple[str, ...]
+    location: Array
+    precision: Array
+    said: str
+
+
+def regress(
+    X: Any,
+    y: npt.ArrayLike,
+    family: str | Loss = "gaussian",
+    *,
+    names: Sequence[str] | None = None,
+    intercept: bool = True,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    **settings: Any,
+) -> Posterior:
+    """The posterior of a regression on arrays, in the units of X and y.
+
+    X: (n, columns), dense or CSR, without a column for the intercept. names: of its columns. prior: of the
+    coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a dictionary by name
+    (with "Intercept" for the intercept at the centre of the columns); None: the weakly informative ones of this module.
+    settings: those of `svrhmc.sample`.
+
+    >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+    >>> posterior.names
+    ('Intercept', 'dose', 'log sigma')
+    """
+    made = regression(
+        X, y, family, names=names, intercept=intercept, trials=trials, offset=offset, weights=weights, prior=prior
+    )
+    return posterior_of(made, **settings)
+
+
+def posterior_of(made: Regression, **settings: Any) -> Posterior:
+    """Sample it."""
+    found = sampled(made.target, units=made.units, **settings)
+    influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
+    named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
+    return named.about(made.target)
+
+
+def regression(
+    X: Any,
+    y: npt.ArrayLike,
+    family: str | Loss,
+    *,
+    names: Sequence[str] | None = None,
+    intercept: bool = True,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    classes: Sequence[Any] | None = None,
+) -> Regression:
+    """The target of `regress`, with all that leads back to the units of the data."""
+    if not hasattr(X, "format"):
+        X = real_array("X", X, ("n", "columns"))
+    n, columns = X.shape
+    loss = family_of(family).settled(y)
+    observed = loss.observed(y, n, trials)
+    count = _ones(weights, n, "weights") if observed.counts is None else _ones(weights, n, "weights") * observed.counts
+    shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
+    known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
+    if len(known) != columns or len(set(known)) < columns:
+        raise requirement("names", f"{columns} different ones, one for each column", f"{len(known)}: {known[:8]}")
+    typical, size = loss.overall(observed.y, count, shift)
+    scales = scales_of(X, None if weights is None and observed.counts is None else count, intercept)
+    by_offset = loss.identity_link and intercept
+    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
+    slopes = _slopes(prior, known, scales, size)
+    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size)
+    each = ([middle] if intercept else []) + slopes
+    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link else None
+    target = glm(
+        units.rows(X),
+        y,
+        loss,
+        trials=trials,
+        offset=shift + units.response if by_offset or offset is not None else None,
+        weights=weights,
+        prior=each,
+        shared_prior=shared,
+    )
+    location, precision = _stated(each, loss, shared)
+    return Regression(target, units, _names(known, intercept, loss, classes), location, precision, _said(prior))
+
+
+def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
+    """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
+    scales = scales_of(X, None, intercept)
+    if intercept and scales.constant.any():
+        j = int(np.argmax(scales.constant))
+        raise DataError(f"column {names[j]!r} is constant, and cannot be told from the intercept: leave it out.")
+    if hasattr(X, "format") or X.shape[1] > _LOOKED:
+        return
+    few = X[:: max(1, len(X) // _ROWS)]
+    standard = (few - few.mean(axis=0)) / np.maximum(few.std(axis=0), 1e-300)
+    alike = np.abs(standard.T @ standard / len(few))
+    np.fill_diagonal(alike, 0.0)
+    for i, j in zip(*np.nonzero(np.triu(alike > 1 - 1e-12)), strict=True):
+        a, b = np.asarray(X[:, i], np.float64), np.asarray(X[:, j], np.float64)
+        ratio = scales.scale[j] / scales.scale[i] * np.sign((standard[:, i] * standard[:, j]).sum())
+        if np.allclose((a - a[0]) * ratio, b - b[0], rtol=1e-9, atol=1e-9 * scales.scale[j]):
+            raise DataError(f"column {names[j]!r} repeats column {names[i]!r}: leave one of them out.")
+
+
+_LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
+
+
+def _ones(weights: npt.ArrayLike | None, n: int, name: str) -> Array:
+    return np.ones(n) if weights is None else np.asarray(real_array(name, weights, (n,)), np.float64)
+
+
+def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> list[Prior]:
+    """Priors of the standardised slopes."""
+    usual = Normal((_EFFECT * size) ** -2)
+    if prior is None:
+        return [usual] * len(names)
+    if isinstance(prior, Prior):
+        return [prior.scaled(float(s)) for s in scales.scale]
+    if not isinstance(prior, Mapping):
+        raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
+    unknown = [name for name in prior if name not in names and name != INTERCEPT]
+    if unknown:
+        raise requirement("prior", f"by the names of the columns ({', '.join(names[:8])}, …)", repr(unknown[0]))
+    return [
+        prior[name].scaled(float(s)) if name in prior else usual for name, s in zip(names, scales.scale, strict=True)
+    ]
+
+
+def _intercept(prior: Any, location: float, size: float) -> Prior:
+    if isinstance(prior, Mapping) and INTERCEPT in prior:
+        given: Prior = prior[INTERCEPT]
+        return given
+    return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
+
+
+def _stated(each: list[Prior], loss: Loss, shared: list[Normal] | None) -> tuple[Array, Array]:
+    """Location and precision of every standardised coordinate."""
+    told = [one.spread for one in each] * loss.blocks
+    last = [one.spread for one in shared] if shared is not None else [Normal(*loss.shared_prior).spread] * loss.shared
+    location, sd = (np.array(column) for column in zip(*(told + last), strict=True))
+    return location, np.where(np.isfinite(sd), sd, np.inf) ** -2.0
+
+
+def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Sequence[Any] | None) -> tuple[str, ...]:
+    block = ([INTERCEPT] if intercept else []) + list(columns)
+    if loss.blocks == 1:
+        return (*block, *loss.shared_names)
+    labels = tuple(map(str, range(loss.blocks + 1))) if classes is None else tuple(map(str, classes))
+    return tuple(f"{label}: {name}" for label in labels[1:] for name in block)
+
+
+def _said(prior: Any) -> str:
+    if prior is None:
+        return (
+            "weakly informative, on the scale of the data: a coefficient ~ N(0, (2.5·sd(y)/sd(x))²) and the intercept "
+            "at the centre of the columns ~ N(that of all rows, (5·sd(y))²), with 1 for sd(y) where the mean of y is "
+            "not the predictor itself; log σ ~ N(log sd(y), 5²)"
+        )
+    return f"given: {prior!r}"

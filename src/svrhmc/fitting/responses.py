@@ -1,0 +1,83 @@
+"""Responses: labels of any kind as a family takes them, and a family for a response of which nothing else is said."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError
+from svrhmc.tables.columns import CATEGORY, TRUTH, Column
+from svrhmc.targets.families import FAMILIES, family_of
+from svrhmc.targets.losses import Loss
+
+_CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
+
+
+class Response(NamedTuple):
+    """Labels as numbers, the family, and the classes that they stand for, where they do."""
+
+    y: Array
+    loss: Loss
+    classes: tuple[Any, ...]
+    guessed: str  # why this family, where none was named
+
+
+def response_of(name: str, column: Column, family: str | Loss | None) -> Response:
+    """The labels of a family; one is chosen where it is None, and the reason said."""
+    guessed = ""
+    if family is None:
+        family, guessed = _guess(column)
+    loss = family_of(family)
+    if loss.name in ("bernoulli", "categorical"):
+        return _classes(name, column, loss, guessed)
+    if column.kind == CATEGORY:
+        fit = "bernoulli" if len(column.levels) == 2 else "categorical"
+        raise DataError(
+            f"the response {name!r} holds texts ({', '.join(map(repr, column.levels[:3]))}, …), and the family "
+            f"{loss.name!r} needs numbers: the family {fit!r} takes texts as classes."
+        )
+    return Response(np.asarray(column.values, np.float64), loss, (), guessed)
+
+
+def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
+    """Labels as the numbers of their classes, which are sorted: of two, the last is the event that is modelled."""
+    classes, codes = np.unique(np.asarray(column.values), return_inverse=True)
+    if column.kind == CATEGORY and column.levels:  # in the table's order
+        classes = np.array(column.levels, object)
+        place = {level: k for k, level in enumerate(column.levels)}
+        codes = np.array([place[each] for each in column.values])
+    if len(classes) < 2:
+        raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
+    if loss.name == "bernoulli" and len(classes) > 2:
+        shown = ", ".join(map(repr, classes[:4].tolist()))
+        raise DataError(
+            f"the response {name!r} has {len(classes):,} different values ({shown}, …), and the family 'bernoulli' "
+            "takes two: take 'categorical' for classes, 'gaussian' for numbers."
+        )
+    known = tuple(_plain(each, column.kind) for each in classes.tolist())
+    made = loss if loss.name == "bernoulli" else FAMILIES["categorical"]()
+    return Response(np.asarray(codes, np.float64), made, known, guessed)
+
+
+def _guess(column: Column) -> tuple[str, str]:
+    """A family by what the response holds."""
+    if column.kind == TRUTH:
+        return "bernoulli", "the response is true or false"
+    if column.kind == CATEGORY:
+        if len(column.levels) <= 2:
+            return "bernoulli", "the response has two classes"
+        if len(column.levels) <= _CLASSES:
+            return "categorical", f"the response has {len(column.levels)} classes"
+        raise DataError(f"the response has {len(column.levels):,} different texts: name the family that is meant.")
+    values = np.asarray(column.values, np.float64)
+    if len(np.unique(values[:1000])) <= 2 and len(np.unique(values)) == 2:
+        return "bernoulli", "the response has two values"
+    if (values >= 0).all() and (values == np.floor(values)).all() and values.min() == 0 and values.max() <= _COUNT:
+        return "poisson", "the response holds counts from 0 on"
+    return "gaussian", "the response holds numbers"
+
+
+def _plain(value: Any, kind: str) -> Any:
+    return int(value) if kind != CATEGORY and float(value).is_integer() and kind != TRUTH else value

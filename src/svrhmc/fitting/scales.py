@@ -1,0 +1,65 @@
+"""Centre and scale of columns: in one pass over blocks of rows, with weights that count rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+
+_BLOCK = 1 << 21  # numbers looked at in one piece
+_ROUNDING = 1e-10  # of a column's size, below which its spread is nothing but rounding
+
+
+class Scales(NamedTuple):
+    """Of each column: its mean (0 for sparse ones, which no centre is taken from), its standard deviation (1 where it
+    is constant), and whether it is.
+    """
+
+    centre: Array
+    scale: Array
+    constant: npt.NDArray[np.bool_]
+
+
+def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
+    """Of dense or CSR rows; without `centred` (no intercept takes the centres up) they are only scaled, by √mean square
+    about the mean as well."""
+    sparse = hasattr(X, "format")
+    first, mean, second = _moments(X, weights, sparse)
+    sd = np.sqrt(second)
+    size = np.abs(first + mean)
+    constant = sd <= _ROUNDING * np.maximum(size, np.abs(first))
+    scale = np.where(constant, np.where(centred, 1.0, np.maximum(size, 1e-300)), sd)
+    scale = np.where(scale > 0, scale, 1.0)
+    centre = np.zeros_like(mean) if sparse or not centred else first + mean
+    return Scales(centre, scale, constant)
+
+
+def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
+    """A first value, the mean of what lies beyond it, and the variance: sums about a value of the column's own, so that
+    a large offset takes no digits away.
+    """
+    n, dim = X.shape
+    total = float(n if weights is None else weights.sum())
+    if sparse:
+        w = np.ones(n) if weights is None else weights
+        mean = np.asarray(X.T @ w, np.float64).ravel() / total
+        square = np.asarray(X.multiply(X).T @ w, np.float64).ravel() / total
+        return np.zeros(dim), mean, np.maximum(square - mean**2, 0.0)
+    first = np.asarray(X[0], np.float64)
+    sums, squares = np.zeros(dim), np.zeros(dim)
+    for some in _blocks(n, dim):
+        away: Array = np.asarray(X[some], np.float64) - first
+        sums += away.sum(axis=0) if weights is None else weights[some] @ away
+    mean = sums / total
+    for some in _blocks(n, dim):
+        away = np.asarray(X[some], np.float64) - first - mean
+        squares += np.einsum("ij,ij->j", away, away if weights is None else away * weights[some, None])
+    return first, mean, squares / total
+
+
+def _blocks(n: int, dim: int) -> list[slice]:
+    size = max(1, _BLOCK // max(1, dim))
+    return [slice(begin, begin + size) for begin in range(0, n, size)]

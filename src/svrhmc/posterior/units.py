@@ -1,0 +1,146 @@
+"""Coefficients in the units of the data, for a model that was fitted to standardised columns.
+
+A regression is sampled in variables x̃ of its columns less their centre m and over their scale s, in which it is well
+conditioned whatever the units are; what a user reads are the coefficients x of the columns as they came. With one block
+of coefficients (or one for each class), an intercept α̃ at the centre of the columns and a centre μ of the response,
+
+    t = μ + α̃ + Σⱼ β̃ⱼ(aⱼ − mⱼ)/sⱼ = α + Σⱼ βⱼaⱼ,        βⱼ = β̃ⱼ/sⱼ,        α = μ + α̃ − Σⱼ mⱼβⱼ,
+
+and parameters that rows share stay as they are. So x = A x̃ + c with A = diag(1/s) but for the rows of the intercepts. A
+linear map takes draws, control variates and covariances with it: the moments and the verdict of a posterior are those
+of the coefficients as they are reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+
+_BLOCK = 1 << 13  # rows at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Centre mⱼ and scale sⱼ of each column, whether an intercept stands before them, how many blocks of coefficients
+    there are, how many shared parameters follow, and the centre μ of the response.
+    """
+
+    centre: Array
+    scale: Array
+    intercept: bool
+    blocks: int
+    shared: int
+    response: float
+
+    def require_sound(self) -> None:
+        """Refuse what no columns have."""
+        if self.centre.shape != self.scale.shape or self.centre.ndim != 1:
+            raise requirement("units", "one centre and one scale for each column", f"shapes {self.centre.shape}")
+        if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
+            raise requirement("units", "of finite centres and positive scales", "others")
+        if self.blocks < 1 or self.shared < 0 or not np.isfinite(self.response):
+            raise requirement("units", "of at least one block and a finite response", f"{self.blocks}, {self.shared}")
+
+    @property
+    def dim(self) -> int:
+        """Coordinates in all."""
+        return self.blocks * self._width + self.shared
+
+    @property
+    def _width(self) -> int:
+        return len(self.centre) + int(self.intercept)
+
+    def linear(self, x: Array) -> Array:
+        """A x̃, for (…, dim)."""
+        return self._map(x, 1 / self.scale, -self.centre / self.scale)
+
+    def outward(self, x: Array) -> Array:
+        """A x̃ + c: coefficients of the columns as they came."""
+        found = self.linear(x)
+        if self.intercept:
+            found[..., self._intercepts] += self.response
+        return found
+
+    def inward(self, x: Array) -> Array:
+        """x̃ of coefficients x."""
+        x = np.array(x, np.float64)
+        if self.intercept:
+            x[..., self._intercepts] -= self.response
+        return self._map(x, self.scale, self.centre)
+
+    def rows(self, X: Any) -> Any:
+        """Rows of the columns as they came, in the variables of the model: standardised, after a column of ones."""
+        if hasattr(X, "format"):  # SciPy's, which no centre is taken from
+            from scipy.sparse import csr_matrix, diags, hstack
+
+            scaled = csr_matrix(X @ diags(1 / self.scale))
+            ones = csr_matrix(np.ones((scaled.shape[0], 1)))
+            return csr_matrix(hstack([ones, scaled])) if self.intercept else scaled
+        X = np.asarray(X)
+        out = np.empty((len(X), self._width), X.dtype if X.dtype == np.float32 else np.float64)
+        first = int(self.intercept)
+        out[:, :first] = 1.0
+        for begin in range(0, len(X), _BLOCK):
+            some = slice(begin, begin + _BLOCK)
+            out[some, first:] = (X[some] - self.centre) / self.scale
+        return out
+
+    @property
+    def _intercepts(self) -> slice:
+        return slice(0, self.blocks * self._width, self._width)
+
+    def _map(self, x: Array, factor: Array, lean: Array) -> Array:
+        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block."""
+        out, first = np.array(x, np.float64), int(self.intercept)
+        for block in range(self.blocks):
+            begin = block * self._width
+            some = slice(begin + first, begin + self._width)
+            if self.intercept:
+                out[..., begin] = x[..., begin] + (np.asarray(x)[..., some] * lean).sum(axis=-1)
+            out[..., some] = x[..., some] * factor
+        return out
+
+
+class Shown:
+    """x = A(x̂ + W z) + c: what a whitening says of x̃, said of the coefficients x."""
+
+    def __init__(self, whitening: Any, units: Units | None) -> None:
+        self._whitening, self._units = whitening, units
+
+    def out(self, z: Array, first: int = 0) -> Array:
+        """x of z."""
+        x: Array = self._whitening.out(z, first)
+        return x if self._units is None else self._units.outward(x)
+
+    def displace(self, z: Array) -> Array:
+        """A W z."""
+        x: Array = self._whitening.displace(z)
+        return x if self._units is None else self._units.linear(x)
+
+    @property
+    def centre(self) -> Array:
+        """x of the mode."""
+        centre: Array = self._whitening.centre
+        return centre if self._units is None else self._units.outward(centre)
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of A WWᵀ Aᵀ."""
+        found: Array = self._whitening.variances
+        units = self._units
+        if units is None:
+            return found
+        slopes = Units(np.zeros_like(units.centre), units.scale, units.intercept, units.blocks, units.shared, 0.0)
+        found = np.array(slopes.linear(np.sqrt(found)) ** 2)
+        if units.intercept:
+            for place in range(0, units.blocks * units._width, units._width):
+                row = np.zeros(units.dim)
+                row[place] = 1.0
+                row[place + 1 : place + units._width] = -units.centre / units.scale
+                found[place] = float((self._whitening.pull(row) ** 2).sum())
+        return found

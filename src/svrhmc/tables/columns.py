@@ -1,0 +1,234 @@
+"""The columns of any table: pandas, polars, pyarrow (through narwhals) or a dictionary of sequences.
+
+A column is a number, a truth value or a category (text). What is none of these, dates above all, is refused with a hint
+on what to make of it; values that are missing are counted, column by column.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import DataError, missing
+
+NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Values of one kind, and which of them are missing (None: none is)."""
+
+    kind: str
+    values: npt.NDArray[Any]
+    gaps: npt.NDArray[np.bool_] | None
+    levels: tuple[Any, ...] = ()  # of a category, in the order that the table gives them, where it gives one
+
+    def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
+        """Some rows, none of which is missing."""
+        return Column(self.kind, self.values[rows], None, self.levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some columns of one length, by name."""
+
+    by_name: dict[str, Column]
+    n: int
+
+    def __getitem__(self, name: str) -> Column:
+        return self.by_name[name]
+
+    def gaps(self) -> dict[str, int]:
+        """How many values each column misses, for those that miss some."""
+        found = {name: int(c.gaps.sum()) for name, c in self.by_name.items() if c.gaps is not None}
+        return {name: count for name, count in found.items() if count}
+
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Which rows miss nothing."""
+        rows = np.ones(self.n, bool)
+        for column in self.by_name.values():
+            if column.gaps is not None:
+                rows &= ~column.gaps
+        return rows
+
+    def kept(self, rows: npt.NDArray[np.bool_]) -> Columns:
+        """Some rows."""
+        return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
+
+    def frame(self) -> Any:
+        """As formulaic takes it: a pandas data frame; categories stay categories."""
+        import pandas
+
+        made = {}
+        for name, column in self.by_name.items():
+            values: Any = column.values
+            if column.kind == CATEGORY:
+                levels = column.levels if len(column.levels) else sorted(set(values.tolist()))
+                values = pandas.Categorical(values, categories=list(levels))
+            made[name] = values
+        return pandas.DataFrame(made)
+
+
+def names_of(table: Any) -> list[str]:
+    """The names of its columns; a `DataError` for what is no table."""
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    return [str(name) for name in _native(table).columns]
+
+
+def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Columns:
+    """The columns of these names; one that is not there is refused with the nearest name that is.
+
+    >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
+    'category'
+    """
+    known = names_of(table)
+    frame = table if isinstance(table, Mapping) else _native(table)
+    found: dict[str, Column] = {}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else "it has " + ", ".join(map(repr, known[:12])) + _more(known)
+            raise DataError(f"{what} has no column {name!r}: {hint}")
+        found[name] = _column(name, frame[name])
+    lengths = {name: len(column.values) for name, column in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{what} must have columns of one length; got {lengths}.")
+    n = next(iter(lengths.values())) if lengths else _length(frame)
+    if not n:
+        raise DataError(f"{what} has no rows.")
+    return Columns(found, n)
+
+
+def _more(known: list[str]) -> str:
+    return "." if len(known) <= 12 else f" and {len(known) - 12} more."
+
+
+def _length(frame: Any) -> int:
+    return len(next(iter(frame.values()))) if isinstance(frame, Mapping) and frame else len(frame)
+
+
+def _native(table: Any) -> Any:
+    try:
+        import narwhals
+    except ModuleNotFoundError:
+        raise missing("narwhals", "formula", "a data frame") from None
+    try:
+        return narwhals.from_native(table, eager_only=True)
+    except TypeError:
+        raise DataError(
+            f"the table must be a pandas, polars or pyarrow table, or a dictionary of columns; got {type(table)!r}."
+        ) from None
+
+
+def _column(name: str, values: Any) -> Column:
+    """One column, of whatever kind it is."""
+    if hasattr(values, "to_numpy") and hasattr(values, "dtype") and hasattr(values, "is_null"):
+        return _series(name, values)
+    if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a data frame's column, in a dictionary
+        return _series(name, _nw().from_native(values, series_only=True))
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"column {name!r} must be one value for each row; got an array of shape {array.shape}.")
+    return _array(name, array)
+
+
+def _series(name: str, series: Any) -> Column:
+    """A narwhals series."""
+    dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
+    if dtype.is_numeric():
+        values = series.cast(_nw().Float64()).to_numpy()
+        values = np.asarray(values, np.float64)
+        return Column(NUMBER, values, _some(gaps | np.isnan(values)))
+    if dtype == _nw().Boolean:
+        values = np.asarray(series.to_numpy())
+        if values.dtype != bool:
+            values = np.where(gaps, False, values).astype(bool)
+        return Column(TRUTH, values, _some(gaps))
+    if dtype.is_temporal():
+        raise DataError(
+            f"column {name!r} holds dates or times ({dtype}), which are neither numbers nor categories: make a number "
+            "of them first, such as days since the first one, or a category, such as the month."
+        )
+    if dtype in (_nw().Categorical, _nw().Enum):
+        native = series.to_native()
+        if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas, whose levels have an order
+            values = np.array(native.astype(object).to_numpy(), object)
+            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, tuple(native.cat.categories)))
+        ordered = tuple(dtype.categories) if dtype == _nw().Enum else ()
+        values = np.array(series.cast(_nw().String()).to_numpy(), object)
+        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ordered))
+    if dtype == _nw().String:
+        values = np.array(series.to_numpy(), object)
+        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ()))
+    return _array(name, np.asarray(series.to_numpy(), object))
+
+
+def _present(values: npt.NDArray[Any], gaps: npt.NDArray[np.bool_], levels: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The levels that occur, in the table's order or sorted."""
+    import pandas
+
+    seen = pandas.unique(values[~gaps] if gaps.any() else values).tolist()
+    present = set(seen)
+    return tuple(each for each in levels if each in present) if levels else tuple(sorted(present))
+
+
+def _array(name: str, array: npt.NDArray[Any]) -> Column:
+    """Plain values: numbers, truth values, or texts with None or nan where one is missing."""
+    if array.dtype.kind in "iuf":
+        values = array.astype(np.float64)
+        return Column(NUMBER, values, _some(np.isnan(values)))
+    if array.dtype.kind == "b":
+        return Column(TRUTH, array.astype(bool), None)
+    if array.dtype.kind == "M":
+        raise DataError(
+            f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
+            "first, such as days since the first one, or a category, such as the month."
+        )
+    if array.dtype.kind == "U":
+        return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
+    if array.dtype.kind != "O":
+        raise DataError(f"column {name!r} must hold numbers, truth values or texts; got {array.dtype}.")
+    gaps = np.array([each is None or each != each for each in array], bool)
+    kinds = {_kind(each) for each in array[~gaps]}
+    if kinds <= {NUMBER}:
+        values = np.array([np.nan if gap else float(each) for each, gap in zip(array, gaps, strict=True)])
+        return Column(NUMBER, values, _some(gaps))
+    if kinds == {TRUTH}:
+        return Column(TRUTH, np.where(gaps, False, array).astype(bool), _some(gaps))
+    if kinds == {CATEGORY}:
+        return Column(CATEGORY, array, _some(gaps), tuple(sorted(set(array[~gaps].tolist()))))
+    texts = [k for k, each in enumerate(array) if not gaps[k] and _kind(each) == CATEGORY]
+    odd = next((k for k, each in enumerate(array) if not gaps[k] and _kind(each) is None), None)
+    if odd is not None:
+        raise DataError(f"column {name!r} must hold numbers, truth values or texts; row {odd} is {array[odd]!r:.40}.")
+    raise DataError(
+        f"column {name!r} mixes texts and numbers: row {texts[0]} is {array[texts[0]]!r:.40}. Make all of it numbers, "
+        "or all of it texts."
+    )
+
+
+def _kind(value: Any) -> str | None:
+    import numbers
+    from decimal import Decimal
+
+    if isinstance(value, str):
+        return CATEGORY
+    if isinstance(value, bool | np.bool_):
+        return TRUTH
+    return NUMBER if isinstance(value, numbers.Real | Decimal) else None
+
+
+def _some(gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    return gaps if gaps.any() else None
+
+
+def _nw() -> Any:
+    import narwhals
+
+    return narwhals

@@ -1,0 +1,121 @@
+"""A design: how a table becomes the rows of a regression, with the names of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.tables.columns import Columns, columns_of
+from svrhmc.tables.terms import Term, from_text
+
+_BLOCK = 1 << 13  # rows that are put together at a time
+_SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the others from where, rows are sparse
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
+    the one whose probability is modelled; the columns that offsets and trials
+    come from; how many rows were left out because of missing values; and why this family, where none was named.
+    """
+
+    formula: str
+    response: str
+    terms: str  # as JSON
+    intercept: bool
+    classes: tuple[str, ...] = ()
+    offset: str = ""
+    trials: str = ""
+    dropped: int = 0
+    guessed: str = ""
+
+    def require_sound(self) -> None:
+        """Refuse terms that are none."""
+        from_text(self.terms)
+
+    @cached_property
+    def made_of(self) -> tuple[Term, ...]:
+        """The terms."""
+        return from_text(self.terms)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns, without the intercept."""
+        return tuple(name for term in self.made_of for name in term.names)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns of a table that it needs."""
+        return tuple(dict.fromkeys(name for term in self.made_of for name in term.variables))
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The levels that the columns of their categories are compared with."""
+        return tuple(term.baseline for term in self.made_of if term.baseline)
+
+    def rows(self, table: Any) -> Any:
+        """The rows of a new table; missing values are refused."""
+        columns = columns_of(table, self.variables)
+        if gaps := columns.gaps():
+            raise DataError(
+                f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them."
+            )
+        return self.matrix(columns)
+
+    def offsets(self, table: Any) -> Any:
+        """The offsets of a new table, where the model has a column of them."""
+        return None if not self.offset else np.asarray(columns_of(table, [self.offset])[self.offset].values, np.float64)
+
+    def matrix(self, columns: Columns) -> Any:
+        """Dense, or sparse where most columns are levels."""
+        coded = sum(len(term.names) for term in self.made_of if term.kind == "category")
+        others = sum(len(term.names) for term in self.made_of if term.kind != "category")
+        if coded > max(_SPARSE, _SHARE * others):
+            return self._sparse(columns)
+        parts = [term.numbers(columns) for term in self.made_of]
+        out = np.empty((columns.n, coded + others))
+        ends = np.cumsum([0, *(part.shape[1] for part in parts)])
+        for begin in range(0, columns.n, _BLOCK):
+            for part, low, high in zip(parts, ends[:-1], ends[1:], strict=True):
+                out[begin : begin + _BLOCK, low:high] = part[begin : begin + _BLOCK]
+        return out
+
+    def _sparse(self, columns: Columns) -> Any:
+        from scipy.sparse import csr_matrix
+
+        index, value, width = [], [], 0
+        for term in self.made_of:
+            places = term.places(columns)
+            if places is None:
+                numbers = term.numbers(columns)
+                index.append(np.broadcast_to(width + np.arange(numbers.shape[1]), numbers.shape))
+                value.append(numbers)
+            else:
+                index.append(np.where(places < 0, -1, width + places)[:, None])
+                value.append(np.ones((columns.n, 1)))
+            width += len(term.names)
+        indices, values = np.concatenate(index, axis=1), np.concatenate(value, axis=1)
+        kept = (indices >= 0) & (values != 0)
+        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        return csr_matrix((values[kept], indices[kept], starts), shape=(columns.n, width))
+
+
+def is_table(X: Any) -> bool:
+    """Whether it has columns with names, so that a design can be applied to it."""
+    return isinstance(X, Mapping) or (hasattr(X, "columns") and not hasattr(X, "format")) or hasattr(X, "column_names")
+
+
+def told(gaps: dict[str, int]) -> str:
+    """Counts by column, in words."""
+    return ", ".join(f"{name!r} ({count:,} missing)" for name, count in gaps.items())
+
+
+def require_columns(width: int, given: int) -> None:
+    """Refuse rows of another number of columns."""
+    if width != given:
+        raise requirement("X", f"rows of {width} columns, as the model was fitted with", f"{given} columns")

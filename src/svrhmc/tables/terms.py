@@ -1,0 +1,217 @@
+"""Terms of a formula: what each makes of the columns of a table.
+
+A number is a column of its own, a truth value one of 0 and 1, and a category one for each level but the first (its
+*baseline*) or, where the design has no intercept, one for every level. All else (transformations, splines,
+interactions) is formulaic's. A term is plain data, so that a design can be kept in a file and applied to new tables.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.tables.columns import CATEGORY, Columns
+
+_INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
+
+
+class Term(ABC):
+    """Some columns of a design."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def variables(self) -> tuple[str, ...]:
+        """The columns of the table that it needs."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Of the columns it makes."""
+
+    @abstractmethod
+    def places(self, columns: Columns) -> npt.NDArray[np.int64] | None:
+        """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
+
+    @abstractmethod
+    def numbers(self, columns: Columns) -> Array:
+        """(n, columns)."""
+
+    @property
+    def baseline(self) -> str:
+        """The level that has no column, where there is one."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Number(Term):
+    """A column of numbers, or of truth values as 0 and 1."""
+
+    kind = "number"
+    variable: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.variable,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """That of the variable."""
+        return (self.variable,)
+
+    def places(self, columns: Columns) -> None:
+        """Numbers."""
+        return
+
+    def numbers(self, columns: Columns) -> Array:
+        """As they are; a text where numbers were is refused."""
+        column = columns[self.variable]
+        if column.kind == CATEGORY:
+            raise DataError(f"column {self.variable!r} must hold numbers, as in the table that was fitted; got texts.")
+        return np.asarray(column.values, np.float64)[:, None]
+
+
+@dataclass(frozen=True)
+class Category(Term):
+    """One column for each level but the first; with `full`, for every level."""
+
+    kind = "category"
+    variable: str
+    levels: tuple[Any, ...]
+    full: bool = False
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.variable,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """variable[level]."""
+        return tuple(f"{self.variable}[{_shown(level)}]" for level in self._coded)
+
+    @property
+    def baseline(self) -> str:
+        """The first level."""
+        return "" if self.full else f"{self.variable}[{_shown(self.levels[0])}]"
+
+    @property
+    def _coded(self) -> tuple[Any, ...]:
+        return self.levels if self.full else self.levels[1:]
+
+    def places(self, columns: Columns) -> npt.NDArray[np.int64]:
+        """The number of the level; a level that the design does not know is refused."""
+        import pandas
+
+        column = columns[self.variable]
+        codes: npt.NDArray[np.int64] = np.asarray(
+            pandas.Categorical(column.values, categories=list(self.levels)).codes, np.int64
+        )
+        if (codes < 0).any():
+            row = int(np.argmax(codes < 0))
+            known = ", ".join(repr(level) for level in self.levels[:8]) + (", …" if len(self.levels) > 8 else "")
+            raise DataError(
+                f"column {self.variable!r} has {column.values[row]!r} in row {row}, which was not among the levels "
+                f"that the model was fitted with ({known}): nothing is known of it."
+            )
+        return codes if self.full else codes - 1
+
+    def numbers(self, columns: Columns) -> Array:
+        """0 and 1."""
+        places = self.places(columns)
+        return np.asarray(places[:, None] == np.arange(len(self._coded)), np.float64)
+
+
+@dataclass(frozen=True)
+class Made(Term):
+    """What formulaic makes of a part of a formula; `state` is what its transformations remember, as JSON."""
+
+    kind = "made"
+    text: str
+    needs: tuple[str, ...]
+    kinds: tuple[str, ...]
+    levels: tuple[tuple[Any, ...], ...]
+    made: tuple[str, ...]
+    state: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """All that stand in it."""
+        return self.needs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As formulaic calls them, without the marks that only it needs."""
+        return tuple(name for name in self.made if name != _INTERCEPT)
+
+    @property
+    def baseline(self) -> str:
+        """The first level of each category."""
+        return ", ".join(
+            f"{name}[{_shown(known[0])}]" for name, known in zip(self.needs, self.levels, strict=True) if known
+        )
+
+    def places(self, columns: Columns) -> None:
+        """Numbers."""
+        return
+
+    def numbers(self, columns: Columns) -> Array:
+        """By formulaic; levels that it does not know are refused."""
+        for name, kind, levels in zip(self.needs, self.kinds, self.levels, strict=True):
+            if kind == CATEGORY:
+                Category(name, levels).places(columns)
+            elif columns[name].kind == CATEGORY:
+                raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
+        from svrhmc.tables.making import matrix
+
+        found = matrix(self._spec, columns, dict(zip(self.needs, self.levels, strict=True)))
+        return found[:, [name != _INTERCEPT for name in self.made]]
+
+    @cached_property
+    def _spec(self) -> Any:
+        from svrhmc.tables.making import recalled
+
+        return recalled(
+            self.text, dict(zip(self.needs, zip(self.kinds, self.levels, strict=True), strict=True)), self.state
+        )
+
+
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Made)}
+
+
+def to_text(terms: tuple[Term, ...]) -> str:
+    """As JSON."""
+    return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
+
+
+def from_text(text: str) -> tuple[Term, ...]:
+    """What `to_text` wrote; anything else is a ValueError."""
+    try:
+        told = json.loads(text)
+        terms = tuple(_KINDS[each.pop("kind")](**{key: _tuples(value) for key, value in each.items()}) for each in told)
+        for term in terms:
+            if not all(isinstance(name, str) for name in (*term.variables, *term.names)):
+                raise TypeError("a name that is no text")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise requirement("terms", "those of a design", text[:60], str(error)) from error
+    return terms
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+
+
+def _shown(level: Any) -> str:
+    if isinstance(level, float) and level.is_integer():
+        return str(int(level))
+    return str(level)
