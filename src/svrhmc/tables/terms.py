@@ -115,7 +115,7 @@ class Category(Term):
 
         column = columns[self.variable]
         codes: npt.NDArray[np.int64] = np.asarray(
-            pandas.Categorical(column.values, categories=list(self.levels)).codes, np.int64
+            pandas.Index(list(self.levels)).get_indexer(pandas.Index(column.values)), np.int64
         )
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
