@@ -43,11 +43,10 @@ def response_of(name: str, column: Column, family: str | Loss | None) -> Respons
 
 def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
     """Labels as the numbers of their classes, which are sorted: of two, the last is the event that is modelled."""
-    classes, codes = np.unique(np.asarray(column.values), return_inverse=True)
-    if column.kind == CATEGORY and column.levels:  # in the table's order
-        classes = np.array(column.levels, object)
-        place = {level: k for k, level in enumerate(column.levels)}
-        codes = np.array([place[each] for each in column.values])
+    if column.kind == CATEGORY:  # in the table's order
+        classes, codes = np.array(column.levels, object), column.codes(column.levels)
+    else:
+        classes, codes = np.unique(column.values, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
     if loss.name == "bernoulli" and len(classes) > 2:

@@ -28,6 +28,12 @@ class Column:
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Any, ...] = ()  # of a category, in the order that the table gives them, where it gives one
 
+    def codes(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+        """The place of each value among some levels; −1 where it is none of them."""
+        import pandas
+
+        return np.asarray(pandas.Index(list(levels)).get_indexer(pandas.Index(self.values)), np.int64)
+
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
         """Some rows, none of which is missing."""
         return Column(self.kind, self.values[rows], None, self.levels)

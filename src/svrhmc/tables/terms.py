@@ -111,12 +111,8 @@ class Category(Term):
 
     def places(self, columns: Columns) -> npt.NDArray[np.int64]:
         """The number of the level; a level that the design does not know is refused."""
-        import pandas
-
         column = columns[self.variable]
-        codes: npt.NDArray[np.int64] = np.asarray(
-            pandas.Index(list(self.levels)).get_indexer(pandas.Index(column.values)), np.int64
-        )
+        codes = column.codes(self.levels)
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
             known = ", ".join(repr(level) for level in self.levels[:8]) + (", …" if len(self.levels) > 8 else "")
