@@ -1,6 +1,7 @@
 """Twelve small runs whose draws 0.1.0 made: the same seed gives the same draws from version to version.
 
-`python tests/stored_runs.py` prints them; what 0.1.0 printed is in stored/draws-0.1.0.json. Each is kept as the last
+`python tests/stored_runs.py` prints them; what 0.1.0 printed is in stored/draws-0.1.0.json, and what has changed since
+then on purpose, as the changelog says, in stored/draws-changed.json. Each is kept as the last
 state of every chain and the mean over its draws. They are compared to rounding and not bit for bit, because sums in
 another order, as on another processor, end in other last digits.
 """

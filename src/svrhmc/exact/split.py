@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.parts import part
@@ -25,25 +27,31 @@ class SplitHMC(ExactSampler):
 
     One draw, from z:
 
-        v ~ N(0, I),   h = step_size·(1 + jitter·U),   U ~ uniform(−1, 1)
-        leapfrogs times:   v ← v − (h/2)∇R(z)
-                           (z, v) ← (z cos h + v sin h, v cos h − z sin h)
-                           v ← v − (h/2)∇R(z)
+        v ~ N(0, I),   T = leapfrogs·step_size·(1 + jitter·U),   U ~ uniform(−1, 1)
+        v ← v − w₀T∇R(z)
+        for k = 1 … leapfrogs:   (z, v) ← (z cos h + v sin h, v cos h − z sin h),   h = (cₖ − cₖ₋₁)T
+                                 v ← v − wₖT∇R(z)
         accept (z′, v′) with probability min(1, exp(H(z, v) − H(z′, v′))),   H = f(z) + ½|v|²,
 
     where ∇R = Wᵀ∇f − z. It costs `leapfrogs` passes over the rows, which give f and ∇f together.
 
-    Invariance. Let T be the `leapfrogs` steps for one h, and F the flip (z, v) ↦ (z, −v).
+    Where R is small, a trajectory changes H by −∫₀ᵀ d/dt R(z(t)) dt along the rotation, less what the kicks take: to
+    first order in R the error is that of the quadrature Σ wₖφ(cₖT) of an integral over [0, T] (McLachlan 1995). So
+    the nodes cₖ and weights wₖ are those of Gauss and Lobatto, which have both ends among them, and an error of order
+    T^{2·leapfrogs} where equal steps have T². (One leapfrog is the ordinary one; two are Simpson's rule.)
+
+    Invariance. Let T be the trajectory for one U, and F the flip (z, v) ↦ (z, −v).
     (1) T keeps volume: a kick shifts v by a function of z alone, with Jacobian 1, and a rotation has Jacobian 1.
     (2) (F T)² = 1: for a kick K, F K F = K⁻¹, as its shift of v changes sign; for a rotation Q by h, F Q F is the
-    rotation by −h. A step K Q K is a palindrome, so F (K Q K)ᴸ F = (K⁻¹ Q⁻¹ K⁻¹)ᴸ = T⁻¹.
+    rotation by −h. Nodes and weights are the same from both ends, so that T is a palindrome of kicks and rotations,
+    and F T F, in which each is replaced by its inverse, is T⁻¹.
     (3) H∘F = H. So the proposal F T is an involution that keeps volume, and with μ ∝ e^{−H}, for sets A and B,
 
         ∫_A μ(s) min(1, μ(FTs)/μ(s)) 1[FTs ∈ B] ds = ∫ min(μ(s), μ(FTs)) 1[s ∈ A, FTs ∈ B] ds
 
     is the same with A and B exchanged (put s = FTs′): the move keeps μ, by detailed balance. A flip of v afterwards,
     and a fresh v, keep μ too, and its z-part is π.
-    (4) h is drawn apart from the state, so that the mixture over h keeps μ.
+    (4) U is drawn apart from the state, so that the mixture over U keeps μ.
     Nothing is asked of W, of x̂ or of ∇R: whatever function of z the kicks use, only the acceptance suffers.
 
     >>> from svrhmc import targets
@@ -79,6 +87,14 @@ class SplitHMC(ExactSampler):
         step, most = cls().step_size, (16 * _ENERGY / max(leftover, 1e-300)) ** 0.25
         return cls() if most >= step else cls(most, max(1, round(_TURN / most)))
 
+    def kicks(self) -> tuple[Array, Array, Array]:
+        """Of each leapfrog, in steps: its turn, and the kicks before and after it (two neighbours share a node's)."""
+        nodes, weights = lobatto(self.leapfrogs)
+        inner = np.full(self.leapfrogs + 1, 0.5)
+        inner[0] = inner[-1] = 1.0
+        shares = self.leapfrogs * weights * inner
+        return self.leapfrogs * np.diff(nodes), shares[:-1].copy(), shares[1:].copy()
+
     def rows_of_step(self, space: Any) -> float:
         """A pass for each leapfrog step."""
         return float(self.leapfrogs * space.n)
@@ -97,3 +113,17 @@ class SplitHMC(ExactSampler):
         form = rows_of(space.form())
         assert form is not None
         return SplitChains(form, self, seed, chains, threads, start)
+
+
+def lobatto(steps: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Lobatto on [0, 1] with steps + 1 nodes: exact for polynomials of degree
+    2·steps − 1; the same from both ends, to the last digit.
+
+    >>> lobatto(2)
+    (array([0. , 0.5, 1. ]), array([0.16666667, 0.66666667, 0.16666667]))
+    """
+    basis = np.polynomial.legendre.Legendre.basis(steps)
+    x = np.concatenate([[-1.0], np.sort(basis.deriv().roots().real), [1.0]])
+    x = (x - x[::-1]) / 2
+    w = 2 / (steps * (steps + 1) * basis(x) ** 2)
+    return np.asarray((1 + x) / 2, np.float64), np.asarray((w + w[::-1]) / 4, np.float64)

@@ -46,6 +46,9 @@ class SplitPlan(NamedTuple):
     step_size: float
     leapfrogs: int
     jitter: float
+    turns: Any  # (leapfrogs,), in steps
+    first: Any  # the kick before each turn, and that after it
+    last: Any
 
 
 # Every use of a field makes LLVM load the whole tuple: so tuples are small, and fields are taken out of them once.
@@ -173,7 +176,7 @@ def _evaluate(model, centre, frame, sums, q, force, energy, chains, valued):
 
 @njit(**STRICT)
 def _angle(plan, k0, k1, step):
-    """The length of a trajectory's leapfrogs."""
+    """The mean length of a trajectory's leapfrogs."""
     jitter = 2.0 * uniform_of(k0, k1, step, JITTER_SLOT) - 1.0
     return plan.step_size * (1.0 + plan.jitter * jitter)
 
@@ -191,6 +194,7 @@ def split(
     unshared()
     q, v, force, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
     normals, leapfrogs = paths.normals, plan.leapfrogs
+    turns, kicks, others = plan.turns, plan.first, plan.last
     first, chains, dim = members[0], members[1] - members[0], z.shape[1]
     half = (dim + 1) // 2
     span = len(noise.steps) // half
@@ -214,14 +218,15 @@ def split(
                         before[c] = f[chain] + 0.5 * kinetic
                         angle[c] = _angle(plan, k0[chain], k1[chain], low + s)
                     if leap > 0:
-                        cosine, sine, part = math.cos(angle[c]), math.sin(angle[c]), 0.5 * angle[c]
+                        turn, part = turns[leap - 1] * angle[c], kicks[leap - 1] * angle[c]
+                        cosine, sine = math.cos(turn), math.sin(turn)
                         for j in range(dim):
                             kicked = v[c, j] - part * (force[c, j] - q[c, j])
                             v[c, j] = cosine * kicked - sine * q[c, j]
                             q[c, j] = cosine * q[c, j] + sine * kicked
                 _evaluate(model, centre, frame, sums, q, force, energy, chains, leap == 0 or leap == leapfrogs)
                 for c in range(chains):
-                    part = 0.5 * angle[c]
+                    part = others[max(leap, 1) - 1] * angle[c]
                     for j in range(dim):
                         v[c, j] -= part * (force[c, j] - q[c, j])
                     if leap == 0:

@@ -124,7 +124,8 @@ class SplitChains(MetropolisChains):
         self, form: RowsForm, sampler: Any, seed: int, chains: Indices, threads: int, start: Array | None = None
     ) -> None:
         super().__init__(form, seed, chains, threads, start)
-        self.plan = split.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter)
+        kicks = (fixed(part) for part in sampler.kicks())
+        self.plan = split.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter, *kicks)
         assert form.removed is not None
         t = form.removed.predictors.astype(slope_kind(self.model))
         shift = form.prior_precision * (form.whitening.centre - form.prior_mean)
