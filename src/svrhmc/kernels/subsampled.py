@@ -33,8 +33,8 @@ PICK_SLOT = int(Purpose.PICK) * MAX_SLOTS
 class SubsampledPlan(NamedTuple):
     """Settings of subsampled Metropolis.
 
-    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`; `third` is max |ℓ‴|, or
-    what the shares of the rows in it are multiplied by; `reach` is R³.
+    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`; `third` is max |ℓ‴|,
+    or what the rows' shares are multiplied by; `reach` is R³.
     """
 
     keep: float
