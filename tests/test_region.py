@@ -291,3 +291,9 @@ def test_a_start_where_the_density_is_nothing_is_refused():
         ValueError, match=r"chain 0 must be where f is finite; got another place at step 0: it is too far"
     ):
         chains.extend(5)
+
+
+def test_bounds_that_overflow_are_refused():
+    for target in (skewed(), bent()):  # with a row of weight 0, and without
+        with pytest.raises(ValueError, match=r"target must be one with at most 1,000,000 rows .*: use SplitHMC"):
+            SubsampledMH(radius=1e4).run(target, 10)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from svrhmc.core.arrays import Array
 
 _WIDER = 1 + 1e-3  # for the rounding of |ã| and of u
@@ -75,8 +77,9 @@ def _ball(space: Any, spread: float, radius: float) -> Region:
 
     form, lengths = space.form(), space.row_norms
     t, reach = form.removed.predictors, _WIDER * radius * lengths
-    bounds = form.loss.third_within(t - reach, t + reach)
     beyond = float(gammaincc(space.dim / 2, radius**2 / 2))
-    cubes = float(form.weighed(bounds * lengths**3).sum())
+    with np.errstate(over="ignore", invalid="ignore"):  # then rows are not finite, and too many
+        bounds = form.loss.third_within(t - reach, t + reach)
+        cubes = float(form.weighed(bounds * lengths**3).sum())
     rows = (1 + spread) / 3 * space.dim**1.5 * cubes + space.n * beyond * (2 - beyond)
     return Region(radius, 1.0, bounds, rows)

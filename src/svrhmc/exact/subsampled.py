@@ -94,7 +94,7 @@ class SubsampledMH(ExactSampler):
     def refuses(self, loss: Any) -> str | None:
         """A loss of several predictors, or one that says no bound on its third derivative, not even on an interval."""
         if loss.wide:
-            return f"rows of {loss} have several predictors, and a bound on the rest of one is known"
+            return f"rows of {loss} have several predictors, and no bound on their third derivatives is known"
         if loss.third_within(np.zeros(1), np.zeros(1)) is None:
             return f"the third derivative of {loss} has no bound, not even on an interval"
         return super().refuses(loss)
