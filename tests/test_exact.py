@@ -242,10 +242,12 @@ def test_every_row_evaluated_is_counted(data):
     trace = SplitHMC(leapfrogs=3).run(target, 20, burn_in=10)
     assert trace.passes == pytest.approx(1 + 3 * (10 + np.arange(1, 21)))
     assert trace.gradient_evaluations == 150 * 91
-    chains = make(SubsampledMH(spread=0.8), target, chains=4)
+    sampler = SubsampledMH(spread=0.8)
+    chains = make(sampler, target, chains=4)
     rows = chains.extend(2000)
     cubes = (np.linalg.norm(data[0] @ chains.form.whitening.factor, axis=1) ** 3).sum()
-    assert chains.typical == pytest.approx(1.8 / (18 * math.sqrt(3)) * cubes * 5**1.5, rel=1e-6)
+    typical = 1.8 / (18 * math.sqrt(3)) * cubes * 5**1.5
+    assert sampler.rows_of_step(whitened(target, "dense")) == pytest.approx(typical, rel=1e-6)
     proposals = np.array([Stream(3, np.arange(4)).normals(k, 5) for k in range(2000)]).transpose(1, 0, 2)
     moved = (np.abs(rows.draws - proposals).max(axis=2) < 1e-12).mean(axis=1)
     assert (rows.accepted / 2000 == moved).all()
@@ -306,6 +308,8 @@ def test_the_samplers_refuse_what_they_cannot_do(data):
         ({"correlation": 1.0}, r"correlation must be a number between -1 and 1; got 1.0\."),
         ({"correlation": "a"}, r"correlation must be a number between -1 and 1; got 'a'\."),
         ({"spread": 0.0}, r"spread must be a positive number; got 0.0\."),
+        ({"radius": -1.0}, r"radius must be a positive number; got -1.0\."),
+        ({"radius": math.inf}, r"radius must be a positive number; got inf\."),
     ]:
         with pytest.raises(ValueError, match=message):
             SubsampledMH(**settings)
@@ -456,4 +460,4 @@ def picks(cells, w0, w1, rows):
 def test_samplers_are_equal_hashable_and_printable():
     assert replace(SplitHMC(), jitter=0.1) == SplitHMC(0.8, 2, 0.1)
     assert len({SubsampledMH(), SubsampledMH(0.0), SubsampledMH(0.5)}) == 2
-    assert repr(SubsampledMH(np.float32(0.5))) == "SubsampledMH(correlation=0.5, spread=0.5)"
+    assert repr(SubsampledMH(np.float32(0.5))) == "SubsampledMH(correlation=0.5, spread=0.5, radius=None)"

@@ -12,6 +12,7 @@ from svrhmc.core.errors import _number, positive, requirement, settle
 from svrhmc.core.parts import part
 from svrhmc.engines import Chains
 from svrhmc.exact.base import ExactSampler
+from svrhmc.exact.regions import region
 
 
 @part
@@ -33,9 +34,18 @@ class SubsampledMH(ExactSampler):
             φᵢ(z, z′) = max(0, −rᵢ) + c|rᵢ|,   rᵢ(z, z′) = ρᵢ(z) − ρᵢ(z′)
         accept with probability min(1, e^{g·(z − z′)} Π_{kept i} ((1 + c)/c)^{sign rᵢ}).
 
-    It costs the evaluation of N rows, about 0.048 d^{3/2} Σ|ãᵢ|³ at c = ½, which falls like n^{−1/2}. A larger c costs
-    more rows and is accepted more often. A whitening that is dense but not quite H^{−½} is put right by
-    ½zᵀ(WᵀHW − I)z beside g·z.
+    It costs the evaluation of N rows, about 0.048 d^{3/2} Σ|ãᵢ|³ at c = ½ for the logistic loss, which falls like
+    n^{−1/2}. A larger c costs more rows and is accepted more often. A whitening that is dense but not quite H^{−½} is
+    put right by ½zᵀ(WᵀHW − I)z beside g·z.
+
+    A ball. Where ℓ‴ has no bound everywhere (Poisson's is eᵗ), the loss may have one on every interval. Then M is
+    replaced, row by row, by Mᵢ = sup{|ℓ‴(t)| : |t − t̂ᵢ| ≤ R|ãᵢ|}, and Mᵢ|ãᵢ|³ takes the place of M|ãᵢ|³ in Λ and pᵢ. A
+    step with |z| ≤ R and |z′| ≤ R is made as above; any other evaluates all rows, and accepts with probability
+
+        min(1, e^{g·(z − z′) + Σᵢrᵢ(z, z′)}).
+
+    No draw is cut off, and the law is π whatever R = `radius` is. None takes the R for which a step is expected to
+    evaluate the fewest rows (`regions.py`), and R = ∞ where M is known.
 
     Invariance. (1) |ρᵢ(z)| ≤ M|uᵢ|³/6 ≤ M|ãᵢ|³|z|³/6 by Taylor and Cauchy–Schwarz, so φᵢ ≤ (1 + c)|rᵢ| ≤ Λpᵢ: what a
     row is kept with is a probability. A Poisson number of picks, each marked i with probability pᵢ and kept
@@ -52,6 +62,12 @@ class SubsampledMH(ExactSampler):
 
     the acceptance ratio: for each S the move is in detailed balance with π, and so is their sum over S. The sum Σrᵢ
     over all rows, which would need a pass, has cancelled.
+    (4) With a ball B, (1) holds for z and z′ in B: there |uᵢ| ≤ R|ãᵢ|, so that every t between t̂ᵢ and t̂ᵢ + uᵢ is where
+    Mᵢ bounds |ℓ‴|. So (2) and (3) hold on B × B. Elsewhere the acceptance is min(1, π(z′)q(z′, z)/(π(z)q(z, z′))), by
+    (3), and π(z)q(z, z′) times it is the smaller of π(z)q(z, z′) and π(z′)q(z′, z): the same for (z′, z). Which of the
+    two rules is used depends on whether both ends are in B, so on the pair and not on its order. Hence the flow from
+    z to z′ is that from z′ to z for every pair, and the kernel, with what it rejects staying at z, is in detailed
+    balance with π on the whole space. A state beyond B costs full passes and no bias.
     Thresholds of the alias table are rounded: pᵢ are the probabilities it has, and Λ is raised until Λpᵢ bounds φᵢ.
 
     >>> from svrhmc import targets
@@ -65,27 +81,27 @@ class SubsampledMH(ExactSampler):
     whitening = "dense"
     correlation: float = 0.0
     spread: float = 0.5
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         allowed = "a number between -1 and 1"
         correlation = _number("correlation", self.correlation, allowed)
         if not -1 < correlation < 1:
             raise requirement("correlation", allowed, self.correlation)
-        settle(self, correlation=correlation, spread=positive("spread", self.spread))
+        radius = None if self.radius is None else positive("radius", self.radius)
+        settle(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
 
     def refuses(self, loss: Any) -> str | None:
-        """A loss whose third derivative has no bound."""
+        """A loss of several predictors, or one that says no bound on its third derivative, not even on an interval."""
         if loss.wide:
-            return f"rows of {loss} have several predictors, and a bound on the rest of one is known"
-        if loss.third_bound is None:
-            return f"the third derivative of {loss} has no bound"
+            return f"rows of {loss} have several predictors, and no bound on their third derivatives is known"
+        if loss.third_within(np.zeros(1), np.zeros(1)) is None:
+            return f"the third derivative of {loss} has no bound, not even on an interval"
         return super().refuses(loss)
 
     def rows_of_step(self, space: Any) -> float:
-        """Λ of a typical step, |z| = |z′| = √dim: the rows that it evaluates."""
-        form = space.form()
-        cubes = float(form.weighed(space.row_norms**3).sum())
-        return float(2 * (1 + self.spread) * form.loss.third_bound / 6 * space.dim**1.5 * cubes)
+        """Λ of a typical step, |z| = |z′| = √dim, and its share of full passes: the rows that it evaluates."""
+        return region(space, self.spread, self.radius).rows
 
     def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for a dense whitening."""
@@ -95,4 +111,5 @@ class SubsampledMH(ExactSampler):
         require_dense(how)
         known = np.array_equal(how.centre, target.mode())
         hessian = target.modal_hessian if known else target.hessian(how.centre)
-        return SubsampledChains(space.form(), hessian, space.row_norms, self, seed, chains, threads, start)
+        where = region(space, self.spread, self.radius)
+        return SubsampledChains(space.form(), hessian, space.row_norms, where, self, seed, chains, threads, start)

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit, types
 
-from svrhmc.kernels.compiling import PLAIN
+from svrhmc.kernels.compiling import PLAIN, polynomial
 from svrhmc.kernels.losses import FORMULAS, KERNELS, Formulas, atanh_ratio, exp, logistic_remainder
 
 _TAIL, _TERMS = 4.0, 40  # as in targets/families.py
 _ROOT_HALF, _LOG_ROOT = math.sqrt(0.5), 0.5 * math.log(2 * math.pi)
+_SMALL = 0.25  # |u| below which a remainder of the Poisson loss is summed as a series
+_SERIES = tuple(1 / math.factorial(k + 3) for k in range(13))
 _NEAR = 1.0  # |u| up to which a remainder of the probit is an integral of its third derivative
 _POINTS, _SHARES = np.polynomial.legendre.leggauss(8)
 _POINTS = tuple(float(p) for p in (1 + _POINTS) / 2)
@@ -99,6 +101,17 @@ def _poisson_energies(t):
     return fine
 
 
+def _poisson_remainder(t):
+    """eᵗ(eᵘ − 1 − u − ½u²), the same for every label, as ℓ is −yt beside eᵗ."""
+
+    def poisson(loss, t, y, u):
+        if abs(u) < _SMALL:
+            return loss.scale * (math.exp(t) * (u * u * u * polynomial(_SERIES, u)))
+        return loss.scale * (math.exp(t + u) - math.exp(t) * (1.0 + u * (1.0 + 0.5 * u)))
+
+    return poisson
+
+
 @njit(**PLAIN)
 def _mills(s):
     """λ = φ(s)/Φ(s) and s + λ, in float64."""
@@ -159,5 +172,5 @@ def _probit_remainder(t):
 
 KERNELS |= {"binomial": Binomial, "poisson": Poisson, "probit": Probit}
 FORMULAS[Binomial] = Formulas(_binomial_slope, _binomial_energies, logistic_remainder)
-FORMULAS[Poisson] = Formulas(_poisson_slope, _poisson_energies, None)
+FORMULAS[Poisson] = Formulas(_poisson_slope, _poisson_energies, _poisson_remainder)
 FORMULAS[Probit] = Formulas(_probit_slope, _probit_energies, _probit_remainder)

@@ -19,7 +19,7 @@ from numba.core.errors import TypingError
 from numba.extending import overload
 
 from svrhmc.kernels import coefficients as table
-from svrhmc.kernels.compiling import PLAIN, QUICK, float32_of_bits, float64_of_bits, polynomial
+from svrhmc.kernels.compiling import PLAIN, QUICK, float32_of_bits, float64_of_bits, polynomial, prefetch
 from svrhmc.kernels.layout import is_none
 from svrhmc.kernels.normals import LN2, LN2_HIGH, LN2_LOW, single
 
@@ -33,7 +33,7 @@ class Formulas(NamedTuple):
 
     slope: of (loss, t, y), scale·∂ℓ/∂t; None for losses of several predictors (`wide.py`), whose `energies` is of
     (loss, t, y, slope) for one row. energies: of (loss, count, t, y, slope, value), both at many predictors, for
-    split HMC. remainder: of (loss, t, y, u), for subsampled Metropolis; None where no bound on it is known.
+    split HMC. remainder: of (loss, t, y, u), for subsampled Metropolis; None where slope is.
     """
 
     slope: Callable[[Any], Any] | None
@@ -209,6 +209,17 @@ def _weight_of(weights, i):
     if is_none(weights):
         return lambda weights, i: 1.0
     return lambda weights, i: np.float64(weights[i])
+
+
+def expect_weight(weights, i):
+    """Ask for the weight of a row before it is needed."""
+
+
+@overload(expect_weight, jit_options={**PLAIN, "forceinline": True})
+def _expect_weight(weights, i):
+    if is_none(weights):
+        return lambda weights, i: None
+    return lambda weights, i: prefetch(weights, i)
 
 
 # The two losses that all began with.

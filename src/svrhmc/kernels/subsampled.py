@@ -1,7 +1,7 @@
 """The compiled loop of subsampled Metropolis.
 
 The state z is float64; the rows meet u = W z in their own precision, as t = t̂ + u·a with t̂ the predictor at the
-centre.
+centre. Where the bounds on ℓ‴ hold in a ball alone, a step that touches what is beyond it evaluates every row.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, prefetch
+from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, STRICT, prefetch
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.losses import remainder, weight_of
+from svrhmc.kernels.layout import is_none
+from svrhmc.kernels.losses import expect_weight, remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.priors import prior_value
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
-DONE, FAR, LOOSE = 0, 1, 2
+DONE, FAR, LOOSE, ENDLESS = 0, 1, 2, 3
 MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each
 ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
 COUNT_SLOT = int(Purpose.COUNT) * MAX_SLOTS
@@ -31,7 +33,8 @@ PICK_SLOT = int(Purpose.PICK) * MAX_SLOTS
 class SubsampledPlan(NamedTuple):
     """Settings of subsampled Metropolis.
 
-    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`; `third` is max |ℓ‴|.
+    `gain` is log((1 + c)/c); `rate` is Λ/(|z|³ + |z′|³); ρ and √(1 − ρ²) are `keep` and `fresh`; `third` is max |ℓ‴|,
+    or what the rows' shares are multiplied by; `reach` is R³.
     """
 
     keep: float
@@ -40,13 +43,15 @@ class SubsampledPlan(NamedTuple):
     gain: float
     rate: float
     third: float
+    reach: float
 
 
 class Anchor(NamedTuple):
     """What subsampled Metropolis knows of the centre.
 
     cells: thresholdᵢ·2³² + aliasᵢ. cards: t̂ᵢ and the probability of each row, side by side. slope: Wᵀ∇f(x̂). leftover:
-    WᵀHW − I, or no rows where it is 0. heavy: ψ less its first two orders, or None.
+    WᵀHW − I, or no rows where it is 0. heavy: ψ less its first two orders, or None. shares: Mᵢ in parts of `third`, or
+    None where it is the same for all rows and R = ∞.
     """
 
     cells: Any
@@ -54,6 +59,7 @@ class Anchor(NamedTuple):
     slope: Any
     leftover: Any
     heavy: Any
+    shares: Any
 
 
 class Room(NamedTuple):
@@ -133,7 +139,7 @@ def _pick(cells, w0, w1, rows, count):
 def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
     """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
 
-    A row is dropped without its ρ where even |ρ(u)| ≤ wM|u|³/6 would drop it: nearly all are.
+    A row is dropped without its ρ where even |ρ(u)| ≤ wMᵢ|u|³/6 would drop it: nearly all are.
     """
     base = np.uint32(step & 0xFFFFFFFF)
     words, rows, cards = room.pick_words, room.rows, anchor.cards
@@ -149,6 +155,7 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
         for k in range(size):
             row_prefetch(model, rows[k])
             prefetch(cards, 2 * rows[k])
+            expect_weight(anchor.shares, rows[k])
         for k in range(size):
             i = rows[k]
             u, u_new = pair_dots(model, i, room.wide_now, room.wide)
@@ -156,7 +163,8 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
             bound = total_rate * cards[2 * i + 1]
             threshold = bound * uniform(words[2, k], words[3, k])
             w = weight_of(model.weights, i)
-            if threshold >= w * (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
+            most = w * weight_of(anchor.shares, i)
+            if threshold >= most * (1.0 + c) * (plan.third / 6 * (1.0 + 1e-12)) * (abs(now) ** 3 + abs(new) ** 3):
                 continue
             y = np.float64(model.y[i])
             r = w * (remainder(model.loss, cards[2 * i], y, now) - remainder(model.loss, cards[2 * i], y, new))
@@ -165,6 +173,27 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
             if threshold < rate:
                 score += 1 if r > 0.0 else -1
     return score, loose
+
+
+def every_rest(model, anchor, room):
+    """Σᵢ wᵢρᵢ of the state and of the proposal, from all rows; of no use where R = ∞, and nothing then."""
+
+
+@overload(every_rest, jit_options=STRICT)
+def _every_rest(model, anchor, room):
+    if is_none(anchor[anchor.fields.index("shares")]):
+        return lambda model, anchor, room: (math.nan, math.nan)
+
+    def whole(model, anchor, room):
+        cards, now, new = anchor.cards, 0.0, 0.0
+        for i in range(len(model.y)):
+            u, u_new = pair_dots(model, i, room.wide_now, room.wide)
+            w, y = weight_of(model.weights, i), np.float64(model.y[i])
+            now += w * remainder(model.loss, cards[2 * i], y, np.float64(u))
+            new += w * remainder(model.loss, cards[2 * i], y, np.float64(u_new))
+        return now, new
+
+    return whole
 
 
 @njit(**QUICK)
@@ -192,7 +221,8 @@ def _displace_wide(frame, z, room, wide):
 def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     """Draws from steps[0] to steps[1] of one chain; counts[k] rows were evaluated for draw k.
 
-    Gives (DONE, accepted), or (FAR, k) where a step would draw too many rows, or (LOOSE, k) where a bound failed.
+    Gives (DONE, accepted), or (FAR, k) where a step would draw too many rows, or (LOOSE, k) where a bound failed, or
+    (ENDLESS, k) where a chain is where f is not finite.
     """
     k0, k1 = key
     dim = len(z)
@@ -211,17 +241,23 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
             for j in range(dim):
                 q[j] = plan.keep * z[j] + plan.fresh * room.xi[j]
             new_cube = _square(q) ** 1.5
-            rate = plan.rate * (cube + new_cube)
-            if not rate < 0.5 * MOST_PICKS:
-                return FAR, slot
-            picks = poisson(rate, uniform_of(k0, k1, step, COUNT_SLOT))
             _displace_wide(frame, q, room, room.wide)
             new_known = _log_known(anchor, q) - prior_value(anchor.heavy, room.u)
-            score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
-            if loose:
-                return LOOSE, slot
-            counts[slot] = picks
-            log_ratio = new_known - known + score * plan.gain
+            if max(cube, new_cube) > plan.reach:
+                now, new = every_rest(model, anchor, room)
+                if not math.isfinite(now):
+                    return ENDLESS, slot
+                counts[slot], rest = len(model.y), now - new
+            else:
+                rate = plan.rate * (cube + new_cube)
+                if not rate < 0.5 * MOST_PICKS:
+                    return FAR, slot
+                picks = poisson(rate, uniform_of(k0, k1, step, COUNT_SLOT))
+                score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
+                if loose:
+                    return LOOSE, slot
+                counts[slot], rest = picks, score * plan.gain
+            log_ratio = new_known - known + rest
             if math.log(uniform_of(k0, k1, step, ACCEPT_SLOT)) < log_ratio:
                 accepted += 1
                 known, cube = new_known, new_cube

@@ -112,7 +112,8 @@ class Chooser:
             why = f"exact, with full gradients, in {_said(split)}"
             return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
         if subsampled <= min(least, split):
-            why = f"exact, with about {rows:.0f} rows a step of the {n:,} there are"
+            few = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
+            why = f"exact, with {few} a step of the {n:,} there are"
             return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_said(subsampled)}.")
         size = self._batch(1.0)
         batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)

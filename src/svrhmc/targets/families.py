@@ -200,10 +200,15 @@ def _mills(s: Array) -> tuple[Array, Array]:
 @part
 @dataclass(frozen=True)
 class PoissonLoss(Loss):
-    """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound."""
+    """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
 
     name = "poisson"
     kernel = "poisson"
+
+    def third_within(self, low: Array, high: Array) -> Array:
+        """eᵗ rises: its largest value is the last one."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(high), np.float64)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Counts."""

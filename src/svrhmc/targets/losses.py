@@ -73,6 +73,10 @@ class Loss(ABC):
         """sup |∂³ℓ/∂t³| over all t and y."""
         return None
 
+    def third_within(self, low: Array, high: Array) -> Array | None:
+        """Bounds on |∂³ℓ/∂t³| over low ≤ t ≤ high and all y, finite or ∞; here the one that holds everywhere."""
+        return None if self.third_bound is None else np.full(np.shape(low), self.third_bound)
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """n labels as the loss takes them; refuses others."""
         return np.asarray(real_array("y", y, (n,)), np.float64)

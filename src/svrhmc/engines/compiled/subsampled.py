@@ -33,7 +33,8 @@ def require_dense(whitening: Any) -> None:
 class SubsampledChains(MetropolisChains):
     """For a dense whitening.
 
-    hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. typical: Λ where |z| = |z′| = √dim.
+    hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
+    which (`svrhmc.exact.regions`).
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class SubsampledChains(MetropolisChains):
         form: RowsForm,
         hessian: Array,
         lengths: Array,
+        region: Any,
         sampler: Any,
         seed: int,
         chains: Indices,
@@ -49,28 +51,27 @@ class SubsampledChains(MetropolisChains):
     ) -> None:
         require_dense(form.whitening)
         super().__init__(form, seed, chains, threads, start)
-        F, c, third = form.whitening.factor, sampler.spread, form.loss.third_bound
+        F, c, third = form.whitening.factor, sampler.spread, region.third
         assert form.removed is not None
-        assert third is not None
+        if not region.rows <= MOST_ROWS:
+            raise requirement(
+                "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
+                f"{region.rows:.3g} for n = {form.rows.n}", "use SplitHMC",
+            )  # fmt: skip
         leftover = F.T @ hessian @ F - np.eye(self.dim)
         if np.abs(leftover).max() < _ROUNDING:
             leftover = leftover[:0]
         cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
         if third > 0:
-            cells, cards, cubes = _tables(form, lengths)
+            cells, cards, cubes = _tables(form, lengths, region.shares)
         rate = (1 + c) * third / 6 * cubes
-        self.typical = 2 * rate * self.dim**1.5
-        if not self.typical <= MOST_ROWS:
-            raise requirement(
-                "target", f"one with at most {MOST_ROWS:,.0f} rows to evaluate in a typical step of SubsampledMH",
-                f"{self.typical:.3g} for n = {form.rows.n}", "use SplitHMC",
-            )  # fmt: skip
         heavy = make_heavy(form, form.whitening.centre, 2)
         force = fixed(-form.removed.force)
-        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), force, fixed(leftover), heavy)
+        shares = None if region.shares is None else fixed(region.shares)
+        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), force, fixed(leftover), heavy, shares)
         keep = sampler.correlation
         fresh = math.sqrt((1 - keep) * (1 + keep))
-        self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third)
+        self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third, region.radius**3)
 
     def _call(self, state: State, count: int) -> Call:
         return _SubsampledCall(self, state, count)
@@ -96,6 +97,11 @@ class _SubsampledCall(Call):
                 f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
                 f"more at step {steps[0] + number}", "it is too far from the mode",
             )  # fmt: skip
+        if reason == subsampled.ENDLESS:
+            raise requirement(
+                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {steps[0] + number}",
+                "it is too far from the mode",
+            )  # fmt: skip
         if reason == subsampled.LOOSE:
             raise RuntimeError(
                 f"chain {chains.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
@@ -104,9 +110,9 @@ class _SubsampledCall(Call):
         self.accepted[place] += number
 
 
-def _tables(form: RowsForm, lengths: Array) -> tuple[Any, Any, float]:
-    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row."""
-    cubes = form.weighed(lengths**3) * _CUSHION[form.rows.dtype] ** 3
+def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, Any, float]:
+    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴."""
+    cubes = form.weighed(lengths**3 if shares is None else shares * lengths**3) * _CUSHION[form.rows.dtype] ** 3
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
     t = form.predictors(form.whitening.centre[None, :])[0]
