@@ -10,6 +10,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.parts import part
+from svrhmc.targets.faces import Faces
 from svrhmc.targets.labels import counts
 from svrhmc.targets.shared import WideLoss
 
@@ -66,6 +67,14 @@ class CategoricalLoss(WideLoss):
         if len(unseen):
             raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}")
         return array
+
+    def faces(self, y: Array) -> Faces:
+        """Along u the loss grows by max_c u_c − u_y (u₀ = 0): it is bounded where u_c ≤ u_y for every other class c."""
+        places, K = np.asarray(y).astype(np.int64), self._count
+        eye = np.eye(K)
+        others = np.array([[c for c in range(K) if c != own] for own in range(K)])
+        normals = eye[others[places]] - eye[places][:, None, :]
+        return Faces(normals[..., 1:], np.zeros(normals.shape[:2], bool))
 
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + Σ eᵗ) − t_y, as a sum of terms not below 0."""

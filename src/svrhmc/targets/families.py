@@ -31,6 +31,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
+from svrhmc.targets.faces import Faces, sides
 from svrhmc.targets.labels import counts, first
 from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss
 from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
@@ -79,6 +80,10 @@ class BinomialLoss(Loss):
                 "trials", "at least the successes y", f"{m[row]:g} for y = {successes[row]:g} at row {row}"
             )
         return Observed(successes / np.maximum(m, 1.0), m)
+
+    def faces(self, y: Array) -> Faces:
+        """It grows upwards where there was a failure, downwards where there was a success."""
+        return sides(y < 1, y > 0)
 
     def value(self, t: Array, y: Array) -> Array:
         """ȳ log(1 + e⁻ᵗ) + (1 − ȳ) log(1 + eᵗ): two terms not below 0."""
@@ -139,6 +144,10 @@ class ProbitLoss(Loss):
         """{0, 1} or {−1, 1}, as signs."""
         return _LOGISTIC.labels(y, n)
 
+    def faces(self, y: Array) -> Faces:
+        """−log Φ(yt) grows only against the label."""
+        return sides(y < 0, y > 0)
+
     def value(self, t: Array, y: Array) -> Array:
         """−log Φ(yt)."""
         from scipy.special import log_ndtr
@@ -198,6 +207,10 @@ class PoissonLoss(Loss):
     def start(self, y: Array) -> Array:
         """log(y + ½)."""
         return np.asarray(np.log(y + 0.5), np.float64)
+
+    def faces(self, y: Array) -> Faces:
+        """eᵗ − yt grows upwards always, and downwards where there was an event."""
+        return sides(True, y > 0)
 
     def value(self, t: Array, y: Array) -> Array:
         """eᵗ − yt."""

@@ -22,7 +22,7 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import BlocksForm, RowsForm
-from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
+from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, scale_mixture
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
@@ -50,6 +50,8 @@ class GeneralisedLinear(FiniteSum):
     """Loss × rows × Gaussian prior; made by `glm`, `logistic` and `linear`."""
 
     scalar_parts = True
+    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
+    determined = False  # whether columns whose prior is flat were shown to be independent already (`proper.py`)
 
     def __init__(
         self,
@@ -311,7 +313,7 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
-        if self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
+        if self.determined or self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if not self.loss.convex:  # then any curvature will do that no row has below 0
@@ -349,16 +351,7 @@ class GeneralisedLinear(FiniteSum):
         try:
             return cho_factor(self.hessian(x))
         except np.linalg.LinAlgError:
-            raise self.improper() from None
-
-    def improper(self) -> ValueError:
-        """The error for a posterior that has no density."""
-        return requirement(
-            "prior_precision",
-            "positive where the columns of X are linearly dependent or the data are separable",
-            f"a smallest value of {self.prior_precision.min():g}",
-            "the posterior is improper",
-        )
+            raise no_density(self) from None
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,15 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
+from svrhmc.targets.faces import Faces, sides
 
 
 class Observed(NamedTuple):
-    """Labels as a loss takes them, and how many observations each stands for (None: one)."""
+    """Labels as a loss takes them, how many observations each stands for (None: one), and the names of classes."""
 
     y: Array
-    counts: Array | None
+    counts: Array | None = None
+    classes: npt.NDArray[Any] | None = None
 
 
 class Loss(ABC):
@@ -44,6 +46,7 @@ class Loss(ABC):
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
+    spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
@@ -83,6 +86,18 @@ class Loss(ABC):
     def settled(self, y: npt.ArrayLike) -> Loss:
         """The loss for these labels, where it depends on them."""
         return self
+
+    def faces(self, y: Array) -> Faces | None:
+        """The directions in which ℓ stays bounded, for each label (`faces.py`); None where that is not known."""
+        return None
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """Why a shared parameter whose prior is flat has no posterior, in words; None where it has one.
+
+        Rows of this weight in all, so many coefficients whose prior is flat too, and whether some coefficients fit all
+        labels without a residual.
+        """
+        return None
 
     def start(self, y: Array) -> Array | None:
         """The predictor that each label alone would have, from which the mode is looked for; None: 0 for all."""
@@ -148,6 +163,10 @@ class LogisticLoss(Loss):
             raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}")
         return np.where(labels > 0, 1.0, -1.0)
 
+    def faces(self, y: Array) -> Faces:
+        """log(1 + e^{−yt}) grows only against the label."""
+        return sides(y < 0, y > 0)
+
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + e^{−yt})."""
         return np.logaddexp(0.0, -y * t)
@@ -202,6 +221,10 @@ class SquaredLoss(Loss):
     def third_bound(self) -> float:
         """There is no third derivative."""
         return 0.0
+
+    def faces(self, y: Array) -> Faces:
+        """A square grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
 
     def value(self, t: Array, y: Array) -> Array:
         """(t − y)²/(2σ²)."""

@@ -15,6 +15,7 @@ from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior, per_column, settle
+from svrhmc.targets.proper import require_proper
 from svrhmc.targets.rows import make_rows
 
 
@@ -69,9 +70,11 @@ def glm(
         known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))
     elif shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
-    return GeneralisedLinear(
+    target = GeneralisedLinear(
         seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
     )
+    target.classes, target.determined = observed.classes, require_proper(target)
+    return target
 
 
 def logistic(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
+from svrhmc.targets.faces import Faces, sides
 from svrhmc.targets.labels import counts
 from svrhmc.targets.losses import Loss
 
@@ -51,6 +52,7 @@ class LocationScale(WideLoss):
     """
 
     shared_prior = (0.04, 0.0)
+    spread = True
 
     @abstractmethod
     def _h(self, r: Array) -> tuple[Array, Array, Array, Array]:
@@ -59,6 +61,14 @@ class LocationScale(WideLoss):
     def shared_start(self, y: Array) -> Array:
         """The log of the spread of y."""
         return np.array([math.log(max(float(y.std()), 1e-8 * max(1.0, float(np.abs(y).max()))))])
+
+    def faces(self, y: Array) -> Faces:
+        """At a given scale a residual costs more and more, both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ e^{−(W − free)τ} as τ → ∞; where all residuals are 0, f falls for ever as τ → −∞."""
+        return spread_unsettled(weight, free, exact)
 
     def value(self, t: Array, y: Array) -> Array:
         """τ + h(r)."""
@@ -169,6 +179,14 @@ class NegativeBinomialLoss(WideLoss):
         """Counts."""
         return counts("y", y, (n,))
 
+    def faces(self, y: Array) -> Faces:
+        """At a given φ, φ sp(v) grows upwards always, and y sp(−v) downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
+        return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
+
     def value(self, t: Array, y: Array) -> Array:
         """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
         v, phi = t[..., 0] - t[..., 1], np.exp(t[..., 1])
@@ -217,6 +235,7 @@ class GammaLoss(WideLoss):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
 
     kernel = "gamma"
+    spread = True
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -230,6 +249,14 @@ class GammaLoss(WideLoss):
             row = int(np.argmax(array <= 0))
             raise requirement("y", "positive numbers for the gamma family", f"{array[row]:g} at row {row}")
         return np.asarray(np.log(array), np.float64)
+
+    def faces(self, y: Array) -> Faces:
+        """At a given α, eʳ − 1 − r grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
+        return spread_unsettled(weight, free, exact)
 
     def value(self, t: Array, y: Array) -> Array:
         """α(eʳ − 1 − r) + α − α log α + log Γ(α)."""
@@ -267,6 +294,15 @@ class GammaLoss(WideLoss):
 
         alpha = np.exp(t[..., 1])
         return np.asarray(gammaincinv(alpha, u) * np.exp(t[..., 0]) / alpha, np.float64)
+
+
+def spread_unsettled(weight: float, free: int, exact: bool) -> str | None:
+    """What a spread needs: residuals, and rows of more weight than there are coefficients without a prior."""
+    if exact:
+        return "some coefficients fit every y exactly, so that no residual tells how large the spread is"
+    if weight <= free:
+        return f"rows of weight {weight:g} in all leave nothing over for it beside {free} coefficients"
+    return None
 
 
 def _sigmoid(v: Array) -> Array:
