@@ -32,8 +32,8 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.faces import Faces, sides
-from svrhmc.targets.labels import counts, first
-from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss
+from svrhmc.targets.labels import counts, first, two_texts
+from svrhmc.targets.losses import Coded, LogisticLoss, Loss, Observed, SquaredLoss
 from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
 
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
@@ -76,9 +76,9 @@ class BinomialLoss(Loss):
         m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(given), ("n",) if not given.ndim else (n,)), n))
         if (few := m < successes).any():
             row = int(np.argmax(few))
-            raise requirement(
-                "trials", "at least the successes y", f"{m[row]:g} for y = {successes[row]:g} at row {row}"
-            )
+            why = "y is the number of successes, not their share, and trials counts failures too"
+            given_there = f"{m[row]:g} for y = {successes[row]:g} at row {row}"
+            raise requirement("trials", "at least the successes y", given_there, why)
         return Observed(successes / np.maximum(m, 1.0), m)
 
     def faces(self, y: Array) -> Faces:
@@ -139,6 +139,10 @@ class ProbitLoss(Loss):
     def third_bound(self) -> float:
         """|ℓ‴| is largest at s = 1.00237, where it is 0.2957188."""
         return 0.295719
+
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Two texts are classes too: 1 is the one that comes last in their order."""
+        return Coded(self, *two_texts(y))
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """{0, 1} or {−1, 1}, as signs."""

@@ -145,7 +145,8 @@ class GeneralisedLinear(FiniteSum):
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
         if self.loss.curvature_bound is None:
-            raise requirement("inverse_mass", "given", "None", f"the curvature of {self.loss} has no bound")
+            why = f"the curvature of {self.loss} has no bound; svrhmc.sample(target) finds one that fits"
+            raise requirement("inverse_mass", "given", "None", why)
         return self._form.weighed(np.full(self.n, self.loss.curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:

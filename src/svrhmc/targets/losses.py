@@ -23,13 +23,21 @@ from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.faces import Faces, sides
+from svrhmc.targets.labels import two_texts
 
 
 class Observed(NamedTuple):
-    """Labels as a loss takes them, how many observations each stands for (None: one), and the names of classes."""
+    """Labels as a loss takes them, and how many observations each stands for (None: one)."""
 
     y: Array
-    counts: Array | None = None
+    counts: Array | None
+
+
+class Coded(NamedTuple):
+    """The loss for some labels, the labels in numbers, and what 0, 1, … stand for where they were something else."""
+
+    loss: Loss
+    y: npt.ArrayLike
     classes: npt.NDArray[Any] | None = None
 
 
@@ -83,9 +91,14 @@ class Loss(ABC):
             raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
         return Observed(self.labels(y, n), None)
 
-    def settled(self, y: npt.ArrayLike) -> Loss:
-        """The loss for these labels, where it depends on them."""
-        return self
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
+        return Coded(self, y)
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """The loss with this variance of the noise, for families that have noise which may be known."""
+        why = "only the family 'gaussian' has noise whose variance may be known"
+        raise requirement("noise_variance", f"None for {self}", noise_variance, why)
 
     def faces(self, y: Array) -> Faces | None:
         """The directions in which ℓ stays bounded, for each label (`faces.py`); None where that is not known."""
@@ -154,13 +167,18 @@ class LogisticLoss(Loss):
         """p(1 − p)|1 − 2p| ≤ 1/(6√3)."""
         return 1 / (6 * math.sqrt(3))
 
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Two texts are classes too: 1 is the one that comes last in their order."""
+        return Coded(self, *two_texts(y))
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """{0, 1} or {−1, 1}, as signs."""
         labels = super().labels(y, n)
         found = np.unique(labels)
         if not (np.isin(found, (0, 1)).all() or np.isin(found, (-1, 1)).all()):
             shown = ", ".join(f"{value:g}" for value in found[:4]) + (", …" if len(found) > 4 else "")
-            raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}")
+            why = "say which label is 1, as with y == label; for more than two classes use 'categorical'"
+            raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}", why)
         return np.where(labels > 0, 1.0, -1.0)
 
     def faces(self, y: Array) -> Faces:

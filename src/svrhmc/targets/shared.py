@@ -25,7 +25,7 @@ from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.faces import Faces, sides
 from svrhmc.targets.labels import counts
-from svrhmc.targets.losses import Loss
+from svrhmc.targets.losses import Loss, SquaredLoss
 
 
 class WideLoss(Loss):
@@ -104,6 +104,10 @@ class GaussianLoss(LocationScale):
 
     mixture = True
     kernel = "location-scale"
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """Then it is the squared loss."""
+        return SquaredLoss(noise_variance)
 
     @property
     def numbers(self) -> tuple[float, ...]:
