@@ -31,7 +31,7 @@ class CategoricalLoss(WideLoss):
             whole("classes", self.classes, 2)
 
     def coded(self, y: npt.ArrayLike) -> Coded:
-        """The classes that the labels have, in order, unless it was said how many there are: then they are 0 … K − 1."""
+        """The classes that the labels have, in order; where it was said how many there are, they are 0 … K − 1."""
         if self.classes is not None:
             return Coded(self, y, np.arange(self.classes))
         codes, found = classes_of(y)

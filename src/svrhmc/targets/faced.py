@@ -1,8 +1,9 @@
 """Rows with their faces: whether the inequalities cᵢᵣᵀd ≤ 0 leave d = 0 alone, shown by Newton's method or not.
 
-Row i has the vectors cᵢᵣ = (nᵣ₁aᵢ, …, nᵣₖaᵢ), one for each face r (`faces.py`), here of length 1: a direction is allowed or
-not however long they are. With A of n × p entries they are n·k vectors of k·p numbers, which are never formed: products
-with them are products with A and with the normals. Why this decides whether a posterior is proper, see `proper.py`.
+Row i has the vectors cᵢᵣ = (nᵣ₁aᵢ, …, nᵣₖaᵢ), one for each face r (`faces.py`), here of length 1: whether a direction
+is allowed does not depend on how long they are. With A of n × p entries they are n·k vectors of k·p numbers, which are
+never formed: products with them are products with A and with the normals. `proper.py` says why this decides whether a
+posterior is proper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_LINEAR = 1e6  # entries of a linear programme: beyond, it is not tried
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What Newton's method showed: that d = 0 alone is allowed, or a direction that every row is clear of, or neither."""
+    """What was shown: that d = 0 alone is allowed, or a direction that every row is clear of, or neither."""
 
     overlap: bool = False
     way: Array | None = None
@@ -53,7 +54,7 @@ class Faced:
     @property
     def blocks(self) -> int:
         """k."""
-        return self.normals.shape[2]
+        return int(self.normals.shape[2])
 
     def along(self, ways: Array) -> Array:
         """cᵢᵣᵀd for directions in columns: (k·p, q) → (n, k, q)."""
@@ -79,7 +80,7 @@ class Faced:
         """For every block, how far a row's faces reach up along each column, and how far down."""
         for c in range(self.blocks):
             high, low = self.normals[:, :, c].max(axis=1)[:, None], self.normals[:, :, c].min(axis=1)[:, None]
-            twice = self.both.any(axis=1)[:, None]
+            twice = np.asarray(self.both.any(axis=1))[:, None]
             high, low = np.where(twice, np.maximum(high, -low), high), np.where(twice, np.minimum(low, -high), low)
             yield np.maximum(high * self.A, low * self.A)
             yield -np.minimum(high * self.A, low * self.A)
@@ -92,10 +93,12 @@ class Faced:
     def search(self) -> Found:
         """Newton's method on Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the second sum over faces that are closed both ways.
 
-        >>> def of(*rows):
-        ...     return Faced.of(np.array([[1.0]] * len(rows)), Faces(np.array(rows)[:, None, None], np.zeros((len(rows), 1), bool)))
-        >>> of(1.0, -1.0).search().overlap, of(1.0, 1.0).search().way
-        (True, array([-1.]))
+        >>> from svrhmc.targets.faces import sides
+        >>> one, other = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
+        >>> Faced.of(np.ones((2, 1)), sides(one, ~one)).search().way
+        array([-1.])
+        >>> Faced.of(np.ones((2, 1)), sides(other, ~other)).search().overlap
+        True
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -129,7 +132,7 @@ class Faced:
         return Found()
 
     def allowed(self) -> Array:
-        """A direction with cᵀd ≤ 0 (= 0 where closed both ways), not 0 everywhere, as a column; none where there is none.
+        """A direction with cᵀd ≤ 0 (= 0 where closed both ways) that moves some row, as a column, or no column.
 
         Of all such d within |dⱼ| ≤ 1 it is the one with the least Σ cᵀd: a linear programme.
         """

@@ -258,37 +258,67 @@ def bernoulli(link: str = "logit") -> Loss:
 
 
 def binomial() -> Loss:
-    """Successes y of some trials, each with P(success) = 1/(1 + e⁻ᵗ)."""
+    """Successes y of some trials, each with P(success) = 1/(1 + e⁻ᵗ).
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0]], [3], "binomial", trials=10).mode().round(3)  # 3 of 10
+    array([-0.583])
+    """
     return BinomialLoss()
 
 
 def poisson() -> Loss:
-    """Counts with E y = eᵗ; an exposure enters as offset = log exposure."""
+    """Counts with E y = eᵗ; an exposure enters as offset = log exposure.
+
+    >>> float(poisson().mean(np.array(0.0)))
+    1.0
+    """
     return PoissonLoss()
 
 
 def gaussian(noise_variance: float | None = None) -> Loss:
-    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x."""
+    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x.
+
+    >>> gaussian(4.0), gaussian()
+    (SquaredLoss(noise_variance=4.0), GaussianLoss())
+    """
     return GaussianLoss() if noise_variance is None else SquaredLoss(noise_variance)
 
 
 def student_t(df: float = 4.0) -> Loss:
-    """Real y = t + scale·(Student's t with df degrees of freedom), log scale the last coordinate of x."""
+    """Real y = t + scale·(Student's t with df degrees of freedom), log scale the last coordinate of x.
+
+    >>> student_t(7.0)
+    StudentLoss(df=7.0)
+    """
     return StudentLoss(df)
 
 
 def negative_binomial() -> Loss:
-    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x."""
+    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x.
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0], [1.0], [1.0]], [0, 9, 1], negative_binomial()).dim
+    2
+    """
     return NegativeBinomialLoss()
 
 
 def gamma() -> Loss:
-    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x."""
+    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x.
+
+    >>> float(gamma().mean(np.array([0.0, 1.0])))
+    1.0
+    """
     return GammaLoss()
 
 
 def categorical(classes: int | None = None) -> Loss:
-    """Classes 0 … K − 1 by softmax with class 0 as the baseline; None: as many as y has."""
+    """Classes by softmax, the first of them as the baseline: 0 … K − 1, or (None) those that y has, in their order.
+
+    >>> categorical(3).mean(np.array([0.0, 0.0])).round(3)
+    array([0.333, 0.333, 0.333])
+    """
     return CategoricalLoss(classes)
 
 

@@ -314,7 +314,7 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
-        if self.determined or self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
+        if self.determined or (self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM)):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if not self.loss.convex:  # then any curvature will do that no row has below 0

@@ -1,18 +1,20 @@
 """Whether a posterior has a density, told before any work where a prior is flat.
 
-With x free in the coordinates F, whose prior is flat, f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + prior is bounded along d exactly where d is
-0 outside F and no row's loss grows: with the faces nᵣ of row i (`faces.py`) and its predictors' change uᵢ = (aᵢᵀdᶜ)_c,
+With x free in the coordinates F, whose prior is flat, f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + prior is bounded along d exactly where
+d is 0 outside F and no row's loss grows: with the faces nᵣ of row i (`faces.py`) and the change of its predictors,
+uᵢ = (aᵢᵀdᶜ)_c,
 
     cᵢᵣᵀd = nᵣᵀuᵢ ≤ 0  for every row i of weight above 0 and every face r     (= 0 where the face is closed both ways).
 
 A convex f has a density if and only if d = 0 is the only such direction. (A loss with a shared parameter is not convex
 in it; there this is asked of the coefficients given that parameter, and the parameter is looked at by itself.) So:
 
-- *Proof from some rows.* If a few rows leave d = 0 alone, then so do all rows. By Stiemke's lemma they do if and only if
-  the cᵢᵣ span all of F and Σ λᵢᵣcᵢᵣ = 0 for some λ, positive on the one-sided faces. Newton's method on
-  Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the first sum over one-sided faces, the second over the others, finds λ: after a step p,
-  λ − λ(1 − λ)·cᵀp adds up to 0 exactly, and is positive if (1 − λ)·cᵀp < 1 for each one-sided face. Where classes
-  overlap, the first step or the second does it, at a few thousand rows whatever n is.
+- *Proof from some rows.* If a few rows leave d = 0 alone, then so do all rows. By Stiemke's lemma they do if and only
+  if the cᵢᵣ span all of F and Σ λᵢᵣcᵢᵣ = 0 for some λ that is positive on the one-sided faces. Newton's method on
+  Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the first sum over one-sided faces and the second over the others, finds λ: with
+  λ = 1/(1 + e^{−cᵀd}) and a step p, the numbers λ − λ(1 − λ)·cᵀp solve that equation, and they are positive if
+  (1 − λ)·cᵀp < 1 for each one-sided face. Where classes overlap this takes a few steps on some thousand rows, whatever
+  n is.
 - *Otherwise*, some direction d is looked for that these rows allow: one that they do not see at all, or the answer of a
   linear programme. All rows are asked whether they allow it too. If they do, the posterior is improper, and the error
   names the columns of d. If not, those that object most join the rows, and it is tried again.
@@ -107,7 +109,8 @@ class _Cone:
         begins = np.searchsorted(y[pool][order], y[pool][order])
         drawn = order[np.argsort(np.arange(len(pool)) - begins, kind="stable")[: count - 2 * part]]
         ends = np.argpartition(y, (part, len(y) - part))
-        return self.heard[np.unique(np.concatenate([pool[drawn], ends[:part], ends[-part:]]))]
+        chosen: Indices = self.heard[np.unique(np.concatenate([pool[drawn], ends[:part], ends[-part:]]))]
+        return chosen
 
     def _scales(self, some: Indices) -> Array:
         """1/median of a column's entries that are not 0."""
@@ -144,7 +147,7 @@ class _Cone:
         require_rank_of(self.target, gram[np.ix_(self.columns, self.columns)], self.columns)
 
     def _extreme(self) -> Indices:
-        """For every coordinate a few rows that pull it up, and a few that pull it down: also those that few rows see."""
+        """For every coordinate a few rows that pull it up and a few that pull it down, so that rare ones are seen."""
         kept: list[list[tuple[Array, Indices]]] = [[] for _ in range(2 * self.blocks)]
         for rows, faced in self._pieces():
             for place, pulls in enumerate(faced.pulls()):
