@@ -47,7 +47,7 @@ class RowExpansion(Expansion):
 
 
 class GeneralisedLinear(FiniteSum):
-    """Loss × rows × Gaussian prior; made by `glm`, `logistic` and `linear`."""
+    """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
 
     scalar_parts = True
     classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
