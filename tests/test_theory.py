@@ -590,12 +590,9 @@ def test_a_flat_prior_on_dependent_columns_has_no_posterior():
     for _ in range(20):
         X = rng.normal(size=(30, 3))
         X = np.column_stack([X, X @ rng.normal(size=3)])
-        for flat in (
-            svrhmc.targets.linear(X, rng.normal(size=30), prior_precision=0.0),
-            svrhmc.targets.logistic(X, rng.random(30) < 0.5, prior_precision=0.0),
-        ):
+        for model, y in ((svrhmc.targets.linear, rng.normal(size=30)), (svrhmc.targets.logistic, rng.random(30) < 0.5)):
             with pytest.raises(ValueError, match="improper"):
-                flat.regularised(0.1)
+                model(X, y, prior_precision=0.0)
 
 
 def test_the_fourth_moment_of_a_gaussian():
@@ -617,8 +614,11 @@ def test_the_distance_of_a_regularised_gaussian_is_within_its_bound():
         assert exact <= theory.regularisation_distance(strength, b.fourth_about(np.zeros(2)))
 
 
-def test_separable_data_with_a_flat_prior_have_no_posterior():
+def test_separable_data_with_a_flat_prior_have_no_posterior(monkeypatch):
     X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    with pytest.raises(ValueError, match="separable"):
+        svrhmc.targets.logistic(X, [0, 0, 1, 1], prior_precision=0.0)
+    monkeypatch.setattr(svrhmc.targets.proper, "_DENSE", 0)  # where the door has not looked
     flat = svrhmc.targets.logistic(X, [0, 0, 1, 1], prior_precision=0.0)
     with pytest.raises(ValueError, match="separable"):
         flat.regularised(0.1)

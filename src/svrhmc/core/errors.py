@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,8 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
 def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:
     """A finite floating-point array of the given shape; a word in `shape` stands for any length of at least 1.
 
-    float32 and float64 are kept, integers and booleans become float64, anything else is refused. Never a copy
-    where the type already fits.
+    float32 and float64 are kept; integers, booleans and objects that are numbers (such as `Decimal`) become float64,
+    float16 becomes float32, and anything else is refused. Never a copy where the type already fits.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
@@ -152,8 +153,12 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
         array = np.asarray(value)
     except ValueError:
         raise requirement(name, "an array of numbers", "lists of unequal lengths") from None
+    if array.dtype.kind == "O":
+        array = _numbers(name, array)
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+        array = array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
     if array.dtype not in (np.float32, np.float64):
         raise requirement(name, "an array of float32, float64 or integers", f"dtype {array.dtype}")
     expected = "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
@@ -176,6 +181,16 @@ def require_finite(name: str, array: npt.NDArray[Any]) -> None:
             place = (int(inside[0]) + begin, *map(int, inside[1:]))
             where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
             raise requirement(name, "finite everywhere", f"{array[place]} at {where}")
+
+
+def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """An array of objects as float64, where each is a number."""
+    for place, value in np.ndenumerate(array):
+        if not isinstance(value, numbers.Real | Decimal):
+            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
+            why = "leave such rows out, or say what stands in for missing values" if value is None else ""
+            raise requirement(name, "an array of numbers", f"{value!r} at {where}", why)
+    return array.astype(np.float64)
 
 
 def _axes(ndim: int) -> tuple[str, ...]:

@@ -105,8 +105,9 @@ def regression(
     if not hasattr(X, "format"):
         X = real_array("X", X, ("n", "columns"))
     n, columns = X.shape
-    loss = family_of(family).settled(y)
-    observed = loss.observed(y, n, trials)
+    loss, label, found = family_of(family).coded(y)
+    labels = found if classes is None else classes
+    observed = loss.observed(label, n, trials)
     count = _ones(weights, n, "weights") if observed.counts is None else _ones(weights, n, "weights") * observed.counts
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
     known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
@@ -122,7 +123,7 @@ def regression(
     shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link else None
     target = glm(
         units.rows(X),
-        y,
+        label,
         loss,
         trials=trials,
         offset=shift + units.response if by_offset or offset is not None else None,
@@ -131,7 +132,7 @@ def regression(
         shared_prior=shared,
     )
     location, precision = _stated(each, loss, shared)
-    return Regression(target, units, _names(known, intercept, loss, classes), location, precision, _said(prior))
+    return Regression(target, units, _names(known, intercept, loss, labels), location, precision, _said(prior))
 
 
 def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
@@ -192,7 +193,7 @@ def _stated(each: list[Prior], loss: Loss, shared: list[Normal] | None) -> tuple
     return location, np.where(np.isfinite(sd), sd, np.inf) ** -2.0
 
 
-def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Sequence[Any] | None) -> tuple[str, ...]:
+def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) -> tuple[str, ...]:
     block = ([INTERCEPT] if intercept else []) + list(columns)
     if loss.blocks == 1:
         return (*block, *loss.shared_names)

@@ -18,7 +18,11 @@ from svrhmc.targets.laws import GaussianLaw, Law
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean and covariance of a law."""
+    """Mean and covariance of a law.
+
+    >>> Moments(np.zeros(2), np.eye(2)).fourth_about(np.zeros(2))  # E|x|⁴ = d² + 2d
+    8.0
+    """
 
     mean: Array
     covariance: Array
@@ -53,6 +57,11 @@ class FiniteSum(ABC):
     and a snapshot can remember n numbers instead of n vectors where `scalar_parts` is true. These four, and
     `gradients`, work on many states at once: x has shape (chains, dim), indices (chains, batch). They give the same
     digits for a chain whatever stands beside it.
+
+    >>> from svrhmc.targets import logistic
+    >>> target = logistic([[1.0], [2.0]], [0, 1])
+    >>> bool(np.allclose(target.component_gradients([0.3], [0, 1]).mean(axis=0), target.gradient([0.3])))
+    True
     """
 
     n: int

@@ -55,6 +55,11 @@ class Blocks(Rows):
         """Those of one block."""
         return self.width
 
+    @property
+    def seen_once(self) -> Rows:
+        """Those of one block."""
+        return self.rows
+
     def columns_of(self, coordinates: Indices) -> Indices:
         """Those of all blocks together; shared parameters have none."""
         return np.unique(coordinates[coordinates < self.blocks * self.width] % self.width)

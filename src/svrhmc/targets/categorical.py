@@ -10,7 +10,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.parts import part
-from svrhmc.targets.labels import counts
+from svrhmc.targets.faces import Faces
+from svrhmc.targets.labels import classes_of, counts
+from svrhmc.targets.losses import Coded
 from svrhmc.targets.shared import WideLoss
 
 
@@ -29,17 +31,20 @@ class CategoricalLoss(WideLoss):
         if self.classes is not None:
             whole("classes", self.classes, 2)
 
-    def settled(self, y: npt.ArrayLike) -> CategoricalLoss:
-        """With as many classes as the labels have, unless that was said."""
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """The classes that the labels have, in order; where it was said how many there are, they are 0 … K − 1."""
         if self.classes is not None:
-            return self
-        labels = counts("y", y, ("n",))
-        return CategoricalLoss(max(2, int(labels.max()) + 1)) if labels.max() < 1e6 else CategoricalLoss(2)
+            return Coded(self, y, np.arange(self.classes))
+        codes, found = classes_of(y)
+        if len(found) < 2:
+            why = "a model of classes needs a second one"
+            raise requirement("y", "labels of at least two classes", f"{found.tolist()[0]!r} everywhere", why)
+        return Coded(CategoricalLoss(len(found)), codes, found)
 
     @property
     def _count(self) -> int:
         if self.classes is None:
-            raise requirement("classes", "known", "None", "settled(y) counts those of the labels")
+            raise requirement("classes", "known", "None", "coded(y) counts those of the labels")
         return self.classes
 
     @property
@@ -65,8 +70,17 @@ class CategoricalLoss(WideLoss):
             raise requirement("y", f"classes from 0 to {self._count - 1}", f"{array[row]:g} at row {row}")
         unseen = np.setdiff1d(np.arange(self._count), array)
         if len(unseen):
-            raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}")
+            why = "'categorical' finds out which classes there are"
+            raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}", why)
         return array
+
+    def faces(self, y: Array) -> Faces:
+        """Along u the loss grows by max_c u_c − u_y (u₀ = 0): it is bounded where u_c ≤ u_y for every other class c."""
+        places, K = np.asarray(y).astype(np.int64), self._count
+        eye = np.eye(K)
+        others = np.array([[c for c in range(K) if c != own] for own in range(K)])
+        normals = eye[others[places]] - eye[places][:, None, :]
+        return Faces(normals[..., 1:], np.zeros(normals.shape[:2], bool))
 
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + Σ eᵗ) − t_y, as a sum of terms not below 0."""

@@ -44,7 +44,11 @@ def custom(
 
 
 class Custom(FiniteSum):
-    """Components known by their gradients alone; made by `custom`."""
+    """Components known by their gradients alone; made by `custom`.
+
+    >>> custom(2, 1, lambda x, rows: x - np.array([[0.0], [2.0]])[rows]).gradient([3.0])
+    array([2.])
+    """
 
     scalar_parts = False
 

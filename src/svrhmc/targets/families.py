@@ -31,8 +31,9 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
-from svrhmc.targets.labels import counts, first
-from svrhmc.targets.losses import LogisticLoss, Loss, Observed, SquaredLoss, log_odds, log_rate
+from svrhmc.targets.faces import Faces, sides
+from svrhmc.targets.labels import counts, first, two_texts
+from svrhmc.targets.losses import Coded, LogisticLoss, Loss, Observed, SquaredLoss, log_odds, log_rate
 from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
 
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
@@ -76,14 +77,18 @@ class BinomialLoss(Loss):
         m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(given), ("n",) if not given.ndim else (n,)), n))
         if (few := m < successes).any():
             row = int(np.argmax(few))
-            raise requirement(
-                "trials", "at least the successes y", f"{m[row]:g} for y = {successes[row]:g} at row {row}"
-            )
+            why = "y is the number of successes, not their share, and trials counts failures too"
+            given_there = f"{m[row]:g} for y = {successes[row]:g} at row {row}"
+            raise requirement("trials", "at least the successes y", given_there, why)
         return Observed(successes / np.maximum(m, 1.0), m)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log odds of all trials."""
         return log_odds(weights @ y, weights.sum()) - float(np.average(offset, weights=weights)), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """It grows upwards where there was a failure, downwards where there was a success."""
+        return sides(y < 1, y > 0)
 
     def value(self, t: Array, y: Array) -> Array:
         """ȳ log(1 + e⁻ᵗ) + (1 − ȳ) log(1 + eᵗ): two terms not below 0."""
@@ -141,6 +146,10 @@ class ProbitLoss(Loss):
         """|ℓ‴| is largest at s = 1.00237, where it is 0.2957188."""
         return 0.295719
 
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Two texts are classes too: 1 is the one that comes last in their order."""
+        return Coded(self, *two_texts(y))
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """{0, 1} or {−1, 1}, as signs."""
         return _LOGISTIC.labels(y, n)
@@ -151,6 +160,10 @@ class ProbitLoss(Loss):
 
         share = (weights @ (y > 0) + 0.5) / (weights.sum() + 1.0)
         return float(ndtri(share)) - float(np.average(offset, weights=weights)), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """−log Φ(yt) grows only against the label."""
+        return sides(y < 0, y > 0)
 
     def value(self, t: Array, y: Array) -> Array:
         """−log Φ(yt)."""
@@ -222,6 +235,10 @@ class PoissonLoss(Loss):
         """The log of the rate of all rows together."""
         return log_rate(y, weights, offset), 1.0
 
+    def faces(self, y: Array) -> Faces:
+        """eᵗ − yt grows upwards always, and downwards where there was an event."""
+        return sides(True, y > 0)
+
     def value(self, t: Array, y: Array) -> Array:
         """eᵗ − yt."""
         return np.exp(t) - y * t
@@ -264,37 +281,67 @@ def bernoulli(link: str = "logit") -> Loss:
 
 
 def binomial() -> Loss:
-    """Successes y of some trials, each with P(success) = 1/(1 + e⁻ᵗ)."""
+    """Successes y of some trials, each with P(success) = 1/(1 + e⁻ᵗ).
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0]], [3], "binomial", trials=10).mode().round(3)  # 3 of 10
+    array([-0.583])
+    """
     return BinomialLoss()
 
 
 def poisson() -> Loss:
-    """Counts with E y = eᵗ; an exposure enters as offset = log exposure."""
+    """Counts with E y = eᵗ; an exposure enters as offset = log exposure.
+
+    >>> float(poisson().mean(np.array(0.0)))
+    1.0
+    """
     return PoissonLoss()
 
 
 def gaussian(noise_variance: float | None = None) -> Loss:
-    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x."""
+    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x.
+
+    >>> gaussian(4.0), gaussian()
+    (SquaredLoss(noise_variance=4.0), GaussianLoss())
+    """
     return GaussianLoss() if noise_variance is None else SquaredLoss(noise_variance)
 
 
 def student_t(df: float = 4.0) -> Loss:
-    """Real y = t + scale·(Student's t with df degrees of freedom), log scale the last coordinate of x."""
+    """Real y = t + scale·(Student's t with df degrees of freedom), log scale the last coordinate of x.
+
+    >>> student_t(7.0)
+    StudentLoss(df=7.0)
+    """
     return StudentLoss(df)
 
 
 def negative_binomial() -> Loss:
-    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x."""
+    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x.
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0], [1.0], [1.0]], [0, 9, 1], negative_binomial()).dim
+    2
+    """
     return NegativeBinomialLoss()
 
 
 def gamma() -> Loss:
-    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x."""
+    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x.
+
+    >>> float(gamma().mean(np.array([0.0, 1.0])))
+    1.0
+    """
     return GammaLoss()
 
 
 def categorical(classes: int | None = None) -> Loss:
-    """Classes 0 … K − 1 by softmax with class 0 as the baseline; None: as many as y has."""
+    """Classes by softmax, the first of them as the baseline: 0 … K − 1, or (None) those that y has, in their order.
+
+    >>> categorical(3).mean(np.array([0.0, 0.0])).round(3)
+    array([0.333, 0.333, 0.333])
+    """
     return CategoricalLoss(classes)
 
 

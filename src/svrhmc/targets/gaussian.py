@@ -68,7 +68,11 @@ def synthetic(
 
 
 class Gaussian(FiniteSum):
-    """Quadratic components; made by `gaussian` and `synthetic`."""
+    """Quadratic components; made by `gaussian` and `synthetic`.
+
+    >>> gaussian([[0.0], [2.0]], [[4.0]]).mode()
+    array([1.])
+    """
 
     scalar_parts = False
 

@@ -22,7 +22,7 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import BlocksForm, RowsForm
-from svrhmc.targets.improper import least_eigenvalue, require_rank, require_rank_by_products
+from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, scale_mixture
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
@@ -47,9 +47,11 @@ class RowExpansion(Expansion):
 
 
 class GeneralisedLinear(FiniteSum):
-    """Loss × rows × Gaussian prior; made by `glm`, `logistic` and `linear`."""
+    """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
 
     scalar_parts = True
+    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
+    determined = False  # whether columns whose prior is flat were shown to be independent already (`proper.py`)
 
     def __init__(
         self,
@@ -143,7 +145,8 @@ class GeneralisedLinear(FiniteSum):
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
         if self.loss.curvature_bound is None:
-            raise requirement("inverse_mass", "given", "None", f"the curvature of {self.loss} has no bound")
+            why = f"the curvature of {self.loss} has no bound; svrhmc.sample(target) finds one that fits"
+            raise requirement("inverse_mass", "given", "None", why)
         return self._form.weighed(np.full(self.n, self.loss.curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
@@ -311,7 +314,7 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
-        if self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM):
+        if self.determined or (self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM)):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if not self.loss.convex:  # then any curvature will do that no row has below 0
@@ -349,16 +352,7 @@ class GeneralisedLinear(FiniteSum):
         try:
             return cho_factor(self.hessian(x))
         except np.linalg.LinAlgError:
-            raise self.improper() from None
-
-    def improper(self) -> ValueError:
-        """The error for a posterior that has no density."""
-        return requirement(
-            "prior_precision",
-            "positive where the columns of X are linearly dependent or the data are separable",
-            f"a smallest value of {self.prior_precision.min():g}",
-            "the posterior is improper",
-        )
+            raise no_density(self) from None
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""

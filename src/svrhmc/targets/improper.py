@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.rows import Rows
@@ -46,6 +46,33 @@ def require_rank(target: Modelled, hessian: Array) -> None:
         raise dependent(target, vectors[:, 0])
 
 
+def require_rank_of(target: Modelled, gram: Array, columns: Indices) -> None:
+    """Refuse columns of which one is a combination of others, by a pivoted Cholesky factor of their scaled Gram matrix.
+
+    P has the pivots: G[P, P] = LLᵀ. A column j beyond them is their combination L⁻ᵀL⁻¹G[P, j], which names it.
+    """
+    from scipy.linalg import cho_solve
+    from scipy.linalg.lapack import dpstrf
+
+    scale = _inverse_root(np.diag(gram))
+    unit = gram * scale * scale[:, None]
+    if not unit.diagonal().all():
+        raise empty_columns(target, columns[unit.diagonal() == 0])
+    lower, pivots, rank, _ = dpstrf(unit, tol=max(SINGULAR, _ROUNDING * len(gram)), lower=1)
+    if rank == len(gram):
+        return
+    kept, other = pivots[:rank] - 1, int(pivots[rank] - 1)
+    share = cho_solve((lower[:rank, :rank], True), unit[kept, other])
+    used = np.abs(share) > 1e-4
+    factors = share[used] * scale[kept[used]] / scale[other]
+    why = f"column {columns[other]} is a combination of the others"
+    if used.sum() == 1:
+        near, factor = kept[used][0], factors[0]
+        first, second, factor = (near, other, factor) if near < other else (other, near, 1 / factor)
+        why = f"column {columns[second]} is {factor:.4g} times column {columns[first]}"
+    raise dependent_columns(target, np.sort(columns[np.append(kept[used], other)]), why)
+
+
 def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array) -> None:
     """The same without a dim × dim matrix; what it does not find in so many products is let pass."""
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
@@ -73,14 +100,27 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
 def dependent(target: Modelled, direction: Array) -> ValueError:
     """The error for columns that depend on each other along a direction, given in scaled columns."""
     places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
-    columns = target.rows.columns_of(places)
-    shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
+    return dependent_columns(target, target.rows.columns_of(places), "")
+
+
+def dependent_columns(target: Modelled, columns: Indices, why: str) -> ValueError:
+    """The error for columns that depend on each other, with what is known of how."""
     return requirement(
         "prior_precision",
         "positive where the columns of X are linearly dependent",
-        f"{target.prior_strength[places].min():g} for columns {shown}, which are",
-        "the posterior is improper; give prior_precision > 0 or drop a column",
+        f"{target.prior_strength[columns].min():g} for {_listed(columns)}, which {'are' if len(columns) > 1 else 'is'}",
+        f"{why + ', so ' if why else ''}the posterior is improper; give prior_precision > 0 or drop a column",
     )
+
+
+def empty_columns(target: Modelled, columns: Indices) -> ValueError:
+    """The error for columns of zeros."""
+    return dependent_columns(target, columns, "nothing but zeros is in them" if len(columns) > 1 else "it is all zeros")
+
+
+def _listed(columns: Indices) -> str:
+    shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
+    return f"columns {shown}" if len(columns) > 1 else f"column {shown}"
 
 
 def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
@@ -89,20 +129,31 @@ def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
     rank = int((values > max(SINGULAR, _ROUNDING * target.dim)).sum())
     columns = np.flatnonzero(np.abs(vectors[:, 0]) > 1e-4 * np.abs(vectors[:, 0]).max())
-    shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
     return requirement(
         "prior_precision",
         "larger where the columns of X depend on each other to rounding",
-        f"{target.prior_precision[columns].min():g} for columns {shown}, where X is of rank {rank} of {target.dim}",
+        f"{target.prior_precision[columns].min():g} for {_listed(columns)}, where X is of rank {rank} of {target.dim}",
         "drop a column, scale them to about 1, or give a larger prior_precision",
     )
 
 
-def separable() -> ValueError:
+def no_density(target: Modelled) -> ValueError:
+    """The error for a Hessian that is not positive definite."""
+    return requirement(
+        "prior_precision",
+        "positive where the columns of X are linearly dependent or the data are separable",
+        f"a smallest value of {target.prior_precision.min():g}",
+        "the posterior is improper",
+    )
+
+
+def separable(columns: Indices | None = None) -> ValueError:
     """The error for data that pull the mode to infinity."""
+    which = "" if columns is None else f" (that of {_listed(columns)})"
     return ValueError(
         "the posterior is improper and has no mode: the data are separable and the prior is flat along a direction "
-        "that separates them; give prior_precision > 0."
+        f"that separates them{which}: no row becomes less likely along it, however far; give prior_precision > 0 or a "
+        "prior."
     )
 
 

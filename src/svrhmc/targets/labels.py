@@ -1,4 +1,4 @@
-"""Labels that are counts, checked at the door."""
+"""Labels that are counts or classes, checked at the door."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ _MOST = 2.0**53  # from here on float64 does not tell one count from the next
 def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Array:
     """Whole numbers from 0 to below 2⁵³, as floats; others are refused, and the first of them is named."""
     array = np.asarray(real_array(name, value, shape), np.float64)
-    for wrong, why in ((array < 0, "a negative count"), (array != np.floor(array), "not a whole number")):
+    for wrong, what, why in (
+        (array < 0, "a negative count", "for numbers of either sign use 'gaussian' or 'student-t'"),
+        (array != np.floor(array), "not a whole number", "for measurements use 'gaussian' or 'gamma'"),
+    ):
         if wrong.any():
-            raise requirement(name, "counts: whole numbers not below 0", f"{first(array, wrong)}, {why}")
+            raise requirement(name, "counts: whole numbers not below 0", f"{first(array, wrong)}, {what}", why)
     if (array >= _MOST).any():
         raise requirement(
             name, "counts below 2⁵³", first(array, array >= _MOST), "float64 cannot tell larger ones apart"
@@ -30,3 +33,67 @@ def first(array: Array, wrong: npt.NDArray[Any]) -> str:
     """The first wrong one and its place."""
     row = int(np.argmax(wrong))
     return f"{array.flat[row]:.17g} at row {row}"
+
+
+def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
+    """Labels of any kind (texts, whole numbers, truth values) as 0, 1, …, and the classes these stand for, in order.
+
+    >>> classes_of(["dog", "cat", "dog"])
+    (array([1., 0., 1.]), array(['cat', 'dog'], dtype='<U3'))
+    >>> classes_of([3, 7, 3.0])[1]
+    array([3, 7])
+    """
+    array = _labels(y)
+    if array.dtype.kind == "f":
+        whole = array == np.floor(array)
+        if not whole.all():
+            raise requirement("y", "labels of classes", f"{first(array, ~whole)}, not a whole number")
+        array = array.astype(np.int64) if (np.abs(array) < _MOST).all() else array
+    try:
+        found, codes = np.unique(array, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in array})
+        raise requirement("y", "labels of one kind, which have an order", " and ".join(kinds)) from None
+    return codes.reshape(array.shape).astype(np.float64), found
+
+
+def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]:
+    """Labels that are two texts as 0 and 1, and the texts; numbers are left as they are.
+
+    >>> two_texts(["no", "yes", "no"])
+    (array([0., 1., 0.]), array(['no', 'yes'], dtype='<U3'))
+    """
+    array = np.asarray(y)
+    if array.dtype.kind not in "US" and not (array.dtype.kind == "O" and any(isinstance(v, str) for v in array.flat)):
+        return y, None
+    codes, found = classes_of(array)
+    if len(found) != 2:
+        why = "for more use 'categorical'" if len(found) > 2 else ""
+        raise requirement(
+            "y", "labels of two classes", f"{len(found)}: " + ", ".join(map(repr, found[:4].tolist())), why
+        )
+    return codes, found
+
+
+def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
+    """One label for each row, none of them missing."""
+    array = np.asarray(y)
+    if isinstance(y, np.ma.MaskedArray) or array.ndim != 1 or not len(array):
+        raise requirement(
+            "y", "one label for each row", "a masked array" if array.ndim == 1 else f"shape {array.shape}"
+        )
+    if array.dtype.kind not in "biufUSO":
+        raise requirement("y", "labels: texts, whole numbers or truth values", f"dtype {array.dtype}")
+    if array.dtype.kind in "fO":
+        absent = ~np.isfinite(array) if array.dtype.kind == "f" else [_missing(value) for value in array]
+        for row in np.flatnonzero(absent)[:1]:
+            raise requirement("y", "a label in every row", f"{array[row]} at row {row}", "leave such rows out")
+    return array
+
+
+def _missing(value: object) -> bool:
+    """None, NaN, and pandas' NA, which equals nothing."""
+    try:
+        return value is None or not bool(value == value) or value in (np.inf, -np.inf)
+    except TypeError:
+        return True

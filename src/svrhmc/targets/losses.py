@@ -22,6 +22,8 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
+from svrhmc.targets.faces import Faces, sides
+from svrhmc.targets.labels import two_texts
 
 
 class Observed(NamedTuple):
@@ -29,6 +31,14 @@ class Observed(NamedTuple):
 
     y: Array
     counts: Array | None
+
+
+class Coded(NamedTuple):
+    """The loss for some labels, the labels in numbers, and what 0, 1, … stand for where they were something else."""
+
+    loss: Loss
+    y: npt.ArrayLike
+    classes: npt.NDArray[Any] | None = None
 
 
 class Loss(ABC):
@@ -47,6 +57,7 @@ class Loss(ABC):
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
+    spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
@@ -87,9 +98,26 @@ class Loss(ABC):
             raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
         return Observed(self.labels(y, n), None)
 
-    def settled(self, y: npt.ArrayLike) -> Loss:
-        """The loss for these labels, where it depends on them."""
-        return self
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
+        return Coded(self, y)
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """The loss with this variance of the noise, for families that have noise which may be known."""
+        why = "only the family 'gaussian' has noise whose variance may be known"
+        raise requirement("noise_variance", f"None for {self}", noise_variance, why)
+
+    def faces(self, y: Array) -> Faces | None:
+        """The directions in which ℓ stays bounded, for each label (`faces.py`); None where that is not known."""
+        return None
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """Why a shared parameter whose prior is flat has no posterior, in words; None where it has one.
+
+        Rows of this weight in all, so many coefficients whose prior is flat too, and whether some coefficients fit all
+        labels without a residual.
+        """
+        return None
 
     def start(self, y: Array) -> Array | None:
         """The predictor that each label alone would have, from which the mode is looked for; None: 0 for all."""
@@ -153,18 +181,27 @@ class LogisticLoss(Loss):
         """p(1 − p)|1 − 2p| ≤ 1/(6√3)."""
         return 1 / (6 * math.sqrt(3))
 
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Two texts are classes too: 1 is the one that comes last in their order."""
+        return Coded(self, *two_texts(y))
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """{0, 1} or {−1, 1}, as signs."""
         labels = super().labels(y, n)
         found = np.unique(labels)
         if not (np.isin(found, (0, 1)).all() or np.isin(found, (-1, 1)).all()):
             shown = ", ".join(f"{value:g}" for value in found[:4]) + (", …" if len(found) > 4 else "")
-            raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}")
+            why = "say which label is 1, as with y == label; for more than two classes use 'categorical'"
+            raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}", why)
         return np.where(labels > 0, 1.0, -1.0)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log odds of all rows, with half a label more of each kind."""
         return log_odds(weights @ (y > 0), weights.sum()) - float(np.average(offset, weights=weights)), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """log(1 + e^{−yt}) grows only against the label."""
+        return sides(y < 0, y > 0)
 
     def value(self, t: Array, y: Array) -> Array:
         """log(1 + e^{−yt})."""
@@ -226,6 +263,10 @@ class SquaredLoss(Loss):
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The mean and the standard deviation of y."""
         return mean_and_sd(y - offset, weights)
+
+    def faces(self, y: Array) -> Faces:
+        """A square grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
 
     def value(self, t: Array, y: Array) -> Array:
         """(t − y)²/(2σ²)."""

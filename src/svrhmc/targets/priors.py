@@ -52,7 +52,11 @@ class Prior(ABC):
 
 @dataclass(frozen=True)
 class Normal(Prior):
-    """N(mean, 1/precision); each one number, or one for each column."""
+    """N(mean, 1/precision); each one number, or one for each column.
+
+    >>> Normal(4.0).of(0)
+    (4.0, 0.0)
+    """
 
     precision: Any = 1.0
     mean: Any = 0.0
@@ -80,7 +84,12 @@ class Normal(Prior):
 
 @dataclass(frozen=True)
 class Flat(Prior):
-    """No prior at all: the rows alone must determine the coordinate."""
+    """No prior at all: the rows alone must determine the coordinate.
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0], [1.0], [1.0]], [1, 2, 6], "poisson", prior=Flat()).mode().round(6)  # log 3
+    array([1.098612])
+    """
 
     def of(self, j: int) -> tuple[float, float]:
         """Precision 0."""
@@ -98,7 +107,11 @@ class Flat(Prior):
 
 @dataclass(frozen=True)
 class StudentT(Prior):
-    """location + scale·t with df degrees of freedom: near 0 like a normal, with tails that let a large effect be."""
+    """location + scale·t with df degrees of freedom: near 0 like a normal, with tails that let a large effect be.
+
+    >>> StudentT(df=4.0, scale=2.5)
+    StudentT(df=4.0, scale=2.5, location=0.0)
+    """
 
     df: float = 3.0
     scale: float = 1.0
@@ -124,7 +137,11 @@ class StudentT(Prior):
 
 @dataclass(frozen=True)
 class Laplace(Prior):
-    """Density ∝ e^{−|d|/scale}, smoothed over `smoothing`·scale around its location."""
+    """Density ∝ e^{−|d|/scale}, smoothed over `smoothing`·scale around its location.
+
+    >>> Laplace(0.5)
+    Laplace(scale=0.5, location=0.0, smoothing=0.1)
+    """
 
     scale: float = 1.0
     location: float = 0.0

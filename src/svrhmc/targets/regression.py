@@ -15,6 +15,7 @@ from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior, per_column, settle
+from svrhmc.targets.proper import require_proper
 from svrhmc.targets.rows import make_rows
 
 
@@ -24,6 +25,7 @@ def glm(
     family: str | Loss = "bernoulli",
     *,
     trials: npt.ArrayLike | None = None,
+    noise_variance: float | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     prior: Prior | Sequence[Prior] | None = None,
@@ -36,7 +38,11 @@ def glm(
     X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
     family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma" or "categorical";
         or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
-    y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row).
+    y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row). Classes of
+        "categorical" may be any labels (texts, whole numbers, truth values): in their order, the first is the baseline,
+        and `target.classes` has them. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two texts, of which the one
+        that comes last in their order is 1.
+    noise_variance: of "gaussian", where it is known; None: log σ is the last coordinate of x.
     offset: n numbers that are added to the predictors, such as log exposures.
     weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
         of its rows. (n of the finite sum is the number of rows of the table.)
@@ -53,25 +59,31 @@ def glm(
     >>> table = glm([[1.0], [1.0]], [0, 1], weights=[30, 10])  # 40 rows
     >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
     (array([-0.973]), array([-0.973]))
+    >>> glm([[1.0], [1.0], [1.0]], ["red", "blue", "red"], "categorical").classes
+    array(['blue', 'red'], dtype='<U4')
     """
-    rows, loss = make_rows(X), family_of(family).settled(y)
-    observed = loss.observed(y, rows.n, trials)
-    shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    rows, loss = make_rows(X), family_of(family)
+    loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
+    if loss.blocks > 1 and offset is not None:
+        why = "classes have no offsets here, as a row has several predictors; leave it out"
+        raise requirement("offset", f"None for {loss}", f"an array of shape {np.shape(offset)}", why)
+    observed = loss.observed(label, rows.n, trials)
+    shift = None if offset is None else _offset(offset, rows.n)
     count = _weights(weights, observed.counts, rows.n)
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
     known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
     if loss.wide:
-        if loss.blocks > 1 and offset is not None:
-            raise requirement("offset", f"None for {loss}", "an array", "which of its predictors would it be added to?")
         shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
         known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))
     elif shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
-    return GeneralisedLinear(
+    target = GeneralisedLinear(
         seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
     )
+    target.classes, target.determined = classes, require_proper(target)
+    return target
 
 
 def logistic(
@@ -103,13 +115,14 @@ def linear(
 ) -> GeneralisedLinear:
     """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
 
-    The posterior is Gaussian; `closed_form` has it. It is `glm` with the family `gaussian(noise_variance)`.
+    The posterior is Gaussian; `closed_form` has it. It is `glm` with the family "gaussian" and this noise_variance.
 
     >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
     >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
     (array([1.166667]), array([[0.166667]]))
     """
-    return glm(X, y, gaussian(noise_variance), prior_precision=prior_precision, prior_mean=prior_mean)
+    positive("noise_variance", noise_variance)
+    return glm(X, y, "gaussian", noise_variance=noise_variance, prior_precision=prior_precision, prior_mean=prior_mean)
 
 
 def conjugate(
@@ -143,7 +156,7 @@ def conjugate(
     if precision.min() <= 0:
         raise requirement("prior_precision", "positive for every column", f"{precision.min():g}")
     label = np.asarray(real_array("y", y, (rows.n,)), np.float64)
-    shift = np.zeros(rows.n) if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+    shift = np.zeros(rows.n) if offset is None else _offset(offset, rows.n)
     count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
     assert count is not None
     root = np.sqrt(precision)
@@ -169,6 +182,16 @@ def _followed(X: Any, root: Array) -> Any:
     return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
 
 
+def _offset(offset: npt.ArrayLike, n: int) -> Array:
+    """One finite number for each row."""
+    given = np.asarray(offset)
+    if given.dtype.kind == "f" and np.isneginf(given).any():
+        row = int(np.argmax(np.isneginf(given).ravel()))
+        why = "the log of an exposure of 0; leave such rows out, as they say nothing"
+        raise requirement("offset", "finite everywhere", f"-inf at row {row}", why)
+    return np.asarray(real_array("offset", offset, (n,)), np.float64)
+
+
 def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
     """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
     if weights is None:
@@ -176,7 +199,10 @@ def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Arr
     given = np.asarray(real_array("weights", weights, (n,)), np.float64)
     if (given < 0).any():
         row = int(np.argmax(given < 0))
-        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}")
+        why = "a row of weight w counts as w rows; leave out what shall not count, or give it 0"
+        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}", why)
     if not given.any():
-        raise requirement("weights", "above 0 for some row", "0 for all of them")
+        raise requirement(
+            "weights", "above 0 for some row", "0 for all of them", "without weights each row counts once"
+        )
     return given if counts is None else given * counts

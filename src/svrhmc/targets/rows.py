@@ -78,6 +78,11 @@ class Rows(ABC):
         """Of the matrix: as many as x has numbers, unless several predictors see a row."""
         return self.dim
 
+    @property
+    def seen_once(self) -> Rows:
+        """The rows as one predictor sees them."""
+        return self
+
     def columns_of(self, coordinates: Indices) -> Indices:
         """The columns that some coordinates of x multiply."""
         return coordinates

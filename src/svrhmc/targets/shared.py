@@ -23,8 +23,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.parts import part
+from svrhmc.targets.faces import Faces, sides
 from svrhmc.targets.labels import counts
-from svrhmc.targets.losses import Loss, log_rate, mean_and_sd
+from svrhmc.targets.losses import Loss, SquaredLoss, log_rate, mean_and_sd
 
 
 class WideLoss(Loss):
@@ -52,6 +53,7 @@ class LocationScale(WideLoss):
 
     identity_link = True
     shared_prior = (0.04, 0.0)
+    spread = True
 
     @abstractmethod
     def _h(self, r: Array) -> tuple[Array, Array, Array, Array]:
@@ -64,6 +66,14 @@ class LocationScale(WideLoss):
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The mean and the standard deviation of y."""
         return mean_and_sd(y - offset, weights)
+
+    def faces(self, y: Array) -> Faces:
+        """At a given scale a residual costs more and more, both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ e^{−(W − free)τ} as τ → ∞; where all residuals are 0, f falls for ever as τ → −∞."""
+        return spread_unsettled(weight, free, exact)
 
     def value(self, t: Array, y: Array) -> Array:
         """τ + h(r)."""
@@ -101,6 +111,10 @@ class GaussianLoss(LocationScale):
     shared_names = ("log sigma",)
     mixture = True
     kernel = "location-scale"
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """Then it is the squared loss."""
+        return SquaredLoss(noise_variance)
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -184,6 +198,14 @@ class NegativeBinomialLoss(WideLoss):
         """The log of the rate of all rows together."""
         return log_rate(y, weights, offset), 1.0
 
+    def faces(self, y: Array) -> Faces:
+        """At a given φ, φ sp(v) grows upwards always, and y sp(−v) downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
+        return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
+
     def value(self, t: Array, y: Array) -> Array:
         """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
         v, phi = t[..., 0] - t[..., 1], np.exp(t[..., 1])
@@ -234,6 +256,7 @@ class GammaLoss(WideLoss):
     name = "gamma"
     shared_names = ("log shape",)
     kernel = "gamma"
+    spread = True
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -250,7 +273,15 @@ class GammaLoss(WideLoss):
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
-        return log_rate(y, weights, offset), 1.0
+        return log_rate(np.exp(y), weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """At a given α, eʳ − 1 − r grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
+        return spread_unsettled(weight, free, exact)
 
     def value(self, t: Array, y: Array) -> Array:
         """α(eʳ − 1 − r) + α − α log α + log Γ(α)."""
@@ -288,6 +319,15 @@ class GammaLoss(WideLoss):
 
         alpha = np.exp(t[..., 1])
         return np.asarray(gammaincinv(alpha, u) * np.exp(t[..., 0]) / alpha, np.float64)
+
+
+def spread_unsettled(weight: float, free: int, exact: bool) -> str | None:
+    """What a spread needs: residuals, and rows of more weight than there are coefficients without a prior."""
+    if exact:
+        return "some coefficients fit every y exactly, so that no residual tells how large the spread is"
+    if weight <= free:
+        return f"rows of weight {weight:g} in all leave nothing over for it beside {free} coefficients"
+    return None
 
 
 def _sigmoid(v: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
 from svrhmc.targets.base import FiniteSum, is_target, require_target
+from svrhmc.targets.forms import rows_of
 
 Start = str | npt.ArrayLike | None  # of chains: None (the origin), "mode" or a point
 _RANGE = (1e-60, 1e60)  # of every constant, so that no formula overflows
@@ -81,7 +82,8 @@ class Problem:
         >>> round(problem.condition_number, 6)
         2.25
         """
-        mode = require_target(target).mode()
+        _require_bound(require_target(target))
+        mode = target.mode()
         return Problem(
             n=target.n,
             dim=target.dim,
@@ -119,6 +121,19 @@ class Problem:
     def __str__(self) -> str:
         shown = [(f.name, getattr(self, f.name)) for f in fields(self)[:7]]
         return "Problem(" + ", ".join(f"{name}={_short(value)}" for name, value in shown if value is not None) + ")"
+
+
+def _require_bound(target: FiniteSum) -> None:
+    """Refuse a loss whose curvature has no bound, and say what to do instead."""
+    form = rows_of(target.form())
+    if form is not None and form.loss.curvature_bound is None:
+        raise requirement(
+            "target",
+            "one whose curvature has a bound, from which the theory finds step sizes",
+            repr(target),
+            f"the curvature of {form.loss} has no bound; use svrhmc.sample(target), which needs none, or run a sampler "
+            "with a step_size and an inverse_mass of your own",
+        )
 
 
 def starting_point(target: FiniteSum, start: Start) -> npt.NDArray[np.float64]:
