@@ -103,7 +103,21 @@ def card_prefetch(model, i):
 def _card_prefetch(model, i):
     if is_a(model, GaussianModel):
         return lambda model, i: None
-    if is_plain(model) or is_wide(model):
+    if is_wide(model) and not is_plain(model):
+
+        def wide(model, i):
+            prefetch(model.y, i)
+            _ask(model.weights, i)
+            taken = model.taken
+            if len(taken.predictors) > 0:
+                m = taken.predictors.shape[1]
+                prefetch(taken.predictors, i * m)
+                prefetch(taken.slopes, i * m)
+                for j in range(0, m * m, 8):
+                    prefetch(taken.curvatures, i * m * m + j)
+
+        return wide
+    if is_plain(model):
 
         def plain(model, i):
             prefetch(model.y, i)

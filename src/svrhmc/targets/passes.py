@@ -14,6 +14,9 @@ from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.targets.losses import Loss
 
+_NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
+_PARTS, _NARROW = 16, 256  # into which rows are cut, and columns up to which they are
+
 
 def predict(X: Any, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
@@ -64,18 +67,39 @@ def _kernel(loss: Loss) -> Any:
     return KERNELS[loss.kernel](*map(float, loss.numbers))
 
 
-def gram(X: Any, weights: Array) -> Array:
-    """Aᵀ diag(w) A for weights not below 0, by BLAS (syrk) in the precision of X, block by block; blocks join in
-    float64.
-    """
-    from scipy.linalg.blas import dsyrk, ssyrk
+def grams(X: Any, weights: Array) -> Array:
+    """Aᵀ diag(w) A for each column w of the weights, (n, count) → (count, dim, dim), in one pass over the rows: by BLAS
+    in the precision of X, in blocks of rows that stay in a near cache for all columns; blocks join in float64.
 
-    update = ssyrk if X.dtype == np.float32 else dsyrk
-    roots = np.sqrt(weights).astype(X.dtype)
-    upper = np.zeros((X.shape[1], X.shape[1]))
-    for low in range(0, len(X), 2 * BLOCK):
-        upper += update(1, (X[low : low + 2 * BLOCK] * roots[low : low + 2 * BLOCK, None]).T)
-    return upper + np.triu(upper, 1).T
+    Few columns of X keep BLAS to one thread: then threads share the rows, in parts whose number they do not decide.
+    """
+    (n, dim), count = X.shape, weights.shape[1]
+    size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
+    parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
+    cuts = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size
+
+    def part(begin: int, end: int) -> Array:
+        total, room = np.zeros((count, dim, dim)), np.empty((size, dim), X.dtype)
+        for low in range(begin, min(end, n), size):
+            block = X[low : min(low + size, end)]
+            for each, w in zip(total, weights[low : low + len(block)].T, strict=True):
+                each += _weighted_square(block, w, room[: len(block)])
+        return total
+
+    with ThreadPoolExecutor(min(cores(), parts)) as pool:
+        joined: Array = sum(pool.map(part, cuts[:-1], cuts[1:]), np.zeros((count, dim, dim)))
+    return joined
+
+
+def _weighted_square(block: Any, w: Array, room: Any) -> Any:
+    """Aᵀ diag(w) A: that of (√|w| A)ᵀ(√|w| A), half the work, with its sign where all w have one."""
+    least, most = w.min(), w.max()
+    if least < 0 < most:
+        np.multiply(block, w[:, None], out=room, casting="same_kind")
+        both = block.T @ room
+        return (both + both.T) / 2
+    np.multiply(block, np.sqrt(np.abs(w))[:, None], out=room, casting="same_kind")
+    return -(room.T @ room) if least < 0 else room.T @ room
 
 
 def _spread(count: int, work: Callable[[int, int], None]) -> None:

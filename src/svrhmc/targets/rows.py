@@ -95,6 +95,15 @@ class Rows(ABC):
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
 
+    def grams(self, weights: Array, precise: bool = False) -> Array:
+        """`gram` for each column of weights of either sign: (n, count) → (count, dim, dim)."""
+        return np.array([self._signed(np.ascontiguousarray(each), precise) for each in weights.T])
+
+    def _signed(self, weights: Array, precise: bool) -> Array:
+        """Aᵀ diag(w) A where w may have both signs: that of its positive part less that of its negative part."""
+        parts = [self.gram(np.maximum(sign * weights, 0.0), precise) for sign in (1.0, -1.0)]
+        return parts[0] - parts[1]
+
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
         """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
         products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
@@ -121,6 +130,10 @@ class Rows(ABC):
     @abstractmethod
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """A norm of every row, given for some dense rows at once."""
+
+    def whitened_lengths(self, whitening: Any) -> Array:
+        """|Wᵀaᵢ| of every row."""
+        return self.lengths(whitening.norms)
 
 
 class DenseRows(Rows):
@@ -175,11 +188,17 @@ class DenseRows(Rows):
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
-            return np.asarray(passes.gram(self.X, weights), np.float64)
+            return np.asarray(passes.grams(self.X, weights[:, None])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
+
+    def grams(self, weights: Array, precise: bool = False) -> Array:
+        """One pass over the rows for all of them, where rows are many."""
+        if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
+            return np.asarray(passes.grams(self.X, weights), np.float64)
+        return super().grams(weights, precise)
 
     def squares(self, weights: Array) -> Array:
         """One pass over the rows."""

@@ -20,6 +20,7 @@ would cost a second X: more than the sampling itself wherever X is large, and im
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from svrhmc.core.arrays import Array, contract
 from svrhmc.core.errors import requirement
 
 _BLOCK = 64
+_TOGETHER = 4096
 
 
 class Whitening(ABC):
@@ -77,6 +79,10 @@ class Whitening(ABC):
     @abstractmethod
     def norms(self, rows: Any) -> Array:
         """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
+
+    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array] | None:
+        """√Σ_c |W_cᵀaᵢ|² of some rows, W_c being rows c·width to (c + 1)·width of W; None where it has no short way."""
+        return None
 
     @property
     @abstractmethod
@@ -128,7 +134,13 @@ class DenseWhitening(Whitening):
 
     def norms(self, rows: Any) -> Array:
         """One product."""
-        return lengths(rows @ self.factor.astype(rows.dtype))
+        return product_norms(rows, self.factor)
+
+    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
+        """|R aᵢ|, R the triangular factor of all W_cᵀ, one below the other: RᵀR = Σ_c W_cW_cᵀ."""
+        stacked = self.factor[: blocks * width].reshape(blocks, width, -1).swapaxes(1, 2)
+        root = np.ascontiguousarray(np.linalg.qr(stacked.reshape(-1, width), mode="r").T)
+        return lambda rows: product_norms(rows, root)
 
     @property
     def variances(self) -> Array:
@@ -233,6 +245,13 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
                     total[:, j : j + _BLOCK] += part @ matrix[k : k + _BLOCK, j : j + _BLOCK]
             result[low:high] = total[low - begin : high - begin]
     return out
+
+
+def product_norms(rows: Any, matrix: Array) -> Array:
+    """|Mᵀaᵢ| of some dense rows, so many at a time that their products stay in a near cache."""
+    given = matrix.astype(rows.dtype)
+    some = [lengths(rows[low : low + _TOGETHER] @ given) for low in range(0, len(rows), _TOGETHER)]
+    return np.concatenate(some) if some else np.zeros(0)
 
 
 def lengths(rows: Any) -> Array:
