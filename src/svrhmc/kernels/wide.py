@@ -110,7 +110,7 @@ def _add_offset_if_any(offset, i, b, t):
 
 
 def _leave(model, i, b, t, s):
-    """The slopes of row i, in column b, weighed, less what is taken from them."""
+    """The slopes of row i, in column b, weighed, less what is taken from them; its predictors are no more needed."""
 
 
 @overload(_leave, jit_options={**PLAIN, "forceinline": True})
@@ -120,13 +120,15 @@ def _leave_as(model, i, b, t, s):
 
     def beyond(model, i, b, t, s):
         taken, m = model.taken, len(s)
-        predictors, slopes, curvatures = taken.predictors, taken.slopes, taken.curvatures
         _weigh(model.weights, i, b, s)
-        if len(predictors) > 0:
+        if len(taken.predictors) > 0:
+            predictors, slopes, curvatures = taken.predictors[i], taken.slopes[i], taken.curvatures[i]
+            for e in range(m):
+                t[e, b] -= predictors[e]
             for c in range(m):
-                bend = slopes[i, c]
+                bend = slopes[c]
                 for e in range(m):
-                    bend += curvatures[i, c, e] * (t[e, b] - predictors[i, e])
+                    bend += curvatures[c, e] * t[e, b]
                 s[c, b] -= bend
 
     return beyond

@@ -63,6 +63,15 @@ class Blocks(Rows):
         """The rows that the blocks share."""
         return self.rows.taken(indices)
 
+    def jacobians(self, indices: Indices) -> Array:
+        """Jᵢ: the row in each block, and 1 for each shared parameter."""
+        wide, rows = np.zeros((len(indices), self.blocks + self.shared, self.dim)), self.rows.taken(indices)
+        for c in range(self.blocks):
+            wide[:, c, self._block(c)] = rows
+        for j in range(self.shared):
+            wide[:, self.blocks + j, self.blocks * self.width + j] = 1.0
+        return wide
+
     def combine(self, weights: Array) -> Array:
         """Σᵢ Jᵢᵀsᵢ: (chains, n, m) → (chains, dim)."""
         return self._joined(weights, self.rows.combine)

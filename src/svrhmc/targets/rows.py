@@ -57,6 +57,10 @@ class Rows(ABC):
     def taken(self, indices: Indices) -> Array:
         """Some rows as a matrix, in float64."""
 
+    def jacobians(self, indices: Indices) -> Array:
+        """∂tᵢ/∂x of some rows: (rows, predictors, dim)."""
+        return self.taken(indices)[:, None, :]
+
     @abstractmethod
     def combine(self, weights: Array) -> Array:
         """Σᵢ wᵢaᵢ over all rows: (chains, n) → (chains, dim)."""

@@ -80,6 +80,10 @@ class Whitening(ABC):
     def norms(self, rows: Any) -> Array:
         """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
 
+    def images(self, rows: Array) -> Array:
+        """Wᵀaᵢ of some rows: for sizes, which no digit of a draw rests on."""
+        return self.pull(rows)
+
     def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array] | None:
         """√Σ_c |W_cᵀaᵢ|² of some rows, W_c being rows c·width to (c + 1)·width of W; None where it has no short way."""
         return None
@@ -135,6 +139,10 @@ class DenseWhitening(Whitening):
     def norms(self, rows: Any) -> Array:
         """One product."""
         return product_norms(rows, self.factor)
+
+    def images(self, rows: Array) -> Array:
+        """One product."""
+        return np.asarray(rows @ self.factor, np.float64)
 
     def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
         """|R aᵢ|, R the triangular factor of all W_cᵀ, one below the other: RᵀR = Σ_c W_cW_cᵀ."""

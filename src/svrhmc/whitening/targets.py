@@ -253,9 +253,17 @@ class WhitenedRows(Whitened):
 
     def importance(self) -> Array:
         """wᵢ|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
-        form = self.rows_form
-        third = form.loss.third_size(form.sizes(form.loss.curvature(self.predictors, form.y)))
+        form, one = self.rows_form, self.curvatures
+        if form.weights is not None:
+            one = form.loss.curvature(self.predictors, form.y)
+        third = form.loss.third_size(form.sizes(one))
         return mixed(form.weighed(third) * self.row_norms**3)
+
+    @cached_property
+    def curvature_noise(self) -> float:
+        """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by importance: what the curvature of one varies by."""
+        known = (self.curvatures, self.row_norms, self.row_table[2], self.whitening)
+        return self.rows_form.curvature_noise(*known) / self.dim
 
     @cached_property
     def row_norms(self) -> Array:
