@@ -50,6 +50,14 @@ class Blocks(Rows):
     def _block(self, c: int) -> slice:
         return slice(c * self.width, (c + 1) * self.width)
 
+    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
+        """As the rows of one block have it."""
+        return self.rows.slopes_combined(loss, x, labels)
+
+    def one_pass(self, loss: Loss) -> bool:
+        """As the rows of one block have it."""
+        return self.rows.one_pass(loss)
+
     @property
     def columns(self) -> int:
         """Those of one block."""
@@ -97,8 +105,8 @@ class Blocks(Rows):
         """Σᵢ JᵢᵀCᵢJᵢ for symmetric Cᵢ of either sign: (n, m, m) → (dim, dim)."""
         total, edge = np.zeros((self.dim, self.dim)), self.blocks * self.width
         pairs = [(a, b) for a in range(self.blocks) for b in range(a, self.blocks)]
-        some = np.stack([weights[:, a, b] for a, b in pairs], axis=1)
-        for (a, b), block in zip(pairs, self.rows.grams(some, precise), strict=True):
+        grams = self.rows.grams([weights[:, a, b] for a, b in pairs], precise)
+        for (a, b), block in zip(pairs, grams, strict=True):
             total[self._block(a), self._block(b)], total[self._block(b), self._block(a)] = block, block.T
         for a in range(self.blocks):
             for j in range(self.shared):

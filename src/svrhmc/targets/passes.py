@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +12,7 @@ from svrhmc.core.arrays import Array, cores
 from svrhmc.kernels import float64
 from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
+from svrhmc.kernels.wide import ROOM
 from svrhmc.targets.losses import Loss
 
 _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
@@ -35,12 +36,8 @@ def combine(X: Any, weights: Array) -> Array:
 
 def gradient(loss: Loss, X: Any, labels: Any, x: Array) -> Array:
     """Σᵢ wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
-    kernel, partial = _kernel(loss), np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-
-    def some(low: int, high: int) -> None:
-        float64.gradient(kernel, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE))
-
-    _spread(len(X), some)
+    partial, some = np.zeros((-(-len(X) // BLOCK), len(x))), _part(loss, X, labels)
+    _spread(len(X), lambda low, high: some(x, low, high, partial))
     total: Array = partial.sum(axis=0)
     return total
 
@@ -49,11 +46,11 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
     """The same at many states, which the threads share."""
     if len(states) < cores():
         return np.array([gradient(loss, X, labels, state) for state in states])
-    kernel, n = _kernel(loss), len(X)
+    some, n = _part(loss, X, labels), len(X)
 
     def one(state: Array) -> Array:
-        partial = np.zeros((-(-n // BLOCK), X.shape[1]))
-        float64.gradient(kernel, X, *labels, state, 0, n, partial, np.empty(TILE), np.empty(TILE))
+        partial = np.zeros((-(-n // BLOCK), len(state)))
+        some(state, 0, n, partial)
         total: Array = partial.sum(axis=0)
         return total
 
@@ -61,19 +58,28 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
         return np.array(list(pool.map(one, states)))
 
 
-def _kernel(loss: Loss) -> Any:
-    """The compiled form of a loss, in float64."""
+def _part(loss: Loss, X: Any, labels: Any) -> Callable[[Array, int, int, Array], None]:
+    """What adds the gradient of some rows at a state to the sums of their blocks, with room of its own."""
     assert loss.kernel is not None
-    return KERNELS[loss.kernel](*map(float, loss.numbers))
+    compiled, numbers = KERNELS[loss.kernel], map(float, loss.numbers)
+    if not loss.wide:
+        one = compiled(*numbers)
+        return lambda x, low, high, partial: float64.gradient(
+            one, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE)
+        )
+    several, m = compiled(*numbers, loss.blocks, loss.shared), loss.blocks + loss.shared
+    return lambda x, low, high, partial: float64.wide_gradient(
+        several, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
+    )
 
 
-def grams(X: Any, weights: Array) -> Array:
-    """Aᵀ diag(w) A for each column w of the weights, (n, count) → (count, dim, dim), in one pass over the rows: by BLAS
-    in the precision of X, in blocks of rows that stay in a near cache for all columns; blocks join in float64.
+def grams(X: Any, weights: Sequence[Array]) -> Array:
+    """Aᵀ diag(w) A for each of some weights: (count, dim, dim), in one pass over the rows: by BLAS in the precision of
+    X, in blocks of rows that stay in a near cache for all of them; blocks join in float64.
 
     Few columns of X keep BLAS to one thread: then threads share the rows, in parts whose number they do not decide.
     """
-    (n, dim), count = X.shape, weights.shape[1]
+    (n, dim), count = X.shape, len(weights)
     size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
     parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
     cuts = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size
@@ -82,8 +88,8 @@ def grams(X: Any, weights: Array) -> Array:
         total, room = np.zeros((count, dim, dim)), np.empty((size, dim), X.dtype)
         for low in range(begin, min(end, n), size):
             block = X[low : min(low + size, end)]
-            for each, w in zip(total, weights[low : low + len(block)].T, strict=True):
-                each += _weighted_square(block, w, room[: len(block)])
+            for each, w in zip(total, weights, strict=True):
+                each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
         return total
 
     with ThreadPoolExecutor(min(cores(), parts)) as pool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -99,9 +99,9 @@ class Rows(ABC):
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
 
-    def grams(self, weights: Array, precise: bool = False) -> Array:
-        """`gram` for each column of weights of either sign: (n, count) → (count, dim, dim)."""
-        return np.array([self._signed(np.ascontiguousarray(each), precise) for each in weights.T])
+    def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
+        """`gram` for each of some weights of either sign: (count, dim, dim)."""
+        return np.array([self._signed(np.ascontiguousarray(each), precise) for each in weights])
 
     def _signed(self, weights: Array, precise: bool) -> Array:
         """Aᵀ diag(w) A where w may have both signs: that of its positive part less that of its negative part."""
@@ -187,18 +187,18 @@ class DenseRows(Rows):
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and not loss.wide and self._passes() is not None
+        return loss.kernel is not None and self._passes() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
-            return np.asarray(passes.grams(self.X, weights[:, None])[0], np.float64)
+            return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
 
-    def grams(self, weights: Array, precise: bool = False) -> Array:
+    def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
         """One pass over the rows for all of them, where rows are many."""
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, weights), np.float64)
@@ -236,11 +236,12 @@ class DenseRows(Rows):
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
         if (passes := self._passes()) is not None:
-            x, one = np.zeros(self.dim), np.ones(1)
-            passes.predict(self.X[:1], x)
-            passes.combine(self.X[:1], one)
+            passes.predict(self.X[:1], np.zeros(self.dim))
+            passes.combine(self.X[:1], np.ones(1))
             if self.one_pass(loss):
-                passes.gradient(loss, self.X[:1], labels.chosen(slice(1)), x)
+                passes.gradient(
+                    loss, self.X[:1], labels.chosen(slice(1)), np.zeros(loss.blocks * self.dim + loss.shared)
+                )
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""

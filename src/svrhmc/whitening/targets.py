@@ -156,6 +156,7 @@ class WhitenedRows(Whitened):
     def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
         super().__init__(target, how)
         self.identity_hessian = how.identity_hessian  # M = I
+        self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
         self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
