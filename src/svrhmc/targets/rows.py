@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, digest, tally
+from svrhmc.core.arrays import Array, Indices, contract, cores, digest, tally
 from svrhmc.core.errors import real_array
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.sparse import checked_csr
@@ -229,9 +230,11 @@ class DenseRows(Rows):
         return DenseRows(self.X[indices])
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
-        """Block by block."""
+        """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
+        begins = range(0, self.n, size)
+        with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
+            return np.concatenate(list(pool.map(lambda begin: norms(self.X[begin : begin + size]), begins)))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""

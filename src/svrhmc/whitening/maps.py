@@ -30,7 +30,7 @@ from svrhmc.core.arrays import Array, contract
 from svrhmc.core.errors import requirement
 
 _BLOCK = 64
-_TOGETHER = 4096
+_ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
 
 
 class Whitening(ABC):
@@ -147,7 +147,7 @@ class DenseWhitening(Whitening):
     def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
         """|R aᵢ|, R the triangular factor of all W_cᵀ, one below the other: RᵀR = Σ_c W_cW_cᵀ."""
         stacked = self.factor[: blocks * width].reshape(blocks, width, -1).swapaxes(1, 2)
-        root = np.ascontiguousarray(np.linalg.qr(stacked.reshape(-1, width), mode="r").T)
+        root: Array = np.ascontiguousarray(np.transpose(np.linalg.qr(stacked.reshape(-1, width), mode="r")))
         return lambda rows: product_norms(rows, root)
 
     @property
@@ -256,9 +256,10 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
 
 
 def product_norms(rows: Any, matrix: Array) -> Array:
-    """|Mᵀaᵢ| of some dense rows, so many at a time that their products stay in a near cache."""
-    given = matrix.astype(rows.dtype)
-    some = [lengths(rows[low : low + _TOGETHER] @ given) for low in range(0, len(rows), _TOGETHER)]
+    """|Mᵀaᵢ| of some dense rows: where M is small, so few at a time that BLAS uses one thread, and waits for none."""
+    given, size = matrix.astype(rows.dtype), _ALONE // matrix.size
+    size = size if size >= _BLOCK else max(1, len(rows))
+    some = [lengths(rows[low : low + size] @ given) for low in range(0, len(rows), size)]
     return np.concatenate(some) if some else np.zeros(0)
 
 
