@@ -8,7 +8,7 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
 from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain, is_wide
 from svrhmc.kernels.losses import shift_at, slopes, weigh_at
-from svrhmc.kernels.rows import row_add, row_dot
+from svrhmc.kernels.rows import row_add, row_dot, row_prefetch
 from svrhmc.kernels.wide import wide_gradient
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
@@ -136,6 +136,17 @@ def _card_prefetch(model, i):
             prefetch(taken.curvatures, i)
 
     return framed
+
+
+@njit(**INLINE)
+def ask_for(model, plan, held, rows):
+    """Ask for all of some rows before they are needed, where they are far away."""
+    if plan.far_rows:
+        for b in range(len(rows)):
+            row_prefetch(model, rows[b])
+            card_prefetch(model, rows[b])
+            if plan.remembers:
+                prefetch(held.memory, rows[b])
 
 
 def weigh(model, rows, weights, s):
