@@ -166,8 +166,8 @@ TEXTS = {
         "A million rows, 50 columns",
         "Point fits are scikit-learn's `PoissonRegressor`, `LinearRegression` and `LogisticRegression` (lbfgs), "
         "whose defaults are the faster ones: statsmodels' GLM and OLS of the same rows take several times as long, and "
-        "give the same coefficients. Fit and posterior ran in turn in one process on the same threads; the least of all "
-        "rounds counts. A first call also loads compiled code.",
+        "give the same coefficients. Fit and posterior ran in turn in one process on the same threads; the least "
+        "of all rounds counts. A first call also loads compiled code.",
     ),
     "small": ("Fewer rows, every family", "50 columns, default options; the least of the rounds."),
     "nuts": (
