@@ -97,6 +97,11 @@ class Blocks(Rows):
         """As if each block had rows of its own."""
         return self.blocks * self.rows.entries + self.shared
 
+    @property
+    def stored(self) -> float:
+        """Those of the rows that the blocks share."""
+        return self.rows.entries
+
     def digest(self) -> str:
         """Of the rows."""
         return f"{self.blocks} × {self.rows.digest()} + {self.shared}"

@@ -124,6 +124,7 @@ class ProbitLoss(Loss):
     """
 
     kernel = "probit"
+    nanoseconds = 11.0
 
     @property
     def curvature_bound(self) -> float:

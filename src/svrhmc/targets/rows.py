@@ -92,6 +92,11 @@ class Rows(ABC):
     def entries(self) -> float:
         """Stored entries of a row, on average."""
 
+    @property
+    def stored(self) -> float:
+        """Those that are read once for all predictors."""
+        return self.entries
+
     @abstractmethod
     def digest(self) -> str:
         """A name for the contents."""

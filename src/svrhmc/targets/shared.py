@@ -93,6 +93,7 @@ class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
 
     mixture = True
+    nanoseconds = 1.3
     kernel = "location-scale"
 
     @property
@@ -119,6 +120,7 @@ class GaussianLoss(LocationScale):
 class StudentLoss(LocationScale):
     """y = μ + s·t_ν, t = (μ, log s), with the degrees of freedom ν given: outliers pull little."""
 
+    nanoseconds = 4.6
     kernel = "location-scale"
     df: float = 4.0
 
@@ -158,6 +160,7 @@ class StudentLoss(LocationScale):
 class NegativeBinomialLoss(WideLoss):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
+    nanoseconds = 28.0
     kernel = "negative-binomial"
 
     @property
@@ -216,6 +219,7 @@ class NegativeBinomialLoss(WideLoss):
 class GammaLoss(WideLoss):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
 
+    nanoseconds = 10.0
     kernel = "gamma"
 
     @property
