@@ -173,8 +173,9 @@ TEXTS = {
     "large": (
         "A million rows, 50 columns",
         "Point fits are scikit-learn's `PoissonRegressor`, `LinearRegression` and `LogisticRegression` (lbfgs), "
-        "with their default tolerances. statsmodels, timed apart from this table on like data, was slower: GLM 27 s, with "
-        "Poisson coefficients within 0.02 standard errors of these, and OLS 4.5 s. Fit and posterior ran in turn in one process on the same threads; the least "
+        "with their default tolerances. statsmodels, timed apart from this table on like data, was slower: GLM 27 s, "
+        "with Poisson coefficients within 0.02 standard errors of these, and OLS 4.5 s. Fit and posterior ran in turn "
+        "in one process on the same threads; the least "
         "of all rounds counts. A first call also loads compiled code.",
     ),
     "small": ("Fewer rows, every family", "50 columns, default options; the least of the rounds."),
