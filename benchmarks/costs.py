@@ -6,6 +6,7 @@ counts. Constants are fitted by least squares of relative errors, none below 0.
 """
 
 import time
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,8 +18,9 @@ from svrhmc.dynamics import Anchored
 from svrhmc.engines import Setup, estimates
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Minibatch
-from svrhmc.posterior.certificate import effective_draws
-from svrhmc.posterior.search import _STILL
+from svrhmc.posterior import costs
+from svrhmc.posterior.correction import effective_draws
+from svrhmc.posterior.fresh import _STILL
 from svrhmc.whitening import LowRankWhitening, dense_whitening, whitened
 
 CHAINS, THREADS, ROUNDS, PIECE = np.arange(4), 2, 6, 0.15
@@ -132,6 +134,38 @@ def once():
         fit(f"{name}, by the clock", "n n·dim n·dim²", [(terms, seconds[k]) for terms, seconds in points])
 
 
+def of_families():
+    """What a row costs beside its entries, in a pass and drawn at random, and what `svrhmc.posterior.costs` says."""
+    print("\n| family | predictors | pass, ns a row | said | row of a batch, ns | said |\n|---|---|---|---|---|---|")
+    n, dim, batch = 20_000, 20, 100
+    rng = np.random.default_rng(0)
+    X, z = rng.standard_normal((n, dim)), rng.standard_normal(n)
+    families = svrhmc.targets.families
+    labels = {
+        "bernoulli": rng.random(n) < 0.5,
+        families.bernoulli("probit"): rng.random(n) < 0.5,
+        "poisson": rng.poisson(1.0, n),
+        "gaussian": z,
+        "student-t": z,
+        "gamma": rng.gamma(2.0, 0.5, n),
+        "negative-binomial": rng.negative_binomial(2, 0.5, n),
+        families.categorical(3): rng.integers(0, 3, n),
+        families.categorical(5): rng.integers(0, 5, n),
+        families.categorical(10): rng.integers(0, 10, n),
+    }
+    for family, y in labels.items():
+        space = whitened(svrhmc.targets.glm(X, y, family), "dense")
+        one = of_chains(SplitHMC(), space)[0] / 2
+        sampler = svrhmc.Sampler(Anchored(0.01, 1.0, 1.0), Minibatch(batch, importance=True))
+        some, few = (
+            of_chains(replace(sampler, gradient=Minibatch(size, importance=True)), space)[0] for size in (batch, 1)
+        )
+        said = costs.of_pass(space) / n, (costs.of_rows(space, batch) - costs.of_rows(space, 1)) / (batch - 1)
+        shown = one / n, said[0], (some - few) / (batch - 1), said[1]
+        loss = space.target.loss
+        print(f"| {family} | {loss.blocks} + {loss.shared} | " + " | ".join(f"{1e9 * s:.3g}" for s in shown) + " |")
+
+
 def effective():
     print("\n| sampler | dim | draws or steps for an effective one: mean over coordinates | most |\n|---|---|---|---|")
     grid = svrhmc.Sampler(Anchored(1.0, 1.0, 1.0), Minibatch(100, importance=True))
@@ -145,5 +179,5 @@ def effective():
 
 if __name__ == "__main__":
     print("| what | nanoseconds | measurements | median error | largest |\n|---|---|---|---|---|")
-    for part in (passes, steps, subsampled, of_estimates, once, effective):
+    for part in (passes, steps, subsampled, of_estimates, once, of_families, effective):
         part()

@@ -79,15 +79,15 @@ class Dynamics(ABC):
     def check_stable(self, target: Curved) -> None:
         """Refuse a step with which a chain cannot stay near the mode of this target.
 
-        A step that is stable for the target's bounds on its curvature is stable everywhere; only one that is not is
-        tried on the curvature at the mode.
+        One that is stable for the target's bounds on its curvature, or for the curvature at the mode, is not; what
+        costs the target less is tried first.
         """
-        bounds = target.curvature_range(bound=True)
-        if bounds is not None and self._stable(target, bounds):
-            return
+        for bound in (False, True) if getattr(target, "modal_first", False) else (True, False):
+            met = target.curvature_range(bound)
+            if not bound if met is None else self._stable(target, met):
+                return
         met = target.curvature_range(bound=False)
-        if met is None or self._stable(target, met):
-            return
+        assert met is not None
         stable, unstable = 0.0, self.step_size
         while unstable - stable > 1e-3 * unstable:
             middle = (stable + unstable) / 2

@@ -8,7 +8,7 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
 from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain, is_wide
 from svrhmc.kernels.losses import shift_at, slopes, weigh_at
-from svrhmc.kernels.rows import row_add, row_dot
+from svrhmc.kernels.rows import row_add, row_dot, row_prefetch
 from svrhmc.kernels.wide import wide_gradient
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
@@ -103,7 +103,21 @@ def card_prefetch(model, i):
 def _card_prefetch(model, i):
     if is_a(model, GaussianModel):
         return lambda model, i: None
-    if is_plain(model) or is_wide(model):
+    if is_wide(model) and not is_plain(model):
+
+        def wide(model, i):
+            prefetch(model.y, i)
+            _ask(model.weights, i)
+            taken = model.taken
+            if len(taken.predictors) > 0:
+                m = taken.predictors.shape[1]
+                prefetch(taken.predictors, i * m)
+                prefetch(taken.slopes, i * m)
+                for j in range(0, m * m, 8):
+                    prefetch(taken.curvatures, i * m * m + j)
+
+        return wide
+    if is_plain(model):
 
         def plain(model, i):
             prefetch(model.y, i)
@@ -122,6 +136,17 @@ def _card_prefetch(model, i):
             prefetch(taken.curvatures, i)
 
     return framed
+
+
+@njit(**INLINE)
+def ask_for(model, plan, held, rows):
+    """Ask for all of some rows before they are needed, where they are far away."""
+    if plan.far_rows:
+        for b in range(len(rows)):
+            row_prefetch(model, rows[b])
+            card_prefetch(model, rows[b])
+            if plan.remembers:
+                prefetch(held.memory, rows[b])
 
 
 def weigh(model, rows, weights, s):

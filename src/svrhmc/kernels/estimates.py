@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full
-from svrhmc.kernels.batches import draw_batches
+from svrhmc.kernels.batches import ask_for, draw_batches
 from svrhmc.kernels.compiling import ENTRY
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.priors import add_prior
@@ -34,6 +34,7 @@ def estimate(model, plan, held, sums, batch, draw, words, k0, k1, x, out, chains
                 full(model, plan, held, sums)
         if batch is not None:
             draw_batches(model, k0[chain], k1[chain], base, 1, plan, draw, words, batch.rows)
+            ask_for(model, plan, held, batch.rows[: plan.batch])
             if plan.snapshot_rows > 0:
                 turn = 0
                 snapshot = batch.rows[len(batch.rows) - plan.snapshot_rows :]

@@ -8,8 +8,10 @@ from numba import njit
 from svrhmc.kernels.compiling import KEPT
 from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.kernels.losses import shift, slopes, weigh
+from svrhmc.kernels.wide import wide_energies
 
-_OPTIONS = {"nogil": True, "cache": KEPT, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+_PART = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+_OPTIONS = {**_PART, "nogil": True, "cache": KEPT}
 
 
 @njit(**_OPTIONS)
@@ -31,41 +33,74 @@ def combine(X, weights, low, high, partial):
             total[j] += weight * row[j]
 
 
+@njit(**_PART)
+def _dots(X, x, begin, end, t):
+    """t = aᵢᵀx of the rows of a tile, four by four."""
+    dim, whole = len(x), begin + (end - begin) // 4 * 4
+    for i in range(begin, whole, 4):
+        a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
+        ta = tb = tc = td = 0.0
+        for j in range(dim):
+            ta += np.float64(a[j]) * x[j]
+            tb += np.float64(b[j]) * x[j]
+            tc += np.float64(c[j]) * x[j]
+            td += np.float64(d[j]) * x[j]
+        t[i - begin], t[i - begin + 1], t[i - begin + 2], t[i - begin + 3] = ta, tb, tc, td
+    for i in range(whole, end):
+        row, ta = X[i], 0.0
+        for j in range(dim):
+            ta += np.float64(row[j]) * x[j]
+        t[i - begin] = ta
+
+
+@njit(**_PART)
+def _add(X, s, begin, end, total):
+    """total += Σ sᵢaᵢ of the rows of a tile, four by four."""
+    dim, whole = len(total), begin + (end - begin) // 4 * 4
+    for i in range(begin, whole, 4):
+        a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
+        k = i - begin
+        wa, wb, wc, wd = s[k], s[k + 1], s[k + 2], s[k + 3]
+        for j in range(dim):
+            total[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + wd * d[j])
+    for i in range(whole, end):
+        row, wa = X[i], s[i - begin]
+        for j in range(dim):
+            total[j] += wa * row[j]
+
+
 @njit(**_OPTIONS)
 def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
     """Add wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and s are room for a tile."""
-    dim = len(x)
     for begin in range(low, high, TILE):
         end = min(high, begin + TILE)
-        whole = begin + (end - begin) // 4 * 4
-        for i in range(begin, whole, 4):
-            a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
-            ta = tb = tc = td = 0.0
-            for j in range(dim):
-                ta += np.float64(a[j]) * x[j]
-                tb += np.float64(b[j]) * x[j]
-                tc += np.float64(c[j]) * x[j]
-                td += np.float64(d[j]) * x[j]
-            t[i - begin], t[i - begin + 1], t[i - begin + 2], t[i - begin + 3] = ta, tb, tc, td
-        for i in range(whole, end):
-            row, ta = X[i], 0.0
-            for j in range(dim):
-                ta += np.float64(row[j]) * x[j]
-            t[i - begin] = ta
+        _dots(X, x, begin, end, t)
         shift(offset, begin, end - begin, t)
         slopes(loss, end - begin, t, y[begin:end], s)
         weigh(weights, begin, end - begin, s)
-        total = partial[begin // BLOCK]
-        for i in range(begin, whole, 4):
-            a, b, c, d = X[i], X[i + 1], X[i + 2], X[i + 3]
-            k = i - begin
-            wa, wb, wc, wd = s[k], s[k + 1], s[k + 2], s[k + 3]
-            for j in range(dim):
-                total[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + wd * d[j])
-        for i in range(whole, end):
-            row, wa = X[i], s[i - begin]
-            for j in range(dim):
-                total[j] += wa * row[j]
+        _add(X, s, begin, end, partial[begin // BLOCK])
+
+
+@njit(**_OPTIONS)
+def wide_gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
+    """The same for a loss of several predictors, Jᵢᵀ(wᵢ∂ℓ/∂t)."""
+    k, q, p = loss.blocks, loss.shared, X.shape[1]
+    for begin in range(low, high, TILE):
+        end = min(high, begin + TILE)
+        count, total = end - begin, partial[begin // BLOCK]
+        for c in range(k):
+            _dots(X, x[c * p : (c + 1) * p], begin, end, t[c])
+        for j in range(q):
+            t[k + j, :count] = x[k * p + j]
+        shift(offset, begin, count, t[0])
+        wide_energies(loss, count, t, y[begin:end], s, False)
+        for c in range(k + q):
+            weigh(weights, begin, count, s[c])
+        for c in range(k):
+            _add(X, s[c], begin, end, total[c * p : (c + 1) * p])
+        for j in range(q):
+            for b in range(count):
+                total[k * p + j] += s[k + j, b]
 
 
 @njit(**_OPTIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svrhmc.kernels import counts, losses, wide
+from svrhmc.kernels import counts, losses, shared
 
-FILES = (losses, counts, wide)
+FILES = (losses, counts, shared)
 KERNELS = losses.KERNELS

@@ -14,13 +14,12 @@ import numpy as np
 from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
-from svrhmc.kernels.batches import card_prefetch, draw_batches
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, prefetch, unshared
+from svrhmc.kernels.batches import ask_for, draw_batches
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
 from svrhmc.kernels.priors import add_prior
-from svrhmc.kernels.rows import row_prefetch
 
 
 @njit(forceinline=True, **QUICK)
@@ -87,6 +86,7 @@ def advance(
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
                 draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
+                ask_for(model, plan, held, rows[:size])
             fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
                 _copy(first[s * half : (s + 1) * half], z[:half])
@@ -113,12 +113,8 @@ def advance(
                 passed = False
                 picked = rows[s * size : (s + 1) * size]
                 if plan.kind != FULL:
-                    if plan.far_rows and s + 1 < count:
-                        for b in range((s + 1) * size, (s + 2) * size):
-                            row_prefetch(model, rows[b])
-                            card_prefetch(model, rows[b])
-                            if plan.remembers:
-                                prefetch(held.memory, rows[b])
+                    if s + 1 < count:
+                        ask_for(model, plan, held, rows[(s + 1) * size : (s + 2) * size])
                     batch_gradient(model, plan, turn, picked, held, batch)
                 finish_gradient(model, plan, held)
                 add_prior(model, plan, held)

@@ -31,9 +31,9 @@ _LOG1P32, _LOG1P32_CENTRE = single(table.LOG1P32), np.float32(table.LOG1P32_CENT
 class Formulas(NamedTuple):
     """What compiled code knows of a loss; each entry makes a function from the type that numba has for t.
 
-    slope: of (loss, t, y), scale·∂ℓ/∂t; None for losses of several predictors (`wide.py`), whose `energies` is of
-    (loss, t, y, slope) for one row. energies: of (loss, count, t, y, slope, value), both at many predictors, for
-    split HMC. remainder: of (loss, t, y, u), for subsampled Metropolis; None where slope is.
+    slope: of (loss, t, y), scale·∂ℓ/∂t; None for losses of several predictors (`shared.py`), whose `energies` is of
+    (loss, count, t, y, slope, valued). energies: of (loss, count, t, y, slope, value), both at many predictors, for
+    split HMC. remainder: of (loss, t, y, u), for subsampled Metropolis; None where no bound on it is known.
     """
 
     slope: Callable[[Any], Any] | None

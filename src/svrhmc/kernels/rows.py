@@ -127,6 +127,67 @@ def _pair_dots(model, i, a, b):
     return lambda model, i, a, b: (row_dot(model, i, a), row_dot(model, i, b))
 
 
+def some_predictors(model, rows, x, t):
+    """t[b] = aᵀx of row rows[b]; x may be padded with zeros."""
+
+
+@overload(some_predictors, jit_options=QUICK)
+def _some_predictors(model, rows, x, t):
+    if is_a(model, DenseModel):
+
+        def dense(model, rows, x, t):
+            flat, dim, count = model.flat, model.X.shape[1], len(rows)
+            for k in range(0, count - 3, 4):
+                a, b, c, d = rows[k] * dim, rows[k + 1] * dim, rows[k + 2] * dim, rows[k + 3] * dim
+                length = len(x) if max(max(a, b), max(c, d)) + len(x) <= flat.size else dim
+                ta = tb = tc = td = x.dtype.type(0)
+                for j in range(length):
+                    ta += peek(flat, a + j) * x[j]
+                    tb += peek(flat, b + j) * x[j]
+                    tc += peek(flat, c + j) * x[j]
+                    td += peek(flat, d + j) * x[j]
+                t[k], t[k + 1], t[k + 2], t[k + 3] = ta, tb, tc, td
+            for k in range(count // 4 * 4, count):
+                t[k] = row_dot(model, rows[k], x)
+
+        return dense
+
+    def sparse(model, rows, x, t):
+        for k in range(len(rows)):
+            t[k] = row_dot(model, rows[k], x)
+
+    return sparse
+
+
+def some_sum(model, rows, s, total):
+    """total += Σ s[b]·(row rows[b]), in the precision of the rows; what is added beyond the row's end is of no use."""
+
+
+@overload(some_sum, jit_options=QUICK)
+def _some_sum(model, rows, s, total):
+    if is_a(model, DenseModel):
+
+        def dense(model, rows, s, total):
+            flat, dim, count, kind = model.flat, model.X.shape[1], len(rows), total.dtype.type
+            for k in range(0, count - 3, 4):
+                a, b, c, d = rows[k] * dim, rows[k + 1] * dim, rows[k + 2] * dim, rows[k + 3] * dim
+                length = len(total) if max(max(a, b), max(c, d)) + len(total) <= flat.size else dim
+                sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
+                for j in range(length):
+                    two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
+                    total[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
+            for k in range(count // 4 * 4, count):
+                row_add(model, rows[k], kind(s[k]), total)
+
+        return dense
+
+    def sparse(model, rows, s, total):
+        for k in range(len(rows)):
+            row_add(model, rows[k], total.dtype.type(s[k]), total)
+
+    return sparse
+
+
 # Tiles.
 
 
@@ -184,7 +245,8 @@ def _tile_sum(model, s, low, high, tile, total):
             for i in range(low, high, 4):
                 _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
                 a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
-                sa, sb, sc, sd = s[i - low], s[i - low + 1], s[i - low + 2], s[i - low + 3]
+                k, kind = i - low, tile.dtype.type
+                sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
                 for j in range(pad):
                     two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
                     tile[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))

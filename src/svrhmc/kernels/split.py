@@ -112,7 +112,9 @@ def every_row(model, t_centre, sums, energy, chains, valued):
 @overload(every_row, jit_options=PLAIN, inline="always")
 def _every_row(model, t_centre, sums, energy, chains, valued):
     if is_wide(model):
-        return lambda model, t_centre, sums, energy, chains, valued: wide_pass(model, t_centre, sums, energy, chains)
+        return lambda model, t_centre, sums, energy, chains, valued: wide_pass(
+            model, t_centre, sums, energy, chains, valued
+        )
     return lambda model, t_centre, sums, energy, chains, valued: _pass(model, t_centre, sums, energy, chains, valued)
 
 

@@ -151,9 +151,7 @@ class Chooser:
         space, n = self.space, self.target.n
         if not self.fresh.by_rows or n < _FEW_ROWS:
             return None
-        sizes = space.rows_form.sizes(space.curvatures)
-        first = float((sizes**2 * space.row_norms**4 / space.row_table[2]).sum() / space.dim)
-        second = self.fresh.row_noise
+        first, second = space.curvature_noise, self.fresh.row_noise
         size = max(step * second / self.tolerance, step * first / 4, 4.0)
         return None if size > n / 8 else math.ceil(size)
 

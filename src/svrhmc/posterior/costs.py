@@ -1,8 +1,9 @@
 """What a sampler takes, in seconds of two cores: the same numbers on every machine, so that a choice depends on the
 problem alone.
 
-The constants, in nanoseconds, were measured once by `benchmarks/costs.py`. Another machine is faster or slower by a
-factor that is much the same for all of them, and drops out where samplers are compared.
+The constants, in nanoseconds, were measured once by `benchmarks/costs.py`; what a loss takes, it says itself. Another
+machine is faster or slower by a factor that is much the same for all of them, and drops out where samplers are
+compared.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _NEAR, _FAR = _Rates(2.8, 0.125, 7.4, 0.33), _Rates(2.0, 0.203, 44.0, 0.75)  # d
 _SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
 _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
 _NEAR_BYTES = 1 << 24
+_CARD = 2.0  # of a number of the curvature that is taken from a row of several predictors
 _STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
 _CORRECTED = 1500.0  # of a coordinate of a draw
 _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
@@ -36,7 +38,29 @@ def _rates(space: Any) -> _Rates:
     rows = space.target.rows
     if rows.storage != "dense":
         return _SPARSE
-    return _NEAR if space.n * space.dim * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
+    return _NEAR if space.n * rows.columns * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
+
+
+def _near(rates: _Rates) -> _Rates:
+    """Those of entries that were read just before."""
+    return _NEAR if rates is _FAR else rates
+
+
+def _row(space: Any, entry: float, near: float) -> float:
+    """What a row takes beside what all rows do: its loss, and its entries, which several predictors meet again where
+    they are near.
+    """
+    if not space.scalar_parts:
+        return float(entry * space.row_entries)
+    stored = space.target.rows.stored
+    return float(space.target.loss.nanoseconds + entry * stored + near * (space.row_entries - stored))
+
+
+def _card(space: Any) -> float:
+    """Of what is taken from a row, where that is more than a few numbers."""
+    if not (space.scalar_parts and space.target.loss.wide):
+        return 0.0
+    return float(_CARD * (space.target.loss.blocks + space.target.loss.shared) ** 2)
 
 
 def _apart(space: Any) -> float:
@@ -49,13 +73,15 @@ def _apart(space: Any) -> float:
 def of_pass(space: Any) -> float:
     """Value and gradient over all rows, at one state."""
     rates = _rates(space)
-    return float(1e-9 * (space.n * (rates.row + rates.entry * space.row_entries) + _apart(space)))
+    each = rates.row + _row(space, rates.entry, _near(rates).entry)
+    return float(1e-9 * (space.n * each + _apart(space)))
 
 
 def of_rows(space: Any, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
     rates = _rates(space)
-    return float(1e-9 * (rows * (rates.some_row + rates.some_entry * space.row_entries) + _apart(space)))
+    each = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
+    return float(1e-9 * (rows * each + _apart(space)))
 
 
 def of_correction(space: Any) -> float:

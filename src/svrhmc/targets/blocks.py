@@ -50,6 +50,14 @@ class Blocks(Rows):
     def _block(self, c: int) -> slice:
         return slice(c * self.width, (c + 1) * self.width)
 
+    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
+        """As the rows of one block have it."""
+        return self.rows.slopes_combined(loss, x, labels)
+
+    def one_pass(self, loss: Loss) -> bool:
+        """As the rows of one block have it."""
+        return self.rows.one_pass(loss)
+
     @property
     def columns(self) -> int:
         """Those of one block."""
@@ -68,6 +76,15 @@ class Blocks(Rows):
         """The rows that the blocks share."""
         return self.rows.taken(indices)
 
+    def jacobians(self, indices: Indices) -> Array:
+        """Jᵢ: the row in each block, and 1 for each shared parameter."""
+        wide, rows = np.zeros((len(indices), self.blocks + self.shared, self.dim)), self.rows.taken(indices)
+        for c in range(self.blocks):
+            wide[:, c, self._block(c)] = rows
+        for j in range(self.shared):
+            wide[:, self.blocks + j, self.blocks * self.width + j] = 1.0
+        return wide
+
     def combine(self, weights: Array) -> Array:
         """Σᵢ Jᵢᵀsᵢ: (chains, n, m) → (chains, dim)."""
         return self._joined(weights, self.rows.combine)
@@ -85,6 +102,11 @@ class Blocks(Rows):
         """As if each block had rows of its own."""
         return self.blocks * self.rows.entries + self.shared
 
+    @property
+    def stored(self) -> float:
+        """Those of the rows that the blocks share."""
+        return self.rows.entries
+
     def digest(self) -> str:
         """Of the rows."""
         return f"{self.blocks} × {self.rows.digest()} + {self.shared}"
@@ -92,22 +114,16 @@ class Blocks(Rows):
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Σᵢ JᵢᵀCᵢJᵢ for symmetric Cᵢ of either sign: (n, m, m) → (dim, dim)."""
         total, edge = np.zeros((self.dim, self.dim)), self.blocks * self.width
+        pairs = [(a, b) for a in range(self.blocks) for b in range(a, self.blocks)]
+        grams = self.rows.grams([weights[:, a, b] for a, b in pairs], precise)
+        for (a, b), block in zip(pairs, grams, strict=True):
+            total[self._block(a), self._block(b)], total[self._block(b), self._block(a)] = block, block.T
         for a in range(self.blocks):
-            for b in range(a, self.blocks):
-                block = self._signed(weights[:, a, b], precise)
-                total[self._block(a), self._block(b)], total[self._block(b), self._block(a)] = block, block.T
             for j in range(self.shared):
                 column = self.rows.combine(np.ascontiguousarray(weights[None, :, a, self.blocks + j]))[0]
                 total[self._block(a), edge + j] = total[edge + j, self._block(a)] = column
         total[edge:, edge:] = weights[:, self.blocks :, self.blocks :].sum(axis=0)
         return total
-
-    def _signed(self, weights: Array, precise: bool) -> Array:
-        """Aᵀ diag(w) A where w has both signs: that of |w| less twice that of its negative part."""
-        low = np.ascontiguousarray(np.maximum(-weights, 0.0))
-        high = np.ascontiguousarray(np.maximum(weights, 0.0))
-        total = self.rows.gram(high, precise)
-        return total - self.rows.gram(low, precise) if low.any() else total
 
     def squares(self, weights: Array) -> Array:
         """The diagonal of `gram`."""
@@ -125,7 +141,7 @@ class Blocks(Rows):
         return Blocks(self.rows.choose(indices), self.blocks, self.shared)
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
-        """√Σ_c |Wᵀ(Jᵢ)_c|², at least the operator norm of JᵢW."""
+        """√Σ_c |(Jᵢ)_c|², at least the operator norm of Jᵢ, for a norm of vectors of all coordinates."""
 
         def block(c: int) -> Callable[[Any], Array]:
             def of(some: Any) -> Array:
@@ -136,8 +152,18 @@ class Blocks(Rows):
             return of
 
         total: Array = sum((self.rows.lengths(block(c)) ** 2 for c in range(self.blocks)), np.zeros(self.n))
-        shared = np.eye(self.dim)[self.blocks * self.width :]
-        return np.sqrt(total + (float((norms(shared) ** 2).sum()) if self.shared else 0.0))
+        return np.sqrt(total + self._shared_squares(norms))
+
+    def whitened_lengths(self, whitening: Any) -> Array:
+        """√Σ_c |Wᵀ(Jᵢ)_c|², at least the operator norm of JᵢW; in one pass where the whitening has a way."""
+        norms = whitening.block_norms(self.blocks, self.width)
+        if norms is None:
+            return super().whitened_lengths(whitening)
+        return np.sqrt(self.rows.lengths(norms) ** 2 + self._shared_squares(whitening.norms))
+
+    def _shared_squares(self, norms: Callable[[Any], Array]) -> float:
+        """Those of the shared parameters, which all rows have."""
+        return float((norms(np.eye(self.dim)[self.blocks * self.width :]) ** 2).sum()) if self.shared else 0.0
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Passes over many rows, for one block."""

@@ -135,6 +135,7 @@ class ProbitLoss(Loss):
 
     name = "bernoulli"
     kernel = "probit"
+    nanoseconds = 11.0
 
     @property
     def curvature_bound(self) -> float:

@@ -210,7 +210,7 @@ class GeneralisedLinear(FiniteSum):
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
         if self._lengths is None or self._lengths[0] is not whitening:
-            self._lengths = (whitening, self.rows.lengths(whitening.norms))
+            self._lengths = (whitening, self.rows.whitened_lengths(whitening))
         return self._lengths[1]
 
     def mode(self) -> Array:

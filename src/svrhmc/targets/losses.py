@@ -66,6 +66,11 @@ class Loss(ABC):
         return (1.0,)
 
     @property
+    def nanoseconds(self) -> float:
+        """What value and slope of a row take beyond those of the logistic loss, as `benchmarks/costs.py` measures."""
+        return 0.0
+
+    @property
     def blocks(self) -> int:
         """Predictors that have coefficients."""
         return 1

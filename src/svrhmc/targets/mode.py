@@ -4,7 +4,8 @@ On the Hessian up to 2000 columns, by conjugate gradients beyond. It starts at 0
 lower there; a step that overflows is halved like any other that does not help. Where rows are many (n > 400·dim) it
 starts from the mode of an eighth of them, found in the same way, and with their Hessian. A Hessian serves as long as
 each step with it leaves less than a twentieth of the Newton decrement √(∇fᵀH⁻¹∇f), the distance to go in posterior
-standard deviations. The end is a decrement below 1e-9, or one that rounding no longer lets fall.
+standard deviations, or as a few steps more like the last are the end: a gradient costs far less than a Hessian. The
+end is a decrement below 1e-9, or one that rounding no longer lets fall.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _FLOOR = 1e-10  # of the squared decrement: below it a step that does not help i
 _DAMPED_STEPS, _MOST_DAMPING = 500, 1e15
 _TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
 _SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
+_PATIENCE = 6  # steps that may be left where a Hessian is kept although they are short ones
 _LEAST = 1e-18  # of a step: a shorter one changes nothing
 _DIGITS = 64  # times float64's rounding, in a gradient
 _ROUGH = 0.3  # the tolerance there
@@ -95,12 +97,15 @@ class ModeSearch:
 
     def _find(self, tolerance: float) -> Array:
         start, hessian = np.zeros(self.target.dim), None
-        if (point := self.target.guess()) is not None:
-            if self.target.potential(point) < self.target.potential(start):
-                start = point
+        lowest: float | None = None  # f at the start, where it was needed
+        if (point := self.target.guess()) is not None and point.any():
+            lowest, there = self.target.potential(start), self.target.potential(point)
+            if there < lowest:
+                start, lowest = point, there
             self.passes += 4
         if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
-            if self.target.potential(guess[0]) < self.target.potential(start):
+            lowest = self.target.potential(start) if lowest is None else lowest
+            if self.target.potential(guess[0]) < lowest:
                 start, hessian = guess
             self.passes += 2
         if self.target.dim > DENSE_DIM:
@@ -159,7 +164,7 @@ class ModeSearch:
                     raise self._ill_conditioned(x, size)
             if left < (1 - 1e-4 * scale) * size:
                 x, gradient = x - scale * step, there
-                fresh = left > 0.0025 * size
+                fresh = left > 0.0025 * size and left * (left / size) ** _PATIENCE > tolerance**2
             else:
                 fresh = True
             if fresh:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,11 @@ from svrhmc.core.arrays import Array, cores
 from svrhmc.kernels import float64
 from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
+from svrhmc.kernels.wide import ROOM
 from svrhmc.targets.losses import Loss
+
+_NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
+_PARTS, _NARROW = 16, 256  # into which rows are cut, and columns up to which they are
 
 
 def predict(X: Any, x: Array) -> Array:
@@ -32,12 +36,8 @@ def combine(X: Any, weights: Array) -> Array:
 
 def gradient(loss: Loss, X: Any, labels: Any, x: Array) -> Array:
     """Σᵢ wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
-    kernel, partial = _kernel(loss), np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-
-    def some(low: int, high: int) -> None:
-        float64.gradient(kernel, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE))
-
-    _spread(len(X), some)
+    partial, some = np.zeros((-(-len(X) // BLOCK), len(x))), _part(loss, X, labels)
+    _spread(len(X), lambda low, high: some(x, low, high, partial))
     total: Array = partial.sum(axis=0)
     return total
 
@@ -46,11 +46,11 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
     """The same at many states, which the threads share."""
     if len(states) < cores():
         return np.array([gradient(loss, X, labels, state) for state in states])
-    kernel, n = _kernel(loss), len(X)
+    some, n = _part(loss, X, labels), len(X)
 
     def one(state: Array) -> Array:
-        partial = np.zeros((-(-n // BLOCK), X.shape[1]))
-        float64.gradient(kernel, X, *labels, state, 0, n, partial, np.empty(TILE), np.empty(TILE))
+        partial = np.zeros((-(-n // BLOCK), len(state)))
+        some(state, 0, n, partial)
         total: Array = partial.sum(axis=0)
         return total
 
@@ -58,24 +58,54 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
         return np.array(list(pool.map(one, states)))
 
 
-def _kernel(loss: Loss) -> Any:
-    """The compiled form of a loss, in float64."""
+def _part(loss: Loss, X: Any, labels: Any) -> Callable[[Array, int, int, Array], None]:
+    """What adds the gradient of some rows at a state to the sums of their blocks, with room of its own."""
     assert loss.kernel is not None
-    return KERNELS[loss.kernel](*map(float, loss.numbers))
+    compiled, numbers = KERNELS[loss.kernel], map(float, loss.numbers)
+    if not loss.wide:
+        one = compiled(*numbers)
+        return lambda x, low, high, partial: float64.gradient(
+            one, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE)
+        )
+    several, m = compiled(*numbers, loss.blocks, loss.shared), loss.blocks + loss.shared
+    return lambda x, low, high, partial: float64.wide_gradient(
+        several, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
+    )
 
 
-def gram(X: Any, weights: Array) -> Array:
-    """Aᵀ diag(w) A for weights not below 0, by BLAS (syrk) in the precision of X, block by block; blocks join in
-    float64.
+def grams(X: Any, weights: Sequence[Array]) -> Array:
+    """Aᵀ diag(w) A for each of some weights: (count, dim, dim), in one pass over the rows: by BLAS in the precision of
+    X, in blocks of rows that stay in a near cache for all of them; blocks join in float64.
+
+    Few columns of X keep BLAS to one thread: then threads share the rows, in parts whose number they do not decide.
     """
-    from scipy.linalg.blas import dsyrk, ssyrk
+    (n, dim), count = X.shape, len(weights)
+    size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
+    parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
+    cuts = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size
 
-    update = ssyrk if X.dtype == np.float32 else dsyrk
-    roots = np.sqrt(weights).astype(X.dtype)
-    upper = np.zeros((X.shape[1], X.shape[1]))
-    for low in range(0, len(X), 2 * BLOCK):
-        upper += update(1, (X[low : low + 2 * BLOCK] * roots[low : low + 2 * BLOCK, None]).T)
-    return upper + np.triu(upper, 1).T
+    def part(begin: int, end: int) -> Array:
+        total, room = np.zeros((count, dim, dim)), np.empty((size, dim), X.dtype)
+        for low in range(begin, min(end, n), size):
+            block = X[low : min(low + size, end)]
+            for each, w in zip(total, weights, strict=True):
+                each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
+        return total
+
+    with ThreadPoolExecutor(min(cores(), parts)) as pool:
+        joined: Array = sum(pool.map(part, cuts[:-1], cuts[1:]), np.zeros((count, dim, dim)))
+    return joined
+
+
+def _weighted_square(block: Any, w: Array, room: Any) -> Any:
+    """Aᵀ diag(w) A: that of (√|w| A)ᵀ(√|w| A), half the work, with its sign where all w have one."""
+    least, most = w.min(), w.max()
+    if least < 0 < most:
+        np.multiply(block, w[:, None], out=room, casting="same_kind")
+        both = block.T @ room
+        return (both + both.T) / 2
+    np.multiply(block, np.sqrt(np.abs(w))[:, None], out=room, casting="same_kind")
+    return -(room.T @ room) if least < 0 else room.T @ room
 
 
 def _spread(count: int, work: Callable[[int, int], None]) -> None:

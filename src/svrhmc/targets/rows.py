@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, digest, tally
+from svrhmc.core.arrays import Array, Indices, contract, cores, digest, tally
 from svrhmc.core.errors import real_array
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.sparse import checked_csr
@@ -57,6 +58,10 @@ class Rows(ABC):
     def taken(self, indices: Indices) -> Array:
         """Some rows as a matrix, in float64."""
 
+    def jacobians(self, indices: Indices) -> Array:
+        """∂tᵢ/∂x of some rows: (rows, predictors, dim)."""
+        return self.taken(indices)[:, None, :]
+
     @abstractmethod
     def combine(self, weights: Array) -> Array:
         """Σᵢ wᵢaᵢ over all rows: (chains, n) → (chains, dim)."""
@@ -92,6 +97,11 @@ class Rows(ABC):
     def entries(self) -> float:
         """Stored entries of a row, on average."""
 
+    @property
+    def stored(self) -> float:
+        """Those that are read once for all predictors."""
+        return self.entries
+
     @abstractmethod
     def digest(self) -> str:
         """A name for the contents."""
@@ -99,6 +109,15 @@ class Rows(ABC):
     @abstractmethod
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
+
+    def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
+        """`gram` for each of some weights of either sign: (count, dim, dim)."""
+        return np.array([self._signed(np.ascontiguousarray(each), precise) for each in weights])
+
+    def _signed(self, weights: Array, precise: bool) -> Array:
+        """Aᵀ diag(w) A where w may have both signs: that of its positive part less that of its negative part."""
+        parts = [self.gram(np.maximum(sign * weights, 0.0), precise) for sign in (1.0, -1.0)]
+        return parts[0] - parts[1]
 
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
         """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
@@ -126,6 +145,10 @@ class Rows(ABC):
     @abstractmethod
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """A norm of every row, given for some dense rows at once."""
+
+    def whitened_lengths(self, whitening: Any) -> Array:
+        """|Wᵀaᵢ| of every row."""
+        return self.lengths(whitening.norms)
 
 
 class DenseRows(Rows):
@@ -175,16 +198,22 @@ class DenseRows(Rows):
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and not loss.wide and self._passes() is not None
+        return loss.kernel is not None and self._passes() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
-            return np.asarray(passes.gram(self.X, weights), np.float64)
+            return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
         for begin, block in self._blocks():
             total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
+
+    def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
+        """One pass over the rows for all of them, where rows are many."""
+        if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
+            return np.asarray(passes.grams(self.X, weights), np.float64)
+        return super().grams(weights, precise)
 
     def squares(self, weights: Array) -> Array:
         """One pass over the rows."""
@@ -211,18 +240,21 @@ class DenseRows(Rows):
         return DenseRows(self.X[indices])
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
-        """Block by block."""
+        """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        return np.concatenate([norms(self.X[begin : begin + size]) for begin in range(0, self.n, size)])
+        begins = range(0, self.n, size)
+        with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
+            return np.concatenate(list(pool.map(lambda begin: norms(self.X[begin : begin + size]), begins)))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
         if (passes := self._passes()) is not None:
-            x, one = np.zeros(self.dim), np.ones(1)
-            passes.predict(self.X[:1], x)
-            passes.combine(self.X[:1], one)
+            passes.predict(self.X[:1], np.zeros(self.dim))
+            passes.combine(self.X[:1], np.ones(1))
             if self.one_pass(loss):
-                passes.gradient(loss, self.X[:1], labels.chosen(slice(1)), x)
+                passes.gradient(
+                    loss, self.X[:1], labels.chosen(slice(1)), np.zeros(loss.blocks * self.dim + loss.shared)
+                )
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""

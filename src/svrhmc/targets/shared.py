@@ -110,6 +110,7 @@ class GaussianLoss(LocationScale):
     name = "gaussian"
     shared_names = ("log sigma",)
     mixture = True
+    nanoseconds = 1.3
     kernel = "location-scale"
 
     def with_noise(self, noise_variance: float) -> Loss:
@@ -142,6 +143,7 @@ class StudentLoss(LocationScale):
 
     name = "student-t"
     shared_names = ("log scale",)
+    nanoseconds = 4.6
     kernel = "location-scale"
     df: float = 4.0
 
@@ -183,6 +185,7 @@ class NegativeBinomialLoss(WideLoss):
 
     name = "negative-binomial"
     shared_names = ("log shape",)
+    nanoseconds = 28.0
     kernel = "negative-binomial"
 
     @property
@@ -255,6 +258,7 @@ class GammaLoss(WideLoss):
 
     name = "gamma"
     shared_names = ("log shape",)
+    nanoseconds = 10.0
     kernel = "gamma"
     spread = True
 

@@ -20,6 +20,7 @@ would cost a second X: more than the sampling itself wherever X is large, and im
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from svrhmc.core.arrays import Array, contract
 from svrhmc.core.errors import requirement
 
 _BLOCK = 64
+_ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
 
 
 class Whitening(ABC):
@@ -77,6 +79,14 @@ class Whitening(ABC):
     @abstractmethod
     def norms(self, rows: Any) -> Array:
         """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
+
+    def images(self, rows: Array) -> Array:
+        """Wᵀaᵢ of some rows: for sizes, which no digit of a draw rests on."""
+        return self.pull(rows)
+
+    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array] | None:
+        """√Σ_c |W_cᵀaᵢ|² of some rows, W_c being rows c·width to (c + 1)·width of W; None where it has no short way."""
+        return None
 
     @property
     @abstractmethod
@@ -128,7 +138,17 @@ class DenseWhitening(Whitening):
 
     def norms(self, rows: Any) -> Array:
         """One product."""
-        return lengths(rows @ self.factor.astype(rows.dtype))
+        return product_norms(rows, self.factor)
+
+    def images(self, rows: Array) -> Array:
+        """One product."""
+        return np.asarray(rows @ self.factor, np.float64)
+
+    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
+        """|R aᵢ|, R the triangular factor of all W_cᵀ, one below the other: RᵀR = Σ_c W_cW_cᵀ."""
+        stacked = self.factor[: blocks * width].reshape(blocks, width, -1).swapaxes(1, 2)
+        root: Array = np.ascontiguousarray(np.transpose(np.linalg.qr(stacked.reshape(-1, width), mode="r")))
+        return lambda rows: product_norms(rows, root)
 
     @property
     def variances(self) -> Array:
@@ -233,6 +253,14 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
                     total[:, j : j + _BLOCK] += part @ matrix[k : k + _BLOCK, j : j + _BLOCK]
             result[low:high] = total[low - begin : high - begin]
     return out
+
+
+def product_norms(rows: Any, matrix: Array) -> Array:
+    """|Mᵀaᵢ| of some dense rows: where M is small, so few at a time that BLAS uses one thread, and waits for none."""
+    given, size = matrix.astype(rows.dtype), _ALONE // matrix.size
+    size = size if size >= _BLOCK else max(1, len(rows))
+    some = [lengths(rows[low : low + size] @ given) for low in range(0, len(rows), size)]
+    return np.concatenate(some) if some else np.zeros(0)
 
 
 def lengths(rows: Any) -> Array:

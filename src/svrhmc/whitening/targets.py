@@ -156,6 +156,7 @@ class WhitenedRows(Whitened):
     def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
         super().__init__(target, how)
         self.identity_hessian = how.identity_hessian  # M = I
+        self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
         self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
@@ -253,9 +254,17 @@ class WhitenedRows(Whitened):
 
     def importance(self) -> Array:
         """wᵢ|ℓ‴||Wᵀaᵢ|³, the size of a third-order term, mixed with a tenth of even weights."""
-        form = self.rows_form
-        third = form.loss.third_size(form.sizes(form.loss.curvature(self.predictors, form.y)))
+        form, one = self.rows_form, self.curvatures
+        if form.weights is not None:
+            one = form.loss.curvature(self.predictors, form.y)
+        third = form.loss.third_size(form.sizes(one))
         return mixed(form.weighed(third) * self.row_norms**3)
+
+    @cached_property
+    def curvature_noise(self) -> float:
+        """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by importance: what the curvature of one varies by."""
+        known = (self.curvatures, self.row_norms, self.row_table[2], self.whitening)
+        return self.rows_form.curvature_noise(*known) / self.dim
 
     @cached_property
     def row_norms(self) -> Array:

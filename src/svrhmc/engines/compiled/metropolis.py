@@ -13,8 +13,16 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
-from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model, row_bytes, row_shape, slope_kind
-from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width
+from svrhmc.engines.compiled.models import (
+    make_frame,
+    make_heavy,
+    plain_model,
+    row_bytes,
+    row_lines,
+    row_shape,
+    slope_kind,
+)
+from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width, state_width
 from svrhmc.engines.compiled.threads import HIGH, Pace, share
 from svrhmc.gradients import Memory
 from svrhmc.kernels import split
@@ -179,7 +187,7 @@ def _twins(dim: int, kind: Any) -> Twins:
 
 
 def _team(model: Any, dim: int, chains: int, paired: bool) -> Any:
-    pad, kind, shape, slopes = row_width(model, dim), model[0].dtype, row_shape(model), slope_kind(model)
+    pad, wide, kind, slopes = row_width(model, dim), state_width(model, dim), model[0].dtype, slope_kind(model)
     noise = chunk_noise(dim)
     paths = split.Paths(
         q=apart((chains, dim)),
@@ -192,12 +200,12 @@ def _team(model: Any, dim: int, chains: int, paired: bool) -> Any:
     )
     sums = split.Sums(
         u=apart((chains, dim)),
-        wide=apart((chains, pad), kind),
-        total=apart((chains, pad)),
+        wide=apart((chains, wide), kind),
+        total=apart((chains, wide)),
         room=apart(dim),
         tile=apart(pad, kind),
-        t=apart(shape or TILE, slopes),
-        slope=apart(shape or TILE, slopes),
+        t=apart((*row_lines(model), TILE), slopes),
+        slope=apart((*row_shape(model), TILE), slopes),
         value=apart(TILE, kind),
         twins=_twins(dim if paired and isinstance(model, SparseModel) else 0, kind),
     )

@@ -127,6 +127,11 @@ def row_shape(model: Any) -> tuple[int, ...]:
     return (int(loss.blocks + loss.shared),) if hasattr(loss, "blocks") else ()
 
 
+def row_lines(model: Any) -> tuple[int, ...]:
+    """Of the predictors of several rows: one line, or one for each predictor and some room."""
+    return tuple(m + wide.ROOM for m in row_shape(model))
+
+
 def slope_kind(model: Any) -> Any:
     """The type of slopes that are kept: float64 where a row has several."""
     return getattr(model, "y", model[0]).dtype
@@ -166,6 +171,9 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     kind = model.y.dtype
     t = predictors.astype(kind)
     base = np.zeros_like(t)
-    every = wide.all_wide_slopes if predictors.ndim == 2 else passes.all_slopes
-    every(model.loss, t, model.y, model.weights, base)
+    if shape := row_shape(model):
+        room = np.empty((*row_lines(model), layout.TILE)), np.empty((*shape, layout.TILE))
+        wide.all_wide_slopes(model.loss, t, model.y, model.weights, *room, base)
+    else:
+        passes.all_slopes(model.loss, t, model.y, model.weights, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))

@@ -30,9 +30,22 @@ def slots_of(purpose: Purpose, count: int) -> Any:
 
 def row_width(model: Any, dim: int) -> int:
     """To how many numbers a pass reads a row: where it costs little, a dense one to whole vectors."""
-    lanes = _LANES[model[0].dtype]
-    width = -(-dim // lanes) * lanes
-    return width if isinstance(model, DenseModel) and width <= _PADDING * dim else dim
+    lanes, columns = _LANES[model[0].dtype], (dim - _shared(model)) // _blocks(model)
+    width = -(-columns // lanes) * lanes
+    return width if isinstance(model, DenseModel) and width <= _PADDING * columns else columns
+
+
+def state_width(model: Any, dim: int) -> int:
+    """Numbers of a state whose blocks are each as long as that; one block for most losses."""
+    return _blocks(model) * row_width(model, dim) + _shared(model)
+
+
+def _blocks(model: Any) -> int:
+    return int(getattr(getattr(model, "loss", None), "blocks", 1))
+
+
+def _shared(model: Any) -> int:
+    return int(getattr(getattr(model, "loss", None), "shared", 0))
 
 
 def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.randomness import Purpose
-from svrhmc.engines.compiled.models import row_bytes, row_shape, slope_kind
-from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of
+from svrhmc.engines.compiled.models import row_bytes, row_lines, row_shape, slope_kind
+from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, noise_room, row_width, slots_of, state_width
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import layout
 from svrhmc.scheme import Scheme, normals_of
@@ -62,7 +62,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
     drawn = max(batch, plan.snapshot_rows)
     size = max(drawn, dim)
-    pad = row_width(model, dim)
+    pad, wide = row_width(model, dim), state_width(model, dim)
     passes = plan.kind != layout.MINIBATCH and not plan.snapshot_rows
     blocks = 1 if isinstance(model, layout.GaussianModel) else -(-plan.n // layout.BLOCK)
     counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
@@ -81,20 +81,20 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     )
     sums = layout.Pass(
         partial=apart((blocks if passes else 0, dim)),
-        wide=apart(pad, kind),
+        wide=apart(wide, kind),
         tile=apart(pad, kind),
-        total=apart(pad),
-        t=apart(shape or tile, slopes),
-        slopes=apart(shape or tile, slopes),
+        total=apart(wide),
+        t=apart((*row_lines(model), tile), slopes),
+        slopes=apart((*shape, tile), slopes),
     )
     some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
-        u=apart(size, kind),
-        t=apart(shape or size, slopes),
-        labels=apart((size, *shape), slopes),
-        slopes=apart(shape or size, slopes),
-        then=apart(shape or size, slopes),
+        u=apart(wide if shape else size, kind),
+        t=apart((*row_lines(model), size), slopes),
+        labels=apart((*shape, size), slopes),
+        slopes=apart((*shape, size), slopes),
+        then=apart((*shape, size), slopes),
     )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),
