@@ -27,6 +27,7 @@ bench: .venv/bench.done
 bench-posterior: .venv/bench.done
 	$(BIN)/python benchmarks/posterior.py $(ARGS)
 	$(BIN)/python benchmarks/holdout.py --out benchmarks/results
+	$(BIN)/python benchmarks/references.py
 	$(BIN)/python benchmarks/honesty.py
 	$(BIN)/python benchmarks/calibration.py
 

@@ -105,7 +105,7 @@ def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten)
     assert worst_z(sampler, dim, whiten) < LIMIT
 
 
-@pytest.mark.parametrize("wrong", ["0.5 * fall", "0.0 * fall"])
+@pytest.mark.parametrize("wrong", ["0.5 * fall", pytest.param("0.0 * fall", marks=pytest.mark.slow)])
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(wrong, tmp_path, monkeypatch):
     """A twin of the module with one expression replaced."""
     source = inspect.getsource(split)
@@ -152,7 +152,15 @@ def test_an_inexact_mode_and_hessian_change_nothing():
     assert worst_z(SubsampledMH(), 2, off_centre(), fault=another_hessian) > 2 * LIMIT
 
 
-@pytest.mark.parametrize("sampler", [SplitHMC(), SplitHMC(0.3, 4), SubsampledMH(), SubsampledMH(0.7)])
+@pytest.mark.parametrize(
+    "sampler",
+    [  # split HMC is compiled anew for the squared loss, whose posterior `sample` knows
+        pytest.param(SplitHMC(), marks=pytest.mark.slow),
+        pytest.param(SplitHMC(0.3, 4), marks=pytest.mark.slow),
+        SubsampledMH(),
+        SubsampledMH(0.7),
+    ],
+)
 def test_linear_regression_is_always_accepted_and_has_its_posterior(data, sampler):
     target = svrhmc.targets.linear(data[0], data[1], noise_variance=0.5)
     trace = sampler.run(target, 4000, chains=25, seed=2)
@@ -166,7 +174,8 @@ def test_linear_regression_is_always_accepted_and_has_its_posterior(data, sample
 
 @pytest.mark.parametrize("whiten", ["dense", "diagonal", "low rank"])
 def test_gradients_and_energies_are_those_of_the_target(data, whiten):
-    for X in (data[0], scipy.sparse.csr_array(data[0])):
+    storages = (np.asarray, scipy.sparse.csr_array) if whiten == "dense" else (np.asarray,)
+    for X in (storage(data[0]) for storage in storages):
         target = svrhmc.targets.logistic(X, data[1], [0.1, 1.0, 2.0, 0.5, 1.5], 0.3)
         chains = make(SplitHMC(), target, whiten=whiten)
         z = chains.extend(30)
@@ -201,8 +210,15 @@ def test_sparse_rows_give_the_draws_of_dense_ones(data, sampler, one_number):
     assert (one.counts == other.counts).all()
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
-@pytest.mark.parametrize("sampler", [SplitHMC(), SubsampledMH()])
+@pytest.mark.parametrize(
+    ("sampler", "kind"),
+    [
+        (SplitHMC(), np.asarray),
+        pytest.param(SplitHMC(), scipy.sparse.csr_matrix, marks=pytest.mark.slow),  # else in test_sparse_whitening.py
+        (SubsampledMH(), np.asarray),
+        (SubsampledMH(), scipy.sparse.csr_matrix),
+    ],
+)
 def test_float32_rows_follow_float64_ones(data, sampler, kind):
     coarse, fine = (
         make(sampler, svrhmc.targets.logistic(kind(data[0].astype(precision)), data[1])).extend(200).draws

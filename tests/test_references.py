@@ -1,0 +1,72 @@
+"""`sample` with default options against moments that NumPyro found, on two data sets of every family.
+
+The moments are in stored/references.json (`python benchmarks/references.py` makes them again). Means within 0.03
+posterior sd, sds within 2 %, both within 4.5 of their standard errors, and a verdict.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import LIMIT
+from family_problems import FAMILIES, PAIRS, problem
+from svrhmc import sample, targets
+
+STORED = json.loads((Path(__file__).parent / "stored" / "references.json").read_text(encoding="utf-8"))
+MEAN, SD = 0.03, 0.02
+
+
+def far_off(posterior, known):
+    """Largest errors of means (posterior sd) and sds (relative), and the largest |z| of both."""
+    mean, sd, mean_error, sd_error = (np.array(known[key]) for key in ("mean", "sd", "mean_error", "sd_error"))
+    errors = np.hypot(posterior.errors[0], mean_error), np.hypot(posterior.errors[1], sd_error)
+    z = max(np.abs((posterior.mean - mean) / errors[0]).max(), np.abs((posterior.sd - sd) / errors[1]).max())
+    return np.abs((posterior.mean - mean) / sd).max(), np.abs(posterior.sd / sd - 1).max(), z
+
+
+def known_problem(family, kind):
+    """The problem and its moments; skipped where its data come with a package that is not installed."""
+    try:
+        made = problem(family, kind)
+    except ModuleNotFoundError as missing:
+        pytest.skip(f"needs {missing.name}")
+    known = STORED[f"{family}/{kind}"]
+    assert made.print_of_data() == pytest.approx(known["data"], rel=1e-6, abs=1e-9)
+    return made, known
+
+
+def test_references_are_known_well():
+    assert set(STORED) <= {f"{family}/{kind}" for family, kind in PAIRS}
+    for known in STORED.values():
+        assert (np.array(known["mean_error"]) < 0.008 * np.array(known["sd"])).all()
+        assert (np.array(known["sd_error"]) < 0.008 * np.array(known["sd"])).all()
+
+
+COMPILED = ("bernoulli", "gaussian, known noise", "gaussian")  # by other tests, or known in closed form
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        pytest.param(family, kind, marks=[] if family in COMPILED else pytest.mark.slow, id=f"{family}-{kind}")
+        for family, kind in PAIRS
+        if f"{family}/{kind}" in STORED
+    ],
+)
+def test_sample_has_the_moments_that_numpyro_has(family, kind):
+    made, known = known_problem(family, kind)
+    posterior = sample(made.target())
+    mean, sd, z = far_off(posterior, known)
+    assert posterior.certificate.verdict in ("exact", "certified")
+    assert (mean < MEAN, sd < SD, z < LIMIT) == (True, True, True), (mean, sd, z)
+
+
+def test_another_prior_is_noticed():
+    for family in ("gaussian", "bernoulli"):
+        made, known = known_problem(family, "simulated")
+        target = targets.glm(made.X, made.y, FAMILIES[family], prior_precision=2.0)
+        mean, _, z = far_off(sample(target), known)
+        assert mean > 2 * MEAN
+        assert z > 2 * LIMIT
