@@ -24,7 +24,7 @@ LAYERS = [
     ("exact",),
     ("theory", "posterior"),
     ("compare", "files", "fitting", "warming"),
-    ("plots",),
+    ("estimators", "plots"),
     ("paper",),
     ("shell",),
     ("cli",),

@@ -1,5 +1,7 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
+from typing import Any
+
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
 from svrhmc.core.version import VERSION
@@ -56,3 +58,22 @@ __all__ = [
     "vr_sgld",
     "whitening",
 ]
+
+_ESTIMATORS = (  # of `svrhmc.estimators`, which needs scikit-learn and is loaded where one is asked for
+    "BayesianLogisticRegression",
+    "BayesianNegativeBinomialRegression",
+    "BayesianPoissonRegression",
+    "BayesianRegression",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        from svrhmc import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'svrhmc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ESTIMATORS})

@@ -40,7 +40,8 @@ class Influence:
         flat = draws.reshape(-1, draws.shape[2])
         mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
         share = np.minimum(sd**2 * precision, 1.0)
-        return Influence(location, precision, share, share * (location - mean) / sd, said)
+        shift = share * (location - mean) / np.where(sd > 0, sd, 1.0)  # where sd is 0, so is the share
+        return Influence(location, precision, share, shift, said)
 
     def dominated(self) -> Indices:
         """The coordinates of which more is known from the prior than from the data."""

@@ -12,6 +12,14 @@ Given τ this is a Gaussian in c. In coordinates b of c in which M = s⁻²G + �
     b | τ ~ N(h/k, 1/k),   k = ωρ + 1 − ω,   h = ρp + q,
     −log π(τ) = Wτ + ½rS − ½Σ h²/k + ½Σ log k + ½λ_τ(τ − m_τ)² + const.
 
+With u = p/ω, and R = S/s² − Σωu² what no coefficients explain, the sum of the terms that grow with ρ is, without a
+difference of large numbers,
+
+    ½rS − ½Σ h²/k = ½ρR + ½Σ (ρω((1 − ω)u² − 2uq) − q²)/k.
+
+It matters where coefficients are as many as rows, or more: then R is 0, and log σ is known from its prior alone. (R is
+taken as at least what rounding of y leaves, and directions that no row sees have ω = 0 = p, not their rounding.)
+
 So π(τ) is a number for each τ. Its integrals are found by the trapezoidal rule, which converges faster than any power
 for a smooth density that vanishes at both ends; then E b = E h/k, cov b = E diag(1/k) + cov h/k. An independent draw is
 τ by inversion, and b given τ. With a conjugate prior, c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds
@@ -34,6 +42,9 @@ from svrhmc.core.randomness import Stream
 
 _POINTS = 2001  # of the line
 _NEGLIGIBLE = 45.0  # below the largest log density: e⁻⁴⁵ is below all rounding
+_LEAST = 0.03  # of the size of y: the smallest scale in which coefficients are measured
+_ROUNDING = 1e-16  # of the size of y, below which no residual is known
+_CANCELLED = 1e-10  # of the sum of squares, below which a difference is rounding
 _WIDEST = 200  # doublings in search of that
 
 
@@ -67,7 +78,10 @@ class GaussianLaw(Law):
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What the rows enter by: G, g, S and W about the fit β̂, and the prior of c given nothing, Λ and m̂."""
+    """What the rows enter by: G, g, S and W about the fit β̂, and the prior of c given nothing, Λ and m̂.
+
+    size: Σwy², or where that is 0 what the prior of the coefficients would make of it.
+    """
 
     fit: Array
     gram: Array
@@ -76,6 +90,7 @@ class Sums:
     weight: float
     precision: Array
     mean: Array
+    size: float
 
 
 def sums_of(rows: Any, y: Array, weights: Array | None, precision: Array, mean: Array) -> Sums:
@@ -90,7 +105,9 @@ def sums_of(rows: Any, y: Array, weights: Array | None, precision: Array, mean: 
         matrix = gram / scale + np.diag(precision)
         fit = fit + np.linalg.lstsq(matrix, force / scale + precision * (mean - fit), rcond=None)[0]
         e = y - rows.predict(fit[None, :])[0]
-    return Sums(fit, gram, rows.combine((w * e)[None, :])[0], float(w @ (e * e)), total, precision, mean - fit)
+    size = float(w @ (y * y)) or total / (float(precision.max(initial=0.0)) or 1.0)
+    left = float(w @ (e * e))
+    return Sums(fit, gram, rows.combine((w * e)[None, :])[0], left, total, precision, mean - fit, size)
 
 
 class ScaleMixture(Law):
@@ -107,7 +124,7 @@ class ScaleMixture(Law):
 
         self._fit, self._sums, self._prior = sums.fit, sums, prior
         free = max(sums.weight, 1e-300)
-        self._scale = max(np.sqrt(max(sums.squares, 0.0) / free), 1e-150)
+        self._scale = max(np.sqrt(max(sums.squares, _LEAST**2 * sums.size) / free), 1e-150)
         inside = sums.gram / self._scale**2
         whole = inside + np.diag(sums.precision)
         try:
@@ -120,19 +137,26 @@ class ScaleMixture(Law):
         half = solve_triangular(root, inside, lower=True)
         within = solve_triangular(root, half.T, lower=True)
         omega, vectors = eigh((within + within.T) / 2)
-        self._omega = np.clip(omega, 0.0, 1.0)
+        seen = np.arange(len(omega)) >= _unseen(sums.gram)
+        self._omega = np.where(seen, np.clip(omega, 0.0, 1.0), 0.0)
         self._basis = solve_triangular(root, vectors, lower=True, trans="T")  # c = basis · b
-        self._pull = self._basis.T @ sums.force / self._scale**2
+        self._pull = np.where(seen, self._basis.T @ sums.force / self._scale**2, 0.0)
         self._home = self._basis.T @ (sums.precision * sums.mean)
+        self._best = np.divide(self._pull, self._omega, out=np.zeros_like(self._pull), where=self._omega > 0)
+        all_of_it = sums.squares / self._scale**2
+        left = all_of_it - float((self._omega * self._best**2).sum())
+        rounding = (_ROUNDING / self._scale) ** 2 * sums.size
+        self._left = max(left if left > _CANCELLED * all_of_it else 0.0, rounding, 1e-300)
         self._line()
 
     def _log_density(self, tau: Array) -> Array:
         """log π(τ) but for a constant."""
         rho = self._scale**2 * np.exp(-2 * tau)
-        k, h = self._given(rho)
-        quadratic = 0.5 * (h * h / k).sum(axis=-1) - 0.5 * np.log(k).sum(axis=-1)
-        rows = self._sums.weight * tau + 0.5 * rho * self._sums.squares / self._scale**2
-        density: Array = quadratic - rows - self._prior(tau)
+        k, _ = self._given(rho)
+        u, q, omega = self._best, self._home, self._omega
+        explained = ((rho[..., None] * (omega * ((1.0 - omega) * u**2 - 2 * u * q)) - q**2) / k).sum(axis=-1)
+        rows = self._sums.weight * tau + 0.5 * (rho * self._left + explained + np.log(k).sum(axis=-1))
+        density: Array = -rows - self._prior(tau)
         return density
 
     def _given(self, rho: Array) -> tuple[Array, Array]:
@@ -165,7 +189,8 @@ class ScaleMixture(Law):
         """Evenly spaced from where the density begins to where it ends."""
         from scipy.optimize import minimize_scalar
 
-        start, step = float(np.log(self._scale)), 1.0 / np.sqrt(2 * max(self._sums.weight, 0.5))
+        start = float(np.log(self._scale)) + 0.5 * np.log(self._left / max(self._sums.weight, self._left))
+        step = 1.0 / np.sqrt(2 * max(self._sums.weight, 0.5))
 
         def fall(tau: float) -> float:
             return -float(self._log_density(np.array([tau]))[0])
@@ -197,12 +222,20 @@ class ScaleMixture(Law):
 
         dim, chains = len(self._fit), len(stream.chains)
         normals = stream.normals(0, count * (dim + 1)).reshape(chains, count, dim + 1)
-        rising = np.flatnonzero(np.diff(self._cumulated) > 0)
+        rising = np.flatnonzero(np.diff(self._cumulated) > 1e-280)
         kept = np.append(rising, rising[-1] + 1)
         tau = PchipInterpolator(self._cumulated[kept], self._tau[kept])(ndtr(normals[..., dim]))
         k, h = self._given(self._scale**2 * np.exp(-2 * tau))
         b = h / k + normals[..., :dim] / np.sqrt(k)
         return np.concatenate([self._fit + b @ self._basis.T, tau[..., None]], axis=-1)
+
+
+def _unseen(gram: Array) -> int:
+    """Directions that no row sees: eigenvalues of the Gram matrix of columns of length 1 that are rounding."""
+    length = np.sqrt(np.diag(gram))
+    length[length == 0] = 1.0
+    found = np.linalg.eigvalsh(gram / length[:, None] / length)
+    return int((found <= 4 * len(found) * np.finfo(np.float64).eps * max(found[-1], 0.0)).sum())
 
 
 def scale_mixture(form: Any) -> ScaleMixture:

@@ -1,0 +1,416 @@
+"""Regressions as scikit-learn has them: `fit`, `predict`, `predict_proba`, `score`, with a posterior behind them.
+
+An estimator is fitted by `svrhmc.fitting.regress`: columns are standardised inside, priors are weak and on the data's
+scale, and what is reported is in the data's units. `posterior_` is the whole result, `coef_` and `intercept_` are its
+means. Whatever is predicted is an average over the draws of the posterior, found for a block of rows at a time: of
+probabilities, and of means of y, never a probability at an average of coefficients.
+
+A row of weight w counts as w rows like it (rows of weight 0 are left out), so the posterior of a table with weights is
+that of the table with its rows repeated.
+
+Each estimator takes the same parameters.
+
+fit_intercept: whether the predictor has a constant.
+prior: of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a dictionary by
+    the names of the columns; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
+draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
+n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
+random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
+    None every fit has another.
+verbose: whether to show progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import missing, one_of, requirement, truth, whole
+from svrhmc.fitting.regress import posterior_of, regression
+from svrhmc.posterior.prediction import Predictions, thinned
+from svrhmc.posterior.result import Posterior
+from svrhmc.targets.priors import Prior
+
+try:
+    from joblib import effective_n_jobs
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.metrics import d2_tweedie_score
+    from sklearn.utils import check_array, check_consistent_length, check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise missing("scikit-learn 1.6 or newer", "sklearn", "an estimator") from None
+
+__all__ = [
+    "BayesianLogisticRegression",
+    "BayesianNegativeBinomialRegression",
+    "BayesianPoissonRegression",
+    "BayesianRegression",
+]
+
+_DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
+_SEEDS = 1 << 31
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """What all of them have in common: parameters, the fit, and averages over the draws."""
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        prior: Prior | Mapping[str, Prior] | None = None,
+        draws: int = 1000,
+        chains: int = 4,
+        tolerance: float = 0.02,
+        method: Any = None,
+        certificate: bool = True,
+        budget_seconds: float | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.prior = prior
+        self.draws = draws
+        self.chains = chains
+        self.tolerance = tolerance
+        self.method = method
+        self.certificate = certificate
+        self.budget_seconds = budget_seconds
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "posterior_" in state:
+            state["posterior_"] = replace(state["posterior_"])
+        return state
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> npt.NDArray[Any]:
+        """New y at each row, (rows, n_samples): a draw of the posterior for each sample, and a y of its law.
+
+        The rows of one sample share their coefficients, so a sample is one data set that the model takes for possible.
+        """
+        X = self._checked(X)
+        count = whole("n_samples", n_samples, 1)
+        seed = _seed(random_state)
+        draws = self.posterior_.trace.draws.reshape(-1, self.posterior_.trace.draws.shape[2])
+        rng = np.random.default_rng(seed)
+        chosen = rng.choice(len(draws), count, replace=count > len(draws))
+        blocks = [block.new.T for block in self._predictions(X, draws[chosen], seed).blocks()]
+        return self._labels(np.concatenate(blocks))
+
+    def _labels(self, y: Array) -> npt.NDArray[Any]:
+        """y as it was given, of y as the family has it."""
+        return y
+
+    def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
+        """Sets `posterior_`."""
+        names = getattr(self, "feature_names_in_", None)
+        made = regression(
+            X,
+            y,
+            family,
+            names=None if names is None or len(set(names)) < len(names) else list(names),
+            intercept=truth("fit_intercept", self.fit_intercept),
+            weights=weights,
+            prior=self.prior,
+            classes=classes,
+        )
+        self.posterior_: Posterior = posterior_of(
+            made,
+            draws=self.draws,
+            chains=self.chains,
+            tolerance=self.tolerance,
+            method=self.method,
+            certificate=self.certificate,
+            budget_seconds=self.budget_seconds,
+            threads=effective_n_jobs(self.n_jobs),
+            seed=_seed(self.random_state),
+            progress=truth("verbose", self.verbose),
+        )
+
+    def _coefficients(self) -> tuple[Array, Array]:
+        """Posterior means, by block: intercepts (blocks,) and slopes (blocks, columns)."""
+        units, mean = self.posterior_.units, self.posterior_.mean
+        assert units is not None  # `regression` always says them
+        first = int(units.intercept)
+        by_block = mean[: units.dim - units.shared].reshape(units.blocks, -1)
+        return by_block[:, 0] if first else np.zeros(units.blocks), by_block[:, first:].copy()
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+
+    def _predictions(self, X: Any, draws: Array, seed: int = 0) -> Predictions:
+        """At checked rows, under some of the draws."""
+        posterior = self.posterior_
+        assert posterior.units is not None
+        return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(draws), seed)
+
+    def _means(self, X: Any) -> Iterator[Array]:
+        """The mean of y at one block of rows after another, averaged over the draws."""
+        found = self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS))
+        for _, t, _ in found.predictors():
+            yield found.form.loss.mean(t).mean(axis=0)
+
+
+class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """Classes by logistic regression: of two, log odds of the second; of more, by softmax with the first as baseline.
+
+    Parameters are those of `svrhmc.estimators`.
+
+    classes_: sorted. coef_, intercept_: posterior means, as `sklearn.linear_model.LogisticRegression` has them: (1,
+    columns) and (1,) for two classes; for K (K, columns) and (K,), where those of the first class are 0, and each
+    other's are of log odds against it. posterior_: all of the posterior, with `summary()`, draws and verdict.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    >>> model = BayesianLogisticRegression().fit(X[["mean radius", "mean texture"]], y)
+    >>> model.posterior_.names, model.coef_.shape
+    (('Intercept', 'mean radius', 'mean texture'), (1, 2))
+    >>> model.predict_proba(X[["mean radius", "mean texture"]][:1]).round(2)
+    array([[0.81, 0.19]])
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        X, y, weights = _weighted(X, y, sample_weight)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[0]!r}")
+        two = len(self.classes_) == 2
+        self._sampled(X, codes.astype(np.float64), "bernoulli" if two else "categorical", weights, self.classes_)
+        intercept, slopes = self._coefficients()
+        if not two:
+            intercept, slopes = np.append(0.0, intercept), np.concatenate([np.zeros((1, slopes.shape[1])), slopes])
+        self.intercept_, self.coef_ = intercept, slopes
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive."""
+        found = np.concatenate(list(self._means(self._checked(X))))
+        return np.column_stack([1 - found, found]) if found.ndim == 1 else found
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Their logarithms."""
+        return np.asarray(np.log(self.predict_proba(X)))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class of the largest probability."""
+        places = self.predict_proba(X).argmax(axis=1)
+        found: npt.NDArray[Any] = self.classes_[places]
+        return found
+
+    def _labels(self, y: Array) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = self.classes_[y.astype(np.int64)]
+        return found
+
+
+class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """Regressions: numbers, with what is typical of a new one."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
+
+        That deviation has both parts, what is not known of the coefficients and how y varies about its mean, as that of
+        `sklearn.linear_model.BayesianRidge`; it is that of one new y for each draw.
+        """
+        X = self._checked(X)
+        mean = self._mean(X)
+        return (mean, self._summed(X, ()).new_sd) if truth("return_std", return_std) else mean
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> Array:
+        """(rows, 2): between these two a new y lies with probability `level`, and as probably below as above.
+
+        They are quantiles of one new y for each draw. For counts, which jump, the probability is at least about that.
+        """
+        if not 0 < level < 1:
+            raise requirement("level", "a number above 0 and below 1", level)
+        X = self._checked(X)
+        return np.ascontiguousarray(self._summed(X, ((1 - level) / 2, (1 + level) / 2)).new_quantiles.T)
+
+    def _summed(self, X: Any, levels: tuple[float, ...]) -> Any:
+        return self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS)).summed(levels)
+
+    def _mean(self, X: Any) -> Array:
+        return np.concatenate(list(self._means(X)))
+
+    def _fitted(self, X: Any, y: Array, family: str, weights: Array | None) -> Self:
+        self._sampled(X, y, family, weights)
+        intercepts, slopes = self._coefficients()
+        self.intercept_, self.coef_ = float(intercepts[0]), slopes[0]
+        return self
+
+
+class BayesianRegression(_Regressor):
+    """Linear regression whose noise is unknown: y ~ N(t, σ²), or ("student-t") t + scale·Student's t of 4 degrees of
+    freedom, which rows far off do not pull.
+
+    family: "gaussian" or "student-t". The other parameters are those of `svrhmc.estimators`.
+
+    coef_ (columns,), intercept_: posterior means. posterior_: all of the posterior; its last parameter is log σ.
+
+    >>> import numpy as np
+    >>> X = np.arange(20.0)[:, None]
+    >>> y = 3 + 2 * X[:, 0] + np.random.default_rng(0).normal(size=20)
+    >>> model = BayesianRegression().fit(X, y)
+    >>> mean, sd = model.predict([[10.0]], return_std=True)
+    >>> model.coef_.round(1), mean.round(0), sd.round(0)
+    (array([2.]), array([23.]), array([1.]))
+    """
+
+    def __init__(
+        self,
+        *,
+        family: str = "gaussian",
+        fit_intercept: bool = True,
+        prior: Prior | Mapping[str, Prior] | None = None,
+        draws: int = 1000,
+        chains: int = 4,
+        tolerance: float = 0.02,
+        method: Any = None,
+        certificate: bool = True,
+        budget_seconds: float | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.family = family
+        super().__init__(
+            fit_intercept=fit_intercept,
+            prior=prior,
+            draws=draws,
+            chains=chains,
+            tolerance=tolerance,
+            method=method,
+            certificate=certificate,
+            budget_seconds=budget_seconds,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
+        family = one_of("family", self.family, ("gaussian", "student-t"))
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
+        X, y, weights = _weighted(X, y, sample_weight)
+        return self._fitted(X, y, family, weights)
+
+    def _mean(self, X: Any) -> Array:
+        """At the means of the coefficients, as the mean of y is linear in them."""
+        return np.asarray(X @ self.coef_ + self.intercept_, np.float64)
+
+
+class _Counts(_Regressor):
+    """Regressions of counts, whose mean is eᵗ.
+
+    A y between two counts is taken as partly the one and partly the other: with f its fraction, 1 − f rows of ⌊y⌋ and f
+    rows of ⌈y⌉. Poisson's −log p = eᵗ − yt is linear in y, and so the same as for y itself. It makes rates right: with
+    y = count/exposure and the exposure E as weight, E(eᵗ − yt) = Eeᵗ − count·t, which is the count's own likelihood.
+    """
+
+    _family: ClassVar[str]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
+        X, y, weights = _weighted(X, y, sample_weight)
+        y = np.asarray(y, np.float64)
+        part = y - np.floor(y)
+        between = np.flatnonzero(part)
+        if len(between):
+            weights = np.ones(len(y)) if weights is None else weights
+            weights = np.append(weights * (1 - part), (weights * part)[between])
+            X = X[np.append(np.arange(len(y)), between)]
+            y = np.append(np.floor(y), np.ceil(y)[between])
+        return self._fitted(X, y, self._family, weights)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it."""
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+
+
+class BayesianPoissonRegression(_Counts):
+    """Counts with E y = eᵗ, or rates (counts over exposures) with the exposures as sample_weight.
+
+    Parameters are those of `svrhmc.estimators`.
+
+    coef_ (columns,), intercept_: posterior means, of log E y. posterior_: all of the posterior.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 2, 200)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(0.5 + X[:, 0]))
+    >>> model = BayesianPoissonRegression().fit(X, y)
+    >>> model.coef_.round(1), model.predict_interval([[1.0]], 0.9)
+    (array([1.]), array([[1., 8.]]))
+    """
+
+    _family = "poisson"
+
+
+class BayesianNegativeBinomialRegression(_Counts):
+    """Counts with E y = μ = eᵗ that vary more than Poisson's: their variance is μ + μ²/φ, with φ unknown.
+
+    Parameters are those of `svrhmc.estimators`.
+
+    coef_ (columns,), intercept_: posterior means, of log E y. posterior_: all of the posterior; its last parameter is
+    log φ.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 2, 200)[:, None]
+    >>> y = np.random.default_rng(0).negative_binomial(2, 1 / (1 + np.exp(0.5 + X[:, 0]) / 2))
+    >>> BayesianNegativeBinomialRegression().fit(X, y).posterior_.names
+    ('Intercept', 'x0', 'log shape')
+    """
+
+    _family = "negative-binomial"
+
+
+def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array | None]:
+    """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
+    if sample_weight is None:
+        return X, y, None
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(X.shape[0], sample_weight)
+    weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weights.ndim != 1:
+        raise requirement("sample_weight", "one number for each row", f"shape {weights.shape}")
+    check_consistent_length(X, weights)
+    if (weights < 0).any():
+        raise requirement("sample_weight", "numbers not below 0", f"{weights.min():g}")
+    if not weights.any():
+        raise requirement("sample_weight", "positive for some row", "zero for all of them")
+    kept = weights > 0
+    if not kept.all():
+        X, y, weights = X[kept], y[kept], weights[kept]
+    return X, y, None if (weights == 1).all() else weights
+
+
+def _seed(random_state: Any) -> int:
+    """A whole number is the seed itself; of anything else scikit-learn's `check_random_state` makes the next one."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(_SEEDS - 1))

@@ -1,0 +1,254 @@
+"""Estimators for scikit-learn: its own checks, its pipelines, and that what they say is what the posterior says."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import svrhmc
+from svrhmc.targets import priors
+
+CLASSES = svrhmc.BayesianLogisticRegression
+NUMBERS = svrhmc.BayesianRegression
+COUNTS = svrhmc.BayesianPoissonRegression
+SPREAD = svrhmc.BayesianNegativeBinomialRegression
+QUICK = {"draws": 100, "chains": 2, "certificate": False}
+OFTEN = (CLASSES(**QUICK), NUMBERS(**QUICK))
+SELDOM = (COUNTS(**QUICK), SPREAD(**QUICK), NUMBERS(family="student-t", **QUICK))  # they compile more
+
+
+def checks():
+    for models, marks in ((OFTEN, ()), (SELDOM, (pytest.mark.slow,))):
+        for model in models:
+            for made, check in estimator_checks_generator(model, mark="skip"):
+                yield pytest.param(made, check, marks=marks, id=f"{made}-{getattr(check, 'func', check).__name__}")
+
+
+@pytest.mark.parametrize(("model", "check"), list(checks()))
+def test_scikit_learn_s_own_checks_and_none_is_excused(model, check):
+    check(model)
+
+
+def numbers(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * [1.0, 10.0, 0.1] + [0.0, 50.0, 3.0]
+    return X, X @ [1.0, -0.2, 5.0] + 300 + rng.normal(size=n)
+
+
+def counts(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, rng.poisson(np.exp(0.5 + X @ [0.4, -0.3])).astype(float)
+
+
+def test_the_posterior_is_that_of_fit():
+    X, y = numbers()
+    table = {"y": y, "a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}
+    other = svrhmc.fit("y ~ a + b + c", table, "gaussian", seed=3)
+    model = NUMBERS(random_state=3).fit(X, y)
+    np.testing.assert_array_equal(model.posterior_.trace.draws, other.trace.draws)
+    np.testing.assert_array_equal(np.append(model.intercept_, model.coef_), other.mean[:4])
+    assert model.posterior_.names == ("Intercept", "x0", "x1", "x2", "log sigma")
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_probabilities_are_averages_over_the_draws_and_not_those_at_their_mean(kinds):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < kinds], np.array(["setosa", "versicolor", "virginica"])[y[y < kinds]]
+    model = CLASSES(**QUICK).fit(X, y)
+    draws = model.posterior_.trace.draws.reshape(-1, model.posterior_.trace.draws.shape[2])
+    t = np.stack([b[:, :1] + b[:, 1:] @ X.T for b in np.split(draws, kinds - 1, axis=1)], axis=-1)
+    odds = np.exp(np.concatenate([np.zeros_like(t[..., :1]), t], axis=-1))
+    by_hand = (odds / odds.sum(axis=-1, keepdims=True)).mean(axis=0)
+    found = model.predict_proba(X)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[by_hand.argmax(axis=1)])
+    np.testing.assert_allclose(model.predict_log_proba(X), np.log(by_hand), rtol=1e-8, atol=1e-12)
+    assert model.coef_.shape == ((1, 4) if kinds == 2 else (3, 4))
+    full = X @ model.coef_.T + model.intercept_
+    odds = np.exp(full if kinds > 2 else np.column_stack([np.zeros(len(X)), full]))
+    assert np.abs(odds / odds.sum(axis=1, keepdims=True) - by_hand).max() > 1e-3  # the control: those at the mean
+    if kinds == 3:
+        assert not model.coef_[0].any()
+        assert model.intercept_[0] == 0
+        assert model.posterior_.names[0] == "versicolor: Intercept"
+    drawn = model.sample_y(X[:3], 5, random_state=1)
+    assert drawn.shape == (3, 5)
+    assert set(drawn.ravel()) <= set(model.classes_)
+
+
+def test_weights_count_rows_and_rates_are_counts_with_an_exposure():
+    X, y = counts(60)
+    often = np.random.default_rng(1).integers(0, 4, 60)
+    weighted = COUNTS(**QUICK).fit(X, y, often)
+    repeated = COUNTS(**QUICK).fit(np.repeat(X, often, axis=0), np.repeat(y, often))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-8)
+    assert abs(weighted.coef_ - COUNTS(**QUICK).fit(X, y).coef_).max() > 1e-3  # the control: weights matter
+    exposure = np.random.default_rng(2).uniform(0.5, 3, 60)
+    rates = COUNTS(**QUICK).fit(X, y / exposure, exposure)
+    offset = svrhmc.fitting.regress(X, y, "poisson", offset=np.log(exposure), draws=4000)
+    apart = np.append(rates.intercept_, rates.coef_) - offset.mean
+    assert np.abs(apart / offset.sd).max() < 0.1  # the columns are centred by other weights: the rest is the prior's
+    wrong = svrhmc.fitting.regress(X, y, "poisson", draws=1000).mean
+    assert np.abs((wrong - offset.mean) / offset.sd).max() > 1
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_rows_have_the_result_of_dense_ones(kind):
+    X, y = numbers()
+    X = np.where(np.random.default_rng(0).random(X.shape) < 0.5, X, 0.0)
+    y = y - y.mean()
+    dense, thin = (NUMBERS(fit_intercept=False).fit(rows, y) for rows in (X, kind(X)))
+    np.testing.assert_allclose(dense.coef_, thin.coef_, rtol=1e-8)
+    np.testing.assert_allclose(dense.predict(X), thin.predict(kind(X)), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(dense.predict_interval(X), thin.predict_interval(kind(X)), rtol=1e-8, atol=1e-8)
+
+
+def test_more_columns_than_rows_and_columns_that_say_nothing():
+    """With fewer rows than coefficients σ is known by its prior only, and the fit passes through the rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(8, 20)), rng.normal(size=8)
+    model = NUMBERS().fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 0.2
+    assert np.isfinite(model.predict(X, return_std=True)[1]).all()
+    X, y = numbers(50)
+    plain, more = NUMBERS().fit(X, y), NUMBERS().fit(np.column_stack([X, np.full(50, 7.0)]), y)
+    np.testing.assert_allclose(more.coef_[:3], plain.coef_, rtol=1e-6)
+    exact = NUMBERS().fit(X, X @ [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(exact.coef_, [1.0, 2.0, 3.0], rtol=1e-9)
+    same = NUMBERS().fit(X, np.full(50, 5.0))
+    np.testing.assert_allclose(same.predict(X), 5.0, rtol=1e-9)
+
+
+def test_pipelines_searches_clones_and_pickles():
+    X, y = counts(120)
+    prior = {"x0": priors.Normal(4.0)}
+    model = clone(COUNTS(prior=prior, random_state=5, **QUICK))
+    assert model.get_params()["random_state"] == 5
+    search = GridSearchCV(make_pipeline(StandardScaler(), clone(model)), {
+        "bayesianpoissonregression__prior": [None, priors.Normal(1e6)]}, cv=2)  # fmt: skip
+    search.fit(X, y)
+    assert search.best_params_["bayesianpoissonregression__prior"] is None  # the other holds all effects at 0
+    model.fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+    assert len(pickle.dumps(model)) < 8 * model.posterior_.trace.draws.size + X.nbytes + 40_000
+    with pytest.raises(ValueError, match="as `sample` gave it"):
+        next(again.posterior_.log_likelihood())
+    next(model.posterior_.log_likelihood())
+
+
+def test_a_pickle_is_read_by_another_process(tmp_path):
+    X, y = numbers(30)
+    model = NUMBERS(draws=100).fit(X, y)
+    (tmp_path / "model").write_bytes(pickle.dumps((model, X[:2])))
+    code = "import pickle, sys; m, X = pickle.load(open(sys.argv[1], 'rb')); print(m.predict(X).tolist())"
+    run = [sys.executable, "-c", code, str(tmp_path / "model")]
+    assert (
+        subprocess.run(run, capture_output=True, text=True, check=True).stdout == f"{model.predict(X[:2]).tolist()}\n"
+    )
+
+
+def test_seeds():
+    X, y = counts(50)
+    a, b = (COUNTS(random_state=k, **QUICK).fit(X, y).coef_ for k in (1, np.random.RandomState(1)))
+    c, d = (COUNTS(random_state=np.random.RandomState(1), n_jobs=k, **QUICK).fit(X, y).coef_ for k in (None, 2))
+    np.testing.assert_array_equal(b, c)
+    np.testing.assert_array_equal(c, d)
+    assert (a != b).all()
+    e, f = (COUNTS(random_state=None, **QUICK).fit(X, y).coef_ for _ in range(2))
+    assert (e != f).all()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_give_names(library):
+    frames = pytest.importorskip(library)
+    X, y = numbers(40)
+    table = frames.DataFrame({"age": X[:, 0], "size": X[:, 1], "dose": X[:, 2]})
+    model = NUMBERS(draws=100).fit(table, y)
+    assert list(model.feature_names_in_) == ["age", "size", "dose"]
+    assert model.posterior_.names == ("Intercept", "age", "size", "dose", "log sigma")
+    np.testing.assert_array_equal(model.coef_, NUMBERS(draws=100).fit(X, y).coef_)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table[["size", "age", "dose"]])
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "poisson"])
+def test_intervals_hold_as_often_as_they_say(kind):
+    """Share of 4000 new y inside 90 % intervals, |z| < 4.5; half the intervals are the control."""
+    X, y = (numbers if kind == "gaussian" else counts)(4400)
+    model = (NUMBERS() if kind == "gaussian" else COUNTS(draws=400, certificate=False)).fit(X[:400], y[:400])
+    low, high = model.predict_interval(X[400:], 0.9).T
+    inside = ((low <= y[400:]) & (y[400:] <= high)).mean()
+    sd = np.sqrt(0.09 / 4000)
+    assert inside > 0.9 - 4.5 * sd - 0.01  # 0.01: 400 rows do not fix the model
+    if kind == "gaussian":
+        assert inside < 0.9 + 4.5 * sd + 0.01
+        mean, new_sd = model.predict(X[400:], return_std=True)
+        assert abs(((y[400:] - mean) / new_sd).std() - 1) < 0.1
+    middle, half = (low + high) / 2, (high - low) / 4
+    assert (np.abs(y[400:] - middle) <= half).mean() < 0.8
+    new = model.sample_y(X[400:500], 300, random_state=0)
+    assert new.shape == (100, 300)
+    np.testing.assert_array_equal(new, model.sample_y(X[400:500], 300, random_state=0))
+    spread = np.sqrt(new.var(axis=1, ddof=1) / 300)
+    assert np.abs((new.mean(axis=1) - model.predict(X[400:500])) / spread).max() < 5
+    assert model.sample_y(X[:2], 5000).shape == (2, 5000)
+
+
+def test_what_is_wrong_is_said():
+    X, y = numbers(20)
+    with pytest.raises(ValueError, match="level must be a number above 0 and below 1; got 1"):
+        NUMBERS(draws=100).fit(X, y).predict_interval(X, 1.0)
+    with pytest.raises(ValueError, match="sample_weight must be numbers not below 0; got -1"):
+        NUMBERS().fit(X, y, np.full(20, -1.0))
+    with pytest.raises(ValueError, match="family must be one of 'gaussian', 'student-t'; got 'cauchy'"):
+        NUMBERS(family="cauchy").fit(X, y)
+    with pytest.raises(ValueError, match="y must be labels of at least two classes; got one class"):
+        CLASSES().fit(X, np.zeros(20))
+    with pytest.raises(ValueError, match="a negative count"):
+        COUNTS().fit(X, y - 1000)
+    with pytest.raises(AttributeError, match="has no attribute 'BayesianRidge'"):
+        _ = svrhmc.BayesianRidge
+    assert "BayesianRegression" in dir(svrhmc)
+
+
+def test_without_scikit_learn_an_estimator_says_what_to_install():
+    code = "import sys; sys.modules['sklearn'] = None; import svrhmc; svrhmc.BayesianRegression"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert "an estimator needs scikit-learn 1.6 or newer: pip install 'svrhmc[sklearn]'" in told
+
+
+def held_out():
+    """Five data sets: name, rows, labels."""
+    for name, load in (("breast cancer", load_breast_cancer), ("wine", load_wine), ("iris", load_iris)):
+        yield (name, *load(return_X_y=True))
+    X, y = load_digits(n_class=3, return_X_y=True)
+    yield "digits 0 to 2", X[:, X.std(axis=0) > 0][:150], y[:150]
+    yield "synthetic", *make_classification(300, 10, n_informative=5, n_redundant=0, flip_y=0.1, random_state=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "X", "y"), list(held_out()))
+def test_held_out_rows_are_predicted_no_worse_than_by_a_point_fit(name, X, y):
+    """Log loss of half the rows, over four splits, against LogisticRegression on standardised columns."""
+    ours, theirs = [], []
+    for split in range(4):
+        train, test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=split, stratify=y)
+        point = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000)).fit(train, y_train)
+        model = CLASSES(draws=400, certificate=False).fit(train, y_train)
+        ours.append(log_loss(y_test, model.predict_proba(test)))
+        theirs.append(log_loss(y_test, point.predict_proba(test)))
+    print(f"{name}: {np.mean(ours):.4f} against {np.mean(theirs):.4f}")
+    assert np.mean(ours) < np.mean(theirs) + 0.02
