@@ -5,6 +5,7 @@ BIN := .venv/bin
 .PHONY: run test quick test-slow bench bench-posterior lint format clean
 
 run: .venv/run.done
+	$(BIN)/svrhmc fit
 	$(BIN)/svrhmc compare --plot compare.png
 
 test: lint
@@ -49,7 +50,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/run.done: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,formula,plot]'
 	@touch $@
 
 .venv/bench.done: pyproject.toml | .venv/bin/python

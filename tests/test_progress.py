@@ -67,3 +67,14 @@ def test_compilation_is_said_on_a_terminal_where_it_takes_long():
     with progress.compiling(None, quick), progress.compiling(None, piped), progress.compiling(False, shown):
         pass
     assert quick.getvalue() == piped.getvalue() == ""
+
+
+def test_a_stage_within_another_has_the_line():
+    stream = io.StringIO()
+    with progress.stage("outer", True, stream), progress.stage("inner", True, stream):
+        time.sleep(0.8)
+    assert "inner: " in stream.getvalue()
+    assert "outer" not in stream.getvalue()
+    with progress.stage("outer", True, stream):
+        time.sleep(0.8)
+    assert "outer: " in stream.getvalue()

@@ -80,7 +80,9 @@ def test_the_version_is_stated_once_and_the_same():
     assert f"[{svrhmc.__version__}]" in (root / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/theory.md", "docs/automatic.md", "docs/families.md", "docs/sklearn.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/theory.md", "docs/automatic.md", "docs/families.md", "docs/sklearn.md"]
+)
 def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[1] / page).read_text()

@@ -24,9 +24,10 @@ LAYERS = [
     ("exact",),
     ("theory", "posterior"),
     ("compare", "files", "fitting", "warming"),
-    ("estimators", "plots"),
+    ("estimators", "plots", "reporting"),
     ("paper",),
     ("shell",),
+    ("commands",),
     ("cli",),
     ("__main__",),
 ]

@@ -7,6 +7,7 @@ from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileEr
 from svrhmc.core.version import VERSION
 from svrhmc.fitting import fit
 from svrhmc.posterior import Posterior, sample
+from svrhmc.reporting import report
 from svrhmc.samplers import (
     Sampler,
     cv_hmc,
@@ -44,6 +45,7 @@ __all__ = [
     "gradients",
     "hmc",
     "lmc",
+    "report",
     "saga_hmc",
     "saga_ld",
     "saga_ubu",

@@ -1,4 +1,4 @@
-"""The shell: `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`, `svrhmc warm`."""
+"""The shell: `svrhmc fit`, `svrhmc predict`, `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`, `svrhmc warm`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rich.table import Table
 
 import svrhmc
 from svrhmc import theory
+from svrhmc.commands.fit import fit_command
+from svrhmc.commands.predict import predict_command
 from svrhmc.compare import Curve, compare
 from svrhmc.core import caching
 from svrhmc.core.errors import one_of, requirement
@@ -27,7 +29,7 @@ from svrhmc.warming import KINDS, MODELS, warm
 app = typer.Typer(
     name="svrhmc",
     cls=Shell,
-    help=f"Sample from densities given by finite sums, and see how well samplers do it.\n\n{CODES}",
+    help=f"Fit regressions to tables with a verdict on the numbers; sample, plan and compare samplers.\n\n{CODES}",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -51,6 +53,10 @@ def _main(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
     pass
+
+
+app.command("fit")(fit_command)
+app.command("predict")(predict_command)
 
 
 @app.command("compare")

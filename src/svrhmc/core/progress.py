@@ -15,6 +15,7 @@ from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
 _PERIOD = 0.2
+_stages: list[Event] = []  # those under way, the innermost last
 
 
 class ProgressLine:
@@ -101,11 +102,14 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         yield
         return
     done, width, began = Event(), 0, time.monotonic()
+    _stages.append(done)
 
     def tell() -> None:
         nonlocal width
         wait = 0.5
         while not done.wait(wait):
+            if _stages[-1] is not done:  # a stage within this one has the line
+                continue
             text = f"{name}: {time.monotonic() - began:.0f} s"
             _write(out, "\r" + text.ljust(width))
             width, wait = max(width, len(text)), 1.0
@@ -117,6 +121,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
     finally:
         done.set()
         teller.join()
+        _stages.remove(done)
         if width:
             _write(out, "\r" + " " * width + "\r")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -232,6 +233,11 @@ class Posterior:
         """Itself, knowing its target: for what needs the rows that were fitted, which no file keeps."""
         object.__setattr__(self, "_target", target)
         return self
+
+    def report(self, path: str | Path, **told: Any) -> Path:
+        """Write a report on it, one HTML file: `svrhmc.report`, a part above this one, which is found by its name."""
+        written: Path = importlib.import_module("svrhmc.reporting").report(self, path, **told)
+        return written
 
     def save(self, path: str | Path) -> None:
         """Write all of it into one file, in one step: a kill at any moment leaves the old file whole.

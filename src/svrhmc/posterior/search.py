@@ -12,7 +12,7 @@ from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
-from svrhmc.core.progress import Progress
+from svrhmc.core.progress import Progress, stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
@@ -79,7 +79,8 @@ class Search:
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""
         request = self.request
-        self.space = variables(request.target, request.seed, self.journal, self.ledger)
+        with stage("finding the mode", request.progress):
+            self.space = variables(request.target, request.seed, self.journal, self.ledger)
         self.fresh = Fresh(self.space, request.threads, self.ledger)
         self.shape = Shape(self.fresh)
         self.chooser = Chooser(
@@ -166,9 +167,10 @@ class Search:
         while True:
             drawn = drawing.draw(wanted, expected, request.progress)
             self.ledger.lap("sampling")
-            few, gradient, gradients = self._gradients(drawn, made, wanted)
-            self.ledger.lap("gradients at the draws")
-            found = self._corrected(few, gradient, gradients, drawn)
+            with stage("moments", request.progress):
+                few, gradient, gradients = self._gradients(drawn, made, wanted)
+                self.ledger.lap("gradients at the draws")
+                found = self._corrected(few, gradient, gradients, drawn)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
                 return self._posterior(made, drawing, drawn, found), drawn.stopped
@@ -270,7 +272,8 @@ class Search:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate:
             slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
-            certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
+            with stage("certificate", request.progress):
+                certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
         else:
             certificate = unjudged(request.tolerance, found.stein, doubt)
         ledger.lap("certificate")

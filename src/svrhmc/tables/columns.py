@@ -32,7 +32,8 @@ class Column:
         """The place of each value among some levels; −1 where it is none of them."""
         import pandas
 
-        return np.asarray(pandas.Index(list(levels)).get_indexer(pandas.Index(self.values)), np.int64)
+        known = pandas.Index(list(levels), dtype=object)
+        return np.asarray(known.get_indexer(np.asarray(self.values, object)), np.int64)
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
         """Some rows, none of which is missing."""

@@ -48,6 +48,7 @@ class BinomialLoss(Loss):
     """
 
     name = "binomial"
+    outcome = "events"
     tried = True
     kernel = "binomial"
 
@@ -134,6 +135,7 @@ class ProbitLoss(Loss):
     """
 
     name = "bernoulli"
+    outcome = "events"
     kernel = "probit"
     nanoseconds = 11.0
 
@@ -217,6 +219,7 @@ class PoissonLoss(Loss):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
 
     name = "poisson"
+    outcome = "counts"
     kernel = "poisson"
 
     def third_within(self, low: Array, high: Array) -> Array:

@@ -58,6 +58,7 @@ class Loss(ABC):
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
+    outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
     @property
@@ -174,6 +175,7 @@ class LogisticLoss(Loss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
 
     name = "bernoulli"
+    outcome = "events"
     kernel = "logistic"
 
     @property

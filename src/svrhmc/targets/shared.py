@@ -184,6 +184,7 @@ class NegativeBinomialLoss(WideLoss):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
     name = "negative-binomial"
+    outcome = "counts"
     shared_names = ("log shape",)
     nanoseconds = 28.0
     kernel = "negative-binomial"

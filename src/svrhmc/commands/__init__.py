@@ -1,0 +1,1 @@
+"""Commands of the shell that have a file of their own."""

@@ -1,0 +1,96 @@
+"""`svrhmc predict`: a fit and new rows in, their predictions out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from svrhmc.commands.written import model_in
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.progress import stage
+from svrhmc.core.storage import write_text
+from svrhmc.posterior.prediction import Prediction
+from svrhmc.posterior.result import Posterior
+from svrhmc.shell import require_place
+from svrhmc.tables.columns import columns_of
+from svrhmc.tables.reading import Read, Reading, read
+
+
+def predict_command(
+    fitted: Annotated[Path, typer.Argument(help="The folder of a fit, or its model.posterior.")],
+    file: Annotated[Path, typer.Argument(help="New rows, with the columns that were fitted.")],
+    out: Annotated[Path, typer.Option(help="Where the predictions go, as CSV.")] = Path("predictions.csv"),
+    level: Annotated[float, typer.Option(help="Probability within the intervals.")] = 0.9,
+    draws: Annotated[int, typer.Option(help="Draws of the posterior to use, at most.", min=2)] = 1000,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns; found if not set.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of a text, such as latin-1.")] = "utf-8",
+    decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
+    na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Predict the target of new rows from a fit.
+
+    A line for each row: mean and sd of the mean of the target, its interval
+    (lower, upper), and that of a single new value (new_lower, new_upper). For
+    classes, the probability of each.
+
+    [bold]Example[/bold]: svrhmc predict customers-fit new.csv --out new-churn.csv
+    """
+    if not 0 < level < 1:
+        raise requirement("--level", "between 0 and 1", level)
+    require_place("--out", out)
+    show = False if quiet else None
+    posterior = model_in(fitted)
+    with stage(f"reading {file.name}", show):
+        found = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ())))
+    with stage("predicting", show):
+        try:
+            made = _predicted(posterior, found, level, draws)
+        except DataError as error:
+            raise DataError(f"{file}: {error}") from error
+    write_text(out, _table(made, posterior))
+    if not quiet:
+        Console().print(f"{found.n:,} predictions: {escape(str(out))}", highlight=False, soft_wrap=True)
+
+
+def _predicted(posterior: Posterior, found: Read, level: float, draws: int) -> Prediction:
+    levels, design = ((1 - level) / 2, (1 + level) / 2), posterior.design
+    if found.X is not None:
+        if design is not None or posterior.units is None:
+            raise DataError("the fit is of a table with columns, and these are sparse rows.")
+        width = len(posterior.units.centre)
+        if found.X.shape[1] > width:
+            raise DataError(f"rows must have {width} columns, as the fit has; got {found.X.shape[1]}.")
+        X = found.X.copy()
+        X.resize((found.X.shape[0], width))
+        return posterior.predict(X, levels=levels, draws=draws)
+    if design is None:
+        raise DataError("the fit is of sparse rows, and this is a table with columns.")
+    trials: Any = None
+    if design.trials:
+        trials = np.asarray(columns_of(found.table, [design.trials])[design.trials].values, np.float64)
+    return posterior.predict(found.table, levels=levels, draws=draws, trials=trials)
+
+
+def _table(made: Prediction, posterior: Posterior) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if made.mean.ndim > 1:
+        classes = posterior.design.classes if posterior.design is not None else ()
+        names = classes or tuple(map(str, range(made.mean.shape[1])))
+        writer.writerow(["row", *names])
+        writer.writerows([k + 1, *(f"{p:.6g}" for p in row)] for k, row in enumerate(made.mean))
+        return out.getvalue()
+    assert made.new_quantiles is not None
+    writer.writerow(["row", "mean", "sd", "lower", "upper", "new_lower", "new_upper"])
+    columns = (made.mean, made.sd, *made.quantiles, *made.new_quantiles)
+    writer.writerows([k + 1, *(f"{v:.8g}" for v in row)] for k, row in enumerate(zip(*columns, strict=True)))
+    return out.getvalue()

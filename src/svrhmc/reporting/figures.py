@@ -1,0 +1,196 @@
+"""The figures of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.reporting.checks import Check
+from svrhmc.reporting.numbers import Coefficient
+from svrhmc.reporting.svg import Axis, Drawing
+from svrhmc.reporting.words import number
+
+WIDTH, _LABELS, _ROW = 470.0, 150.0, 26.0
+_BINS = 10  # of a calibration curve, and of residuals
+_DOTS = 300  # residuals that are shown one by one
+_LONGEST = 160  # points of a chain that are shown
+_COUNTS = 21  # bars of a rootogram
+CHAINS = ("c0", "c1", "c2", "c3")
+
+
+def forest(rows: Sequence[Coefficient], axis_name: str, level: float, title: str, beside: bool = True) -> str:
+    """Means with their intervals, and beside each the point fit with Laplace's interval."""
+    z = _normal(level)
+    low = [min(row.lower, row.mode - z * row.laplace_sd) if beside else row.lower for row in rows]
+    high = [max(row.upper, row.mode + z * row.laplace_sd) if beside else row.upper for row in rows]
+    left, right = min(0.0, *low), max(0.0, *high)
+    pad = 0.04 * (right - left)
+    each = _ROW + (8 if beside else 0)
+    height = each * len(rows) + 52
+    described = "; ".join(
+        f"{row.name}: {number(row.mean)} ({number(row.lower)} to {number(row.upper)})" for row in rows[:40]
+    )
+    out = Drawing(WIDTH, height, title, described)
+    axis = Axis(left - pad, right + pad, _LABELS + 8, WIDTH - 10)
+    bottom = height - 44
+    out.bottom(axis, bottom, 4, axis_name)
+    out.line(axis(0), 4, axis(0), bottom, "zero")
+    for k, row in enumerate(rows):
+        y = 4 + each * (k + 0.5) - (5 if beside else 0)
+        out.text(_LABELS, y + (9 if beside else 4.5), row.name, "end", "t", 18)
+        out.line(axis(row.lower), y, axis(row.upper), y, "bar")
+        out.dot(axis(row.mean), y, "mark")
+        if beside:
+            out.line(axis(row.mode - z * row.laplace_sd), y + 11, axis(row.mode + z * row.laplace_sd), y + 11, "thin")
+            out.dot(axis(row.mode), y + 11, "hollow", 3.5)
+    return out.write()
+
+
+def marginal(name: str, draws: Array, mode: float, sd: float) -> str:
+    """A histogram of the draws, with Laplace's density over it."""
+    flat = np.ravel(draws)
+    low, high = (float(each) for each in np.quantile(flat, [0.002, 0.998]))
+    counts, edges = np.histogram(flat, 30, (low, high) if high > low else None, density=True)
+    low, high = float(edges[0]), float(edges[-1])
+    grid = np.linspace(low, high, 60)
+    density = np.exp(-0.5 * ((grid - mode) / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
+    out = Drawing(
+        220, 140, f"Posterior of {name}", f"Draws from {number(float(flat.min()))} to {number(float(flat.max()))}."
+    )
+    across, up = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
+    out.text(110, 15, name, "middle", "t", 24)
+    for height, begin, end in zip(counts, edges[:-1], edges[1:], strict=True):
+        out.box(across(begin), up(height), across(end) - across(begin), 104 - up(height), "fill")
+    out.path([(across(t), up(d)) for t, d in zip(grid, density, strict=True)], "other")
+    out.bottom(across, 104, 104, "", 3)
+    return out.write("small")
+
+
+def chains(name: str, draws: Array) -> str:
+    """Up to four chains, one line each."""
+    count = draws.shape[1]
+    places = np.unique(np.linspace(0, count - 1, min(count, _LONGEST)).round().astype(int))
+    low, high = float(draws.min()), float(draws.max())
+    out = Drawing(
+        220, 140, f"Chains of {name}", f"{draws.shape[0]} chains of {count:,} draws, {number(low)} to {number(high)}."
+    )
+    across, up = Axis(0, count, 48, 214), Axis(low, high, 112, 26)
+    out.text(110, 15, name, "middle", "t", 24)
+    out.side(up, 48, 214, "", 3)
+    for kind, chain in zip(CHAINS, draws, strict=False):
+        out.path([(across(k), up(float(chain[k]))) for k in places], kind)
+    out.text(131, 132, f"{count:,} draws of each chain", "middle", "n")
+    return out.write("small")
+
+
+def fit_figure(found: Check) -> tuple[str, str]:
+    """A figure, and what it shows in words."""
+    makers = {"events": _calibration, "classes": _calibration, "counts": _rootogram, "numbers": _residuals}
+    return makers[found.outcome](found)
+
+
+def _calibration(found: Check) -> tuple[str, str]:
+    fitted, seen = found.fitted.reshape(-1), found.seen.reshape(-1)
+    weights = np.repeat(found.weights, found.fitted.size // len(found.weights))
+    points = _binned(fitted, seen, weights)
+    out = Drawing(
+        WIDTH, 330, "Calibration curve",
+        "; ".join(f"predicted {p:.2f}, seen {s:.2f}" for p, s, _ in points),
+    )  # fmt: skip
+    across, up = Axis(0, 1, 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(across, 284, 30, "predicted probability")
+    out.side(up, 52, 452, "share that was seen")
+    out.line(across(0), up(0), across(1), up(1), "zero")
+    for p, s, total in points:
+        error = 1.645 * math.sqrt(max(s * (1 - s), 0.25 / max(total, 1)) / max(total, 1))
+        out.line(across(p), up(max(0.0, s - error)), across(p), up(min(1.0, s + error)), "bar")
+    out.path([(across(p), up(s)) for p, s, _ in points], "join")
+    for p, s, _ in points:
+        out.dot(across(p), up(s), "mark")
+    brier = float(np.average((fitted - seen) ** 2, weights=weights))
+    overall = float(np.average(seen, weights=weights))
+    told = "On the diagonal, events happen as often as the model says; the bars are 90% intervals of chance."
+    if found.outcome == "events":
+        flat = overall * (1 - overall)
+        told += f" The Brier score is {brier:.3g}; the overall share alone would have {flat:.3g}."
+    return out.write(), told
+
+
+def _rootogram(found: Check) -> tuple[str, str]:
+    """√ of how often each count was seen, hanging from √ of how often the model has it."""
+    most = int(min(max(found.seen.max(), np.quantile(found.new, 0.999)), _COUNTS - 1))
+    total = float(found.weights.sum())
+    new = np.clip(found.new, 0, most).astype(int)
+    expected = np.array([float(((new == k) @ found.weights).mean()) for k in range(most + 1)])
+    seen = np.bincount(np.clip(found.seen, 0, most).astype(int), found.weights, most + 1)
+    top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(seen)
+    out = Drawing(
+        WIDTH, 330, "Hanging rootogram",
+        "; ".join(f"{k}: seen {s:.0f}, expected {e:.1f}" for k, (s, e) in enumerate(zip(seen, expected, strict=True))),
+    )  # fmt: skip
+    across, up = Axis(-0.5, most + 0.5, 52, 452), Axis(min(0.0, float(hang.min())), float(top.max()), 284, 30)
+    out.bottom(across, 284, 284, f"count ({most} and more in the last bar)" if (found.seen > most).any() else "count")
+    out.side(up, 52, 452, "square root of the number of rows")
+    wide = 0.7 * (across(1) - across(0))
+    for k in range(most + 1):
+        high, low = max(top[k], hang[k]), min(top[k], hang[k])
+        out.box(across(k) - wide / 2, up(high), wide, up(low) - up(high), "fill")
+    out.line(52, up(0), 452, up(0), "zero")
+    out.path([(across(k), up(float(t))) for k, t in enumerate(top)], "other")
+    for k, t in enumerate(top):
+        out.dot(across(k), up(float(t)), "second", 3)
+    told = (
+        "The line is how often the model has each count; the bars hang from it and are as long as what was seen. Bars "
+        f"that end near 0 fit. Zeros: {seen[0]:,.0f} seen, {expected[0]:,.1f} expected of {total:,.0f} rows."
+    )
+    return out.write(), told
+
+
+def _residuals(found: Check) -> tuple[str, str]:
+    fitted, away = found.fitted, found.seen - found.fitted
+    points = _binned(fitted, away, found.weights)
+    ends = [float(each) for each in np.quantile(away, [0.005, 0.995])]
+    out = Drawing(
+        WIDTH, 330, "Residuals against fitted values",
+        "; ".join(f"at {number(p)} on average {number(s)}" for p, s, _ in points),
+    )  # fmt: skip
+    low, high = (float(each) for each in np.quantile(fitted, [0.005, 0.995]))
+    across, up = Axis(low, high, 66, 452), Axis(min(0.0, ends[0]), max(0.0, ends[1]), 284, 30)
+    out.bottom(across, 284, 30, "fitted value")
+    out.side(up, 66, 452, "seen less fitted")
+    out.line(66, up(0), 452, up(0), "zero")
+    for k in np.unique(np.linspace(0, len(fitted) - 1, min(_DOTS, len(fitted))).round().astype(int)):
+        out.dot(across(float(fitted[k])), up(float(away[k])), "speck", 2.2)
+    out.path([(across(p), up(s)) for p, s, _ in points], "other")
+    total = float(np.average((found.seen - np.average(found.seen, weights=found.weights)) ** 2, weights=found.weights))
+    left = float(np.average(away**2, weights=found.weights))
+    share = f" The model explains {1 - left / total:.1%} of the variance." if total > 0 else ""
+    return (
+        out.write(),
+        f"The line is the mean of the residuals: near 0 throughout, where the form of the model is right.{share}",
+    )
+
+
+def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, float]]:
+    """Means of x and y, and the weight, in groups of about equal weight by x; equal x stay together."""
+    order = np.argsort(x, kind="stable")
+    x, y, weights = x[order], y[order], weights[order]
+    groups = np.minimum((np.cumsum(weights) - weights / 2) / weights.sum() * _BINS, _BINS - 1).astype(int)
+    groups = groups[np.searchsorted(x, x, "left")]
+    found = []
+    for k in np.unique(groups):
+        some = groups == k
+        total = float(weights[some].sum())
+        if total > 0:
+            means = (float(np.average(each[some], weights=weights[some])) for each in (x, y))
+            found.append((*means, total))
+    return found  # type: ignore[return-value]
+
+
+def _normal(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))

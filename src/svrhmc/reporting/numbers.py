@@ -1,0 +1,66 @@
+"""The numbers of a report: one row for each coefficient."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import NamedTuple
+
+from svrhmc.posterior.result import Posterior
+from svrhmc.reporting.meanwhile import interval, positive
+
+
+class Coefficient(NamedTuple):
+    """A coefficient in the units of the data: its posterior, the point fit (mode) with Laplace's sd, effective draws,
+    R-hat, the probability that it is above 0, and the prior's share of what is known of it (0 where none is stated).
+    """
+
+    name: str
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    mode: float
+    laplace_sd: float
+    ess: float
+    r_hat: float
+    positive: float
+    prior_share: float
+
+
+def coefficients(posterior: Posterior, level: float = 0.9) -> tuple[Coefficient, ...]:
+    """One for each coordinate; `level` is the probability within lower and upper."""
+    ends, above = interval(posterior, level), positive(posterior)
+    names = posterior.names or tuple(f"x[{j}]" for j in range(len(posterior.mean)))
+    share = None if posterior.prior is None else posterior.prior.share
+    return tuple(
+        Coefficient(
+            name,
+            float(posterior.mean[j]),
+            float(posterior.sd[j]),
+            float(ends[j, 0]),
+            float(ends[j, 1]),
+            float(posterior.laplace.mean[j]),
+            float(posterior.laplace.sd[j]),
+            float(posterior.ess[j]),
+            float(posterior.r_hat[j]),
+            float(above[j]),
+            0.0 if share is None else float(share[j]),
+        )
+        for j, name in enumerate(names)
+    )
+
+
+def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
+    """A line for each, under the names of the fields; a text that a spreadsheet would run is kept a text.
+
+    >>> coefficients_csv(()).strip()
+    'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share'
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(Coefficient._fields)
+    for row in rows:
+        name = "'" + row.name if row.name.startswith(("=", "+", "@", "\t", "\r")) else row.name
+        writer.writerow([name, *(f"{value:.10g}" for value in row[1:])])
+    return out.getvalue()

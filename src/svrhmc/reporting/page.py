@@ -1,0 +1,278 @@
+"""A posterior as one page of HTML: self-contained, without scripts, for light and dark screens, large and small.
+
+Every text that comes from the data (names, levels, formulas, commands) goes through `escape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+from svrhmc.core.storage import write_text
+from svrhmc.core.version import VERSION
+from svrhmc.posterior.result import Posterior
+from svrhmc.reporting import figures, words
+from svrhmc.reporting.checks import check
+from svrhmc.reporting.meanwhile import effects
+from svrhmc.reporting.numbers import Coefficient, coefficients
+from svrhmc.reporting.words import number
+
+_LEVEL = 0.9
+_FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
+_ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
+
+
+def report(
+    posterior: Posterior,
+    path: str | Path,
+    *,
+    source: str = "",
+    command: str = "",
+    python: str = "",
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write a report on a posterior: one HTML file, whole or not at all.
+
+    source: where the data come from. command, python: what makes the same posterior again. notes: on how the data
+    were read. The part on how well the model fits needs the rows that were fitted, which a posterior from a file does
+    not have.
+
+    >>> import tempfile
+    >>> from svrhmc import fit
+    >>> posterior = fit("y ~ dose", {"y": [1.0, 2.1, 2.9, 4.2], "dose": [1.0, 2.0, 3.0, 4.0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(posterior, f"{folder}/report.html").read_text()[:15]
+    '<!DOCTYPE html>'
+    """
+    if not posterior.names:
+        raise requirement("the posterior", "one of `fit`, whose coefficients have names", "one without names")
+    write_text(Path(path), page(posterior, source, command, python, notes))
+    return Path(path)
+
+
+def page(posterior: Posterior, source: str = "", command: str = "", python: str = "", notes: Sequence[str] = ()) -> str:
+    """The text of the page."""
+    rows = coefficients(posterior, _LEVEL)
+    question = words.question(posterior)
+    style = files("svrhmc.reporting").joinpath("style.css").read_text("utf-8")
+    parts: tuple[Callable[[], str], ...] = (
+        lambda: _data(posterior, source, notes),
+        lambda: _coefficients(posterior, rows),
+        lambda: _effects(posterior),
+        lambda: _fits(posterior),
+        lambda: _trust(posterior, rows),
+        lambda: _prior(posterior, rows),
+        lambda: _again(posterior, command, python),
+    )
+    sound = posterior.certificate.verdict in ("exact", "certified")
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(question)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(question)}</h1>\n"
+        f'<p class="lead">{escape(words.clear(rows, posterior))}</p>\n'
+        f'<p class="verdict{"" if sound else " open"}">{escape(words.verdict(posterior))}</p>\n'
+        + "\n".join(filter(None, (part() for part in parts)))
+        + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
+    )
+
+
+def _data(posterior: Posterior, source: str, notes: Sequence[str]) -> str:
+    design, told = posterior.design, list[tuple[str, str]]()
+    if source:
+        told.append(("File", source))
+    target = posterior._target
+    if target is not None:
+        weights = getattr(target, "weights", None)
+        stands = "" if weights is None else f", which stand for {weights.sum():,.0f} observations"
+        told.append(("Rows", f"{target.n:,}{stands}"))
+    if design is not None:
+        if design.dropped:
+            told.append(("Left out", f"{design.dropped:,} rows with missing values"))
+        told.append(("Formula", design.formula))
+        if design.baselines:
+            told.append(("Baselines", ", ".join(design.baselines) + ": other levels are compared with these"))
+        if design.classes:
+            event = f"; what is modelled is {design.classes[-1]!r}" if len(design.classes) == 2 else ""
+            told.append(("Classes", ", ".join(design.classes) + event))
+        for word, name in (("Offset", design.offset), ("Trials", design.trials)):
+            if name:
+                told.append((word, name))
+    why = f" ({design.guessed})" if design is not None and design.guessed else ""
+    told.append(("Family", f"{posterior.family}{why}"))
+    told += [("Note", note) for note in notes]
+    return _section("The data and the model", _list(told))
+
+
+def _coefficients(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
+    slopes = words.slopes_of(rows, posterior)
+    scale, inside = words.scale(posterior), list[str]()
+    if slopes:
+        shown = sorted(slopes, key=lambda row: -abs(row.mean) / row.sd)[:_FOREST]
+        shown = [row for row in slopes if row in shown]
+        widths = [row.upper - row.lower for row in shown]
+        alike = max(widths) <= _ALIKE * min(widths)
+        drawn = shown if alike else _standardised(posterior, rows, shown)
+        unit = "per unit of the column" if alike else "per standard deviation of the column"
+        figure = figures.forest(drawn, f"change of {scale}", _LEVEL, "Coefficients")
+        few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
+        inside.append(
+            f"<p>A coefficient is what one more of its column adds to {escape(scale)}, all else being equal. These are "
+            "associations in the data, and not effects of a change, unless the data come from an experiment.</p>"
+            f"<figure>{figure}<figcaption>Above in each row the posterior: mean and 90% interval, {unit}. Below it, "
+            f"hollow, the point fit (the mode) with the interval of Laplace’s approximation.{few}</figcaption></figure>"
+        )
+    head = ("", "mean", "sd", "5%", "95%", "P(> 0)", "mode", "ess", "R-hat")
+    body = [
+        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), _chance(row.positive),
+         number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
+        for row in rows[:_TABLE]
+    ]  # fmt: skip
+    inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
+    draws = np.asarray(posterior.trace.draws)
+    names = posterior.names
+    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -abs(row.mean) / row.sd)[:_MARGINALS]]
+    small = "".join(
+        figures.marginal(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j]))
+        for j in sorted(chosen)
+    )
+    inside.append(
+        f'<h3>Marginal distributions</h3><div class="grid">{small}</div><p class="note">Bars are the draws; the line '
+        "is Laplace’s approximation. Where they differ, the posterior is not a normal law.</p>"
+    )
+    return _section("Coefficients", "".join(inside))
+
+
+def _standardised(posterior: Posterior, rows: Sequence[Coefficient], shown: Sequence[Coefficient]) -> list[Coefficient]:
+    """The same coefficients, times the standard deviations of their columns."""
+    units = posterior.units
+    assert units is not None
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    by_name = {row.name: float(units.scale[j % width - first]) for j, row in enumerate(rows) if j % width >= first}
+    return [row._replace(**{field: getattr(row, field) * by_name[row.name] for field in _SCALED}) for row in shown]
+
+
+_SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
+
+
+def _effects(posterior: Posterior) -> str:
+    found = effects(posterior, _LEVEL)
+    if found is None:
+        return ""
+    body = [
+        (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
+        for name, m, s, e in zip(found.names, found.mean, found.sd, found.interval, strict=True)
+    ][:_TABLE]
+    table = _table("Average effects on the mean", ("", "mean", "sd", "5%", "95%"), body, len(found.names))
+    response = escape(words.response_of(posterior))
+    return _section("Average effects", f"<p>On the scale of {response} itself: {escape(found.said)}.</p>{table}")
+
+
+def _fits(posterior: Posterior) -> str:
+    found = check(posterior)
+    if found is None:
+        return ""
+    figure, told = figures.fit_figure(found)
+    return _section(
+        "How well the model fits",
+        f"<p>{escape(found.said)}</p><figure>{figure}<figcaption>{escape(told)}</figcaption></figure>",
+    )
+
+
+def _trust(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
+    mean, sd = (float((error / posterior.sd).max()) for error in posterior.errors)
+    chains, draws, _ = posterior.trace.draws.shape
+    told = [
+        ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),
+        ("Evidence", posterior.certificate.because() + "."),
+        ("Chance", f"standard errors of up to {mean:.2g} posterior sd in a mean and {sd:.2g} in an sd"),
+        ("Draws", f"{chains} chains of {draws:,}; at least {posterior.ess.min():,.0f} effective ones"),
+        ("Agreement", f"R-hat of at most {posterior.r_hat.max():.3f} (1 where chains agree)"),
+        ("Sampler", f"{posterior.method}: {posterior.why.rstrip('.')}."),
+        ("Cost", f"{posterior.seconds:.3g} s and {posterior.passes:.4g} passes over the data"),
+    ]
+    if not posterior.complete:
+        told.append(("Stopped", "a budget ended the run before there were as many draws as asked for"))
+    every: Array = np.asarray(posterior.trace.draws)
+    worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_TRACES]
+    small = "".join(figures.chains(rows[j].name, every[..., j]) for j in sorted(worst))
+    return _section(
+        "Can the numbers be trusted?",
+        f'<p>{escape(words.verdict(posterior))}</p>{_list(told)}<h3>Chains</h3><div class="grid">{small}</div>'
+        '<p class="note">The coefficients with the fewest effective draws. Lines of different colours are chains with '
+        "starts of their own; where they overlap, they agree.</p>",
+    )
+
+
+def _prior(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
+    if posterior.prior is None:
+        return ""
+    places = posterior.prior.dominated()
+    strongest = sorted(range(len(rows)), key=lambda j: -rows[j].prior_share)[:8]
+    if len(places):
+        names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
+        told = f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
+    else:
+        told = "The data say more than the prior of every coefficient."
+    body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
+    head = ("", "prior’s share", "shift, in sd")
+    table = _table(
+        "Where the prior counts most: its share of what is known, and how far it moved the mean", head, body, len(body)
+    )
+    stated = posterior.prior.said[:1].upper() + posterior.prior.said[1:]
+    return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(told)}</p>{table}")
+
+
+def _again(posterior: Posterior, command: str, python: str) -> str:
+    design, seed = posterior.design, posterior.trace.seed
+    formula = design.formula if design is not None else "…"
+    python = python or (
+        f"import svrhmc\n\nposterior = svrhmc.fit({formula!r}, table, {posterior.family!r}, seed={seed}, "
+        f"tolerance={posterior.certificate.tolerance:g})\nposterior.report('report.html')"
+    )
+    shell = f"<h3>In the shell</h3><pre><code>{escape(command)}</code></pre>" if command else ""
+    kept = "<p>model.posterior beside this file is the whole posterior: svrhmc.Posterior.load reads it.</p>"
+    return _section(
+        "To repeat it",
+        f"{shell}<h3>In Python</h3><pre><code>{escape(python)}</code></pre>"
+        f"<p>The seed fixes every draw, on any machine.</p>{kept if command else ''}",
+    )
+
+
+def _section(title: str, inside: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{inside}\n</section>"
+
+
+def _list(told: Sequence[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{escape(word)}</dt><dd>{escape(what)}</dd>" for word, what in told) + "</dl>"
+
+
+def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of: int) -> str:
+    """Cells are escaped; it scrolls by itself where it is wider than the screen."""
+    few = f" (the first {len(body)} of {of})" if of > len(body) else ""
+    top = "".join(f'<th scope="col">{escape(word) or "<span>name</span>"}</th>' for word in head)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+        for row in body
+    )
+    return (
+        f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0"><table><caption>{escape(caption)}'
+        f"{few}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _chance(share: float) -> str:
+    """Draws do not tell 0 from very little.
+
+    >>> _chance(1.0), _chance(0.5), _chance(0.0)
+    ('> 0.99', '0.50', '< 0.01')
+    """
+    if share > 0.99:
+        return "> 0.99"
+    return "< 0.01" if share < 0.01 else f"{share:.2f}"

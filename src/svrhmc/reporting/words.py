@@ -1,0 +1,98 @@
+"""A posterior in plain words: what was asked, on which scale the answer is, and how far it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from svrhmc.posterior.result import Posterior
+from svrhmc.reporting.numbers import Coefficient
+
+_SCALES = {
+    "bernoulli": "the log odds of {event}",
+    "binomial": "the log odds of a success",
+    "poisson": "the logarithm of the mean of {response}",
+    "negative-binomial": "the logarithm of the mean of {response}",
+    "gamma": "the logarithm of the mean of {response}",
+    "gaussian": "{response}",
+    "student-t": "the centre of {response}",
+    "categorical": "the log odds of a class against {first}",
+}
+
+
+def response_of(posterior: Posterior) -> str:
+    """The name of the response."""
+    return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
+
+
+def question(posterior: Posterior) -> str:
+    """What was asked."""
+    return f"What is associated with {response_of(posterior)}?"
+
+
+def scale(posterior: Posterior) -> str:
+    """What one more of a column adds its coefficient to."""
+    classes = posterior.design.classes if posterior.design is not None else ()
+    event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
+    known = _SCALES.get(posterior.family, "the linear predictor")
+    return known.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
+
+
+def verdict(posterior: Posterior) -> str:
+    """Whether the numbers can be trusted, in one sentence."""
+    found = posterior.certificate
+    chance = max(float((error / posterior.sd).max()) for error in posterior.errors)
+    if found.verdict == "exact":
+        return (
+            "The numbers can be trusted: they are those of the posterior but for chance, which puts a mean or a "
+            f"standard deviation off by {chance:.2g} posterior sd at the most (one standard error)."
+            if chance > 0
+            else "The numbers can be trusted: means and standard deviations are known in closed form."
+        )
+    if found.verdict == "certified":
+        return (
+            "The numbers can be trusted: bias and chance together put no mean and no standard deviation off by more "
+            f"than {found.tolerance:g} posterior sd."
+        )
+    if found.verdict == "refuted":
+        return (
+            f"Do not trust the numbers: some are off by more than the tolerance of {found.tolerance:g} posterior sd; "
+            "allow more time, or a larger tolerance."
+        )
+    if found.verdict == "unjudged":
+        return "Nothing is said about how far the numbers can be trusted, as no verdict was asked for."
+    return f"It is open how far the numbers can be trusted: {found.because()}."
+
+
+def clear(rows: Sequence[Coefficient], posterior: Posterior) -> str:
+    """Which coefficients are away from 0, in one sentence or two."""
+    slopes = slopes_of(rows, posterior)
+    away = [row for row in slopes if row.lower > 0 or row.upper < 0]
+    if not slopes:
+        return "There are no coefficients but the intercept."
+    if not away:
+        return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
+    away.sort(key=lambda row: -abs(row.mean) / row.sd)
+    shown = ", ".join(f"{row.name} ({'more' if row.mean > 0 else 'less'})" for row in away[:6])
+    rest = f" and {len(away) - 6} more" if len(away) > 6 else ""
+    return (
+        f"{len(away)} of {len(slopes)} coefficients are clearly away from 0 (their 90% intervals leave it out): "
+        f"{shown}{rest}."
+    )
+
+
+def slopes_of(rows: Sequence[Coefficient], posterior: Posterior) -> list[Coefficient]:
+    """Without intercepts and parameters that rows share."""
+    units = posterior.units
+    if units is None:
+        return list(rows)
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]
+
+
+def number(value: float) -> str:
+    """With four digits, and few signs.
+
+    >>> number(0.00012345), number(1234567.0), number(-2.5)
+    ('0.0001234', '1.235e+06', '-2.5')
+    """
+    return f"{value:.4g}"

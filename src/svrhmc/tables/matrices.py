@@ -1,0 +1,100 @@
+"""Tables as arrays: NumPy's .npy and .npz, and LIBSVM's `label index:value …` lines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import ArchiveFileError, DataError
+from svrhmc.core.npz import read_npz
+
+_LINE = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\s+\d+:\S+)+\s*(?:#.*)?")
+_MOST_INDEX = 1 << 26
+_COPIES = 3  # of the array that a table of columns takes
+
+
+def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+    """Columns of X (named by `names`, where that is there), and y as the last."""
+    try:
+        arrays = read_npz(path, ("X", "y"), ("names",), None if math.isinf(most) else int(most / _COPIES))
+    except ArchiveFileError as error:
+        raise DataError(f"{error} An .npz for a fit has arrays X (rows × columns) and y (and names).") from None
+    return _columns(path, arrays["X"], arrays["y"], arrays.get("names"))
+
+
+def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+    """Columns of a structured array by their names, or those of a matrix, whose last one is y."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise DataError(f"{path} is no .npy file of numbers, or is cut short or damaged.") from None
+    if array.nbytes * _COPIES > most:
+        raise DataError(
+            f"{path} would take {_COPIES * array.nbytes / 1e9:.3g} GB of memory, and {most / 1e9:.3g} are free."
+        )
+    if array.dtype.names is not None and array.ndim == 1:
+        return {name: np.array(array[name]) for name in array.dtype.names}
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise DataError(f"{path} must hold rows × columns, the last of which is y; got an array of {array.shape}.")
+    return _columns(path, array[:, :-1], array[:, -1], None)
+
+
+def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, npt.NDArray[Any]]:
+    if X.ndim != 2 or y.shape != (len(X),) or not len(X):
+        raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X.shape} and {y.shape}.")
+    if X.dtype.kind not in "biuf":
+        raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
+    known = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]
+    if len(known) != X.shape[1] or len({*known, "y"}) <= len(known):
+        raise DataError(f"{path} must have {X.shape[1]} different names for the columns of X, none of them 'y'.")
+    return {**{name: np.array(X[:, j]) for j, name in enumerate(known)}, "y": np.array(y)}
+
+
+def is_libsvm(head: Iterable[str]) -> bool:
+    """Whether the first lines are of LIBSVM's form."""
+    some = [line for line in list(head)[:5] if line.strip()]
+    return bool(some) and all(_LINE.fullmatch(line) for line in some)
+
+
+def from_libsvm(path: Path, lines: Iterable[str]) -> tuple[Any, npt.NDArray[np.float64]]:
+    """CSR rows and labels; indices begin at 1 and grow within a line."""
+    from scipy.sparse import csr_matrix
+
+    labels: list[float] = []
+    indices: list[npt.NDArray[np.int64]] = []
+    values: list[npt.NDArray[np.float64]] = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            label = float(words[0])
+            pairs = [word.split(":") for word in words[1:]]
+            place = np.array([int(index) for index, _ in pairs], np.int64)
+            value = np.array([float(each) for _, each in pairs], np.float64)
+        except ValueError:
+            raise DataError(
+                f"{path}, line {number}: not of the form 'label index:value …': {line.strip()[:60]!r}."
+            ) from None
+        if len(place) and (place[0] < 1 or place[-1] > _MOST_INDEX or (np.diff(place) <= 0).any()):
+            raise DataError(
+                f"{path}, line {number}: indices must begin at 1 and grow within a line; got {line.strip()[:60]!r}."
+            )
+        if not (math.isfinite(label) and np.isfinite(value).all()):
+            raise DataError(f"{path}, line {number}: numbers must be finite; got {line.strip()[:60]!r}.")
+        labels.append(label)
+        indices.append(place - 1)
+        values.append(value)
+    if not labels or not (ends := np.cumsum([0, *map(len, values)]))[-1]:
+        raise DataError(f"{path} has no rows with numbers in them.")
+    places = np.concatenate(indices)
+    X = csr_matrix((np.concatenate(values), places, ends), shape=(len(labels), int(places.max()) + 1))
+    return X, np.array(labels)

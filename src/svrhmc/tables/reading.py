@@ -1,0 +1,260 @@
+"""Tables from files: CSV (packed or not), Parquet, NumPy's files and LIBSVM's; whatever is wrong is said in one line.
+
+A file is looked at before it is read: what it is (by its name and its first bytes), which sign parts its columns, and
+whether it fits into memory. A CSV is read by pyarrow where that is installed, else by pandas; where one of them fails,
+or finds texts among numbers, the file is read once more, line by line, to say which line, column and value it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import DataError, missing
+from svrhmc.core.memory import free_memory
+from svrhmc.tables import matrices, texts
+
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
+_PACKED = (".gz",)
+_TEXTS, _PARQUET, _LIBSVM = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), (".libsvm", ".svm", ".svmlight")
+KINDS = "a .csv, .tsv or .txt (also .gz), a .parquet, a .libsvm or .svm, an .npy or an .npz"
+_COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What a file holds: a table with columns, or sparse rows X and their labels y.
+
+    response: the column that is the response, where the file itself says so. notes: what the reader of a report should
+    know of how it was read.
+    """
+
+    table: Any
+    names: tuple[str, ...]
+    n: int
+    response: str = ""
+    notes: tuple[str, ...] = ()
+    X: Any = None
+    y: Any = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
+    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories.
+    """
+
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    na: tuple[str, ...] = ()
+    decimal: str = "."
+    as_text: tuple[str, ...] = ()
+    missing: tuple[str, ...] = field(default=MISSING)
+
+    @property
+    def gaps(self) -> list[str]:
+        """All words for a missing value."""
+        return list(dict.fromkeys((*self.missing, *self.na)))
+
+
+def read(path: str | Path, how: Reading | None = None) -> Read:
+    """The table of a file; anything wrong with it is a `DataError` of one line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(f"{folder}/a.csv").write_text("dose;died\\n1.5;no\\n2.5;yes\\n")
+    ...     read(f"{folder}/a.csv").names
+    ('dose', 'died')
+    """
+    place, how = Path(path), Reading() if how is None else how
+    if place.is_dir():
+        raise DataError(f"{place} is a folder: name a file in it.")
+    with place.open("rb") as file:  # what the system says of a file that cannot be opened names it already
+        begin = file.read(8)
+    if not begin:
+        raise DataError(f"{place} is empty.")
+    suffixes = [suffix.lower() for suffix in place.suffixes]
+    last = next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
+    if last == ".npz":
+        return _of_matrix(place, matrices.from_npz(place, free_memory()))
+    if last == ".npy":
+        return _of_matrix(place, matrices.from_npy(place, free_memory()))
+    if last in _PARQUET:
+        return _parquet(place)
+    head = texts.look(place, how.encoding)
+    if last in _LIBSVM or matrices.is_libsvm(head.lines):
+        _require_memory(place, head.size * 2)
+        X, y = matrices.from_libsvm(place, texts.lines(place, how.encoding))
+        names = tuple(f"x{j + 1}" for j in range(X.shape[1]))
+        return Read(None, names, X.shape[0], "label", (), X, y)
+    if last not in _TEXTS:
+        raise DataError(f"{place} must be {KINDS}, by its name.")
+    return _text(place, head, how)
+
+
+def _of_matrix(path: Path, columns: dict[str, Any]) -> Read:
+    n = len(next(iter(columns.values())))
+    _require_memory(path, 8.0 * n * len(columns) * _COPIES)
+    return Read(columns, tuple(columns), n, next(reversed(columns)))
+
+
+def _parquet(path: Path) -> Read:
+    pyarrow = _pyarrow()
+    if pyarrow is None:
+        raise missing("pyarrow", "tables", "a Parquet file")
+    from pyarrow import parquet
+
+    try:
+        known = parquet.read_metadata(path)
+        _require_memory(path, 8.0 * known.num_rows * known.num_columns * _COPIES)
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {_first(error)}") from None
+    texts.require_names(path, table.column_names)
+    return _arrow(path, table, ())
+
+
+def _text(path: Path, head: texts.Head, how: Reading) -> Read:
+    layout = texts.layout(path, head, how.delimiter)
+    _require_memory(path, head.size * (1.0 + 8.0 * _COPIES * len(layout.names) / max(1.0, head.width)))
+    for name in how.as_text:
+        if name not in layout.names:
+            raise DataError(f"{path} has no column {name!r} to be read as text.")
+    reader = _pandas_csv if _pyarrow() is None else _arrow_csv
+    found = reader(path, layout, how)
+    if not found.n:
+        raise DataError(f"{path} has a line of names and no rows.")
+    return found
+
+
+def _arrow_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
+    import pyarrow
+    from pyarrow import csv
+
+    def parsed(newlines: bool) -> Any:
+        return csv.read_csv(
+            str(path),
+            csv.ReadOptions(column_names=list(layout.names), skip_rows=int(layout.header), encoding=how.encoding),
+            csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=newlines),
+            csv.ConvertOptions(
+                null_values=how.gaps,
+                strings_can_be_null=True,
+                decimal_point=how.decimal,
+                column_types=dict.fromkeys(how.as_text, pyarrow.string()),
+            ),
+        )
+
+    try:
+        table = parsed(False)
+    except (pyarrow.ArrowException, UnicodeError):
+        texts.require_even(path, layout, how.encoding)
+        try:
+            table = parsed(True)  # the lines are as they should be: some have line ends within quotes
+        except (pyarrow.ArrowException, UnicodeError) as error:
+            raise DataError(f"{path} cannot be read: {_first(error)}") from None
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        if pyarrow.types.is_binary(kind):
+            texts.require_even(path, layout, how.encoding)
+            raise DataError(f"{path}: column {name!r} is no text in {how.encoding}: name its --encoding.")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)) and (
+            name not in how.as_text
+        ):
+            some = column.slice(0, _LOOKED).drop_null().to_pylist()
+            texts.require_one_kind(path, layout, name, some, how)
+    return _arrow(path, table, layout.notes)
+
+
+def _arrow(path: Path, table: Any, notes: tuple[str, ...]) -> Read:
+    import pyarrow
+
+    empty = [
+        name
+        for name, kind in zip(table.column_names, table.schema.types, strict=True)
+        if pyarrow.types.is_null(kind) and table.num_rows
+    ]
+    table, said = table.drop_columns(empty), [f"column {name!r} has no values and is left out" for name in empty]
+    counted = texts.NUMBERS_OF_ROWS in table.column_names
+    if counted:
+        first = table[texts.NUMBERS_OF_ROWS].to_numpy()
+        _require_counting(path, first)
+        table = table.drop_columns([texts.NUMBERS_OF_ROWS])
+    return Read(table, tuple(table.column_names), table.num_rows, "", (*notes, *said))
+
+
+def _pandas_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise missing("pandas or pyarrow", "formula", "a table in a file") from None
+    try:
+        table = pandas.read_csv(
+            path,
+            sep=layout.delimiter,
+            names=list(layout.names),
+            skiprows=int(layout.header),
+            index_col=False,
+            encoding=how.encoding,
+            na_values=how.gaps,
+            keep_default_na=False,
+            decimal=how.decimal,
+            dtype=dict.fromkeys(how.as_text, str),
+            low_memory=False,
+        )
+    except (ValueError, UnicodeError, OverflowError) as error:
+        texts.require_even(path, layout, how.encoding)
+        raise DataError(f"{path} cannot be read: {_first(error)}") from None
+    if table[layout.names[-1]].isna().any():  # pandas fills short lines up
+        texts.require_even(path, layout, how.encoding)
+    said = list(layout.notes)
+    for name in list(table.columns):
+        column = table[name]
+        if column.isna().all() and len(table):
+            said.append(f"column {name!r} has no values and is left out")
+            table = table.drop(columns=name)
+        elif name == texts.NUMBERS_OF_ROWS:
+            _require_counting(path, column.to_numpy())
+            table = table.drop(columns=name)
+        elif not pandas.api.types.is_numeric_dtype(column) and name not in how.as_text:
+            texts.require_one_kind(path, layout, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), how)
+    return Read(table, tuple(table.columns), len(table), "", tuple(said))
+
+
+_LOOKED = 2000  # values by which a column of texts is told from one of numbers
+
+
+def _require_counting(path: Path, values: Any) -> None:
+    """A first column without a name may count rows, as spreadsheets and pandas write it; nothing else."""
+    if values.dtype.kind not in "iu" or not (np.diff(values) == 1).all():
+        raise DataError(f"{path}: the first column has no name. Give it one in the first line.")
+
+
+def _require_memory(path: Path, needed: float) -> None:
+    there = free_memory()
+    if needed > there:
+        raise DataError(
+            f"{path} would take about {needed / 1e9:.3g} GB of memory to fit, and {there / 1e9:.3g} GB are free: take "
+            "a part of its rows or columns, or a larger machine."
+        )
+
+
+def _pyarrow() -> Any:
+    """The library, or None."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        return None
+    return pyarrow
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".") + "."
+
+
+def wanted(names: Sequence[str]) -> str:
+    """Some names, for a message."""
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -1,0 +1,218 @@
+"""Tables as text: which sign parts the columns, what they are called, and in which line something is wrong."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from svrhmc.core.errors import DataError
+
+NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
+DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+_HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
+_GZIP_GROWTH = 12  # times that a packed text is longer, at most, where its size is not known
+_KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
+_MOSTLY = 0.5  # share of a column's values that are numbers, from where on the others are faults
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first lines, how long the whole text is about, and how long a line."""
+
+    lines: tuple[str, ...]
+    size: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """delimiter; names of the columns; whether the first line holds them; what is to be said about it."""
+
+    delimiter: str
+    names: tuple[str, ...]
+    header: bool
+    notes: tuple[str, ...] = ()
+
+
+def look(path: Path, encoding: str) -> Head:
+    """The beginning of a text; bytes that are none are refused."""
+    size = path.stat().st_size
+    try:
+        with _open(path) as file:
+            begin = file.read(_HEAD)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked: {error}.") from None
+    if not begin.strip():
+        raise DataError(f"{path} is empty.")
+    for mark, what in _KNOWN.items():
+        if begin.startswith(mark):
+            raise DataError(f"{path} is no text: it looks like {what}. Name it so, or save it as CSV.")
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding.lower().replace("-", "") == "utf8":
+        raise DataError(f"{path} is a text in UTF-16: say --encoding utf-16, or save it as UTF-8.")
+    if b"\0" in begin and not encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32")):
+        raise DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
+    whole = len(begin) < _HEAD
+    with io.TextIOWrapper(io.BytesIO(begin), encoding=_signed(encoding, path), newline="", errors="replace") as text:
+        found = text.read().splitlines()
+    lines_ = tuple(found if whole else found[:-1] or found)[:_LINES]
+    if path.suffix.lower() == ".gz":
+        size *= _GZIP_GROWTH
+    return Head(lines_, float(size), sum(map(len, lines_)) / len(lines_) + 1)
+
+
+def layout(path: Path, head: Head, delimiter: str | None) -> Layout:
+    """Delimiter and names; refuses one column where another delimiter gives more, and names that stand twice."""
+    best = _best(head.lines)
+    sign = _sign(delimiter) if delimiter is not None else best
+    if sign is None:
+        raise DataError(
+            f"{path} has one column only: no comma, semicolon, tab or '|' parts its lines. Say --delimiter where it is "
+            "another sign."
+        )
+    first = _split(head.lines[0], sign)
+    if len(first) < 2:
+        hint = f" it looks like --delimiter {DELIMITERS[best]}." if best else ""
+        raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
+    names = [name.strip().lstrip("\ufeff") for name in first]
+    if all(map(is_number, names)):
+        made = tuple(f"column{k + 1}" for k in range(len(names)))
+        return Layout(sign, made, False, (f"the first line holds numbers: columns are named column1 to {made[-1]}",))
+    notes: tuple[str, ...] = ()
+    if not names[0] and all(names[1:]):
+        names[0], notes = NUMBERS_OF_ROWS, ("the first column has no name, counts rows, and is left out",)
+    require_names(path, names)
+    return Layout(sign, tuple(names), True, notes)
+
+
+def require_names(path: Path, names: list[str]) -> None:
+    """Every column has a name of its own."""
+    for k, name in enumerate(names):
+        if not name:
+            raise DataError(f"{path}: column {k + 1} has no name. Give it one in the first line.")
+        if name in names[:k]:
+            raise DataError(
+                f"{path}: columns {names.index(name) + 1} and {k + 1} are both named {name!r}. Rename one of them."
+            )
+
+
+def require_even(path: Path, how: Layout, encoding: str) -> None:
+    """Find the first line that is no text, or has more or fewer columns than there are names."""
+    for number, words in _rows(path, how, encoding):
+        if words and len(words) != len(how.names):
+            raise DataError(
+                f"{path}, line {number}: {len(words)} columns where there are {len(how.names)} names. Mend that line; "
+                f"a text with {DELIMITERS.get(how.delimiter, repr(how.delimiter))} in it needs quotes."
+            )
+
+
+def require_one_kind(path: Path, how: Layout, name: str, some: list[str], reading: Any) -> None:
+    """Refuse a column of numbers in which a text stands, naming its line and what to do."""
+    if not some:
+        return
+    if reading.decimal == "." and sum(_with_comma(each) for each in some) >= _MOSTLY * len(some):
+        k = next(each for each in some if _with_comma(each))
+        raise DataError(f"{path}: column {name!r} has numbers with a decimal comma, such as {k!r}: say --decimal ','.")
+    if sum(map(is_number, some)) < _MOSTLY * len(some):
+        return
+    place, gaps = how.names.index(name), set(reading.gaps)
+    for number, words in _rows(path, how, reading.encoding):
+        if number == 1 and how.header:
+            continue
+        word = words[place].strip() if len(words) > place else ""
+        if word not in gaps and not is_number(word.replace(reading.decimal, ".")):
+            raise DataError(
+                f"{path}, line {number}: column {name!r} holds numbers, but here it is {word[:40]!r}. Mend it; or say "
+                f"--na {word[:40]!r} where that stands for a missing value, or --text {name!r} where all of the column "
+                "are names of categories."
+            )
+
+
+def lines(path: Path, encoding: str) -> Iterator[str]:
+    """Line by line; one that is no text in this encoding is refused with its number."""
+    codec = _signed(encoding, path)
+    if codec.lower().startswith(("utf-16", "utf16", "utf-32", "utf32")):
+        with _open(path) as file:
+            yield from io.TextIOWrapper(file, encoding=codec, newline="")
+        return
+    with _open(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode(codec if number == 1 else encoding)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}, line {number}: byte {error.start + 1} of it ({line[error.start]:#04x}) is no text in "
+                    f"{encoding}. Save the file as UTF-8, or say --encoding latin-1."
+                ) from None
+
+
+def is_number(word: str) -> bool:
+    """Whether float takes it, and it is none of nan and inf."""
+    try:
+        return math.isfinite(float(word)) and "_" not in word
+    except ValueError:
+        return False
+
+
+def _rows(path: Path, how: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    """Fields with the number of their first line."""
+    reader = csv.reader(lines(path, encoding), delimiter=how.delimiter)
+    begin = 1
+    try:
+        for words in reader:
+            yield begin, words
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}.") from None
+
+
+def _best(head: tuple[str, ...]) -> str | None:
+    """The sign that parts the first line and most others into as many columns; None where none does."""
+    scores = {}
+    for sign in DELIMITERS:
+        counts = Counter(len(_split(line, sign)) for line in head[1:] if line.strip())
+        first = len(_split(head[0], sign))
+        alike = counts[first] / counts.total() if counts else 1.0
+        if first > 1:
+            scores[sign] = (alike > _MOSTLY, first, alike)
+    return max(scores, key=lambda sign: scores[sign]) if scores else None
+
+
+def _sign(given: str) -> str:
+    sign = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}.get(given, given)
+    if len(sign) != 1:
+        raise DataError(f"--delimiter must be one sign, or tab; got {given!r}.")
+    return sign
+
+
+def _split(line: str, sign: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=sign), [])
+    except csv.Error:
+        return []
+
+
+def _with_comma(word: str) -> bool:
+    return word.count(",") == 1 and is_number(word.replace(",", "."))
+
+
+def _signed(encoding: str, path: Path) -> str:
+    """UTF-8 with or without the mark at its beginning; a name that is none is refused."""
+    import codecs
+
+    try:
+        known = codecs.lookup(encoding).name
+    except LookupError:
+        raise DataError(f"--encoding must be the name of one, such as utf-8 or latin-1; got {encoding!r}.") from None
+    return "utf-8-sig" if known == "utf-8" else known
+
+
+def _open(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")

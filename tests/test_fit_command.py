@@ -1,0 +1,222 @@
+"""`svrhmc fit` and `svrhmc predict`: files in, files out, one line for what is wrong."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import svrhmc
+from svrhmc import cli
+from svrhmc.commands import fit as command
+from svrhmc.commands import written
+from svrhmc.commands.asked import quoted
+
+RNG = np.random.default_rng(0)
+AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
+PRICE = 20 + 0.1 * AGE + 2 * (PLAN == "pro") + RNG.normal(size=60)
+FILES = {"model.posterior", "coefficients.csv", "report.html", "posterior.nc"}
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(cli.app, list(map(str, arguments)), env={"COLUMNS": "100", "TERM": "dumb"}, **options)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("a.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["price", "age", "plan"], *zip(PRICE.round(3), AGE.round(1), PLAN, strict=True)])
+    return tmp_path
+
+
+def one_line(result, code, *words):
+    assert result.exit_code == code, result.output
+    assert len(result.output.splitlines()) == 1, result.output
+    assert result.output.startswith("error: ")
+    for word in words:
+        assert word in result.output
+
+
+def test_a_fit_prints_the_table_and_the_verdict_and_writes_its_files(table):
+    result = invoke("fit", "a.csv", "--target", "price")
+    assert result.exit_code == 0, result.output
+    for word in (
+        "60 rows, gaussian (the response holds numbers)", "adds to price", "plan[pro]", "Compared with plan[basic]",
+        "The numbers can be trusted", "s in all", "report.html",
+    ):  # fmt: skip
+        assert word in result.output
+    made = {path.name for path in (table / "a-fit").iterdir()}
+    assert made in (FILES, FILES - {"posterior.nc"})
+    kept = svrhmc.Posterior.load(table / "a-fit" / "model.posterior")
+    with open(table / "a-fit" / "coefficients.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == list(kept.names)
+    assert [float(row["mean"]) for row in rows] == pytest.approx(kept.mean.tolist())
+    asked = svrhmc.fit("price ~ age + plan", {"price": PRICE.round(3), "age": AGE.round(1), "plan": PLAN})
+    assert kept.mean == pytest.approx(asked.mean, rel=1e-12)
+
+
+def test_json_is_one_object_and_quiet_is_silent(table):
+    shown = invoke("fit", "a.csv", "--target", "price", "--json", "--out", "j")
+    found = json.loads(shown.stdout)
+    assert (found["family"], found["verdict"], found["rows"]) == ("gaussian", "exact", 60)
+    assert [each["name"] for each in found["coefficients"]] == ["Intercept", "age", "plan[pro]", "log sigma"]
+    assert set(found["files"]) >= {"model", "coefficients", "report"}
+    assert invoke("fit", "a.csv", "--target", "price", "--quiet", "--out", "j").output == ""
+
+
+def test_predictions_are_those_of_the_posterior(table):
+    invoke("fit", "a.csv", "--formula", "price ~ age + plan", "--quiet")
+    (table / "new.csv").write_text("age;plan\n30;basic\n50;pro\n")
+    result = invoke("predict", "a-fit", "new.csv", "--level", 0.8)
+    assert result.exit_code == 0, result.output
+    with open("predictions.csv") as file:
+        rows = [[float(value) for value in row.values()] for row in csv.DictReader(file)]
+    kept = svrhmc.Posterior.load(table / "a-fit" / "model.posterior")
+    expected = kept.predict({"age": [30.0, 50.0], "plan": ["basic", "pro"]}, levels=(0.1, 0.9))
+    assert [row[1] for row in rows] == pytest.approx(expected.mean.tolist(), rel=1e-6)
+    assert [row[3:5] for row in rows] == [pytest.approx(each, rel=1e-6) for each in expected.quantiles.T.tolist()]
+    (table / "new.csv").write_text("age;plan\n30;basic\n50;gold\n")
+    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 1")
+    (table / "new.csv").write_text("plan;x\nbasic;1\npro;2\n")
+    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "no column 'age'")
+    assert not (table / "p.csv").exists()
+    one_line(invoke("predict", "elsewhere", "new.csv"), 2, "elsewhere holds no fit")
+    one_line(invoke("predict", "a-fit", "new.csv", "--level", 2), 2, "--level must be between 0 and 1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "words"),
+    [
+        (None, ["--target", "prize"], ["a.csv has no column 'prize' for --target: did you mean 'price'?"]),
+        (None, [], ["--target must be the name of a column", "'price', 'age', 'plan'"]),
+        (None, ["--target", "price", "--weights", "w"], ["no column 'w' for --weights"]),
+        (None, ["--target", "price", "--missing", "fill"], ["--missing must be one of 'refuse', 'drop'"]),
+        (None, ["--target", "price", "--family", "poison"], ["poison"]),
+        (None, ["--target", "price", "--formula", "age + "], ["formula"]),
+        (None, ["--target", "price", "--out", "a.csv"], ["--out must be a folder"]),
+        (None, ["--target", "price", "--out", "no/such/place"], ["--out must be a folder that exists or can be made"]),
+        (["y,a", "1,2", "2,2", "3,2"], ["--target", "y"], ["a.csv: column 'a' is constant"]),
+        (["y,a,b", "1.5,1,1", "2,2,2", "3,4,4"], ["--target", "y"], ["column 'b' repeats column 'a'"]),
+        (["y,a", "yes,2", "yes,3", "yes,4"], ["--target", "y"], ["has one class only, 'yes'"]),
+        (["y,a", "1.5,2", ",3", "2,4"], ["--target", "y"], ["missing values in 'y' (1 missing)", "--missing drop"]),
+        (["y,a", "1.5,2", "2,x", "2,4"], ["--target", "y"], ["line 3: column 'a' holds numbers"]),
+        (["y,a", "1.5,2", "2,3,4"], ["--target", "y"], ["line 3: 3 columns"]),
+        (["y,d", "1.5,2020-01-01", "2,2020-01-03"], ["--target", "y"], ["no column beside 'y' that can be used"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line_and_nothing_is_left_behind(table, lines, options, words):
+    if lines is not None:
+        (table / "a.csv").write_text("\n".join(lines) + "\n")
+    one_line(invoke("fit", "a.csv", *options), 2, *words)
+    assert [path.name for path in table.iterdir()] == ["a.csv"]
+
+
+def test_a_file_that_is_not_there_is_one_line(table):
+    one_line(invoke("fit", "b.csv", "--target", "y"), 2, "b.csv: No such file or directory.")
+
+
+def test_missing_rows_are_dropped_aloud(table):
+    (table / "a.csv").write_text("y,a\n1.5,2\n,3\n2,4\n2.5,9\n1,1\n")
+    result = invoke("fit", "a.csv", "--target", "y", "--missing", "drop")
+    assert result.exit_code == 0, result.output
+    assert "1 rows with missing values were left out" in result.output
+    assert "1 rows with missing values" in (table / "a-fit" / "report.html").read_text()
+
+
+def test_after_an_interrupt_the_same_command_goes_on(table, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    whole = json.loads(invoke("fit", "a.csv", "--target", "price", "--json", "--out", "w").stdout)
+    with monkeypatch.context() as patched:
+        patched.setattr(written, "write_all", interrupted)
+        result = invoke("fit", "a.csv", "--target", "price")
+    assert result.exit_code == 130
+    assert "what is done is kept in a-fit, and the same command goes on" in result.output
+    assert [path.name for path in (table / "a-fit").iterdir()] == ["unfinished"]
+    one_line(invoke("fit", "a.csv", "--target", "price", "--seed", 1), 2, "Remove a-fit/unfinished to begin anew")
+    one_line(invoke("predict", "a-fit", "a.csv"), 2, "The fit was interrupted: the same command goes on")
+    found = json.loads(invoke("fit", "a.csv", "--target", "price", "--json").stdout)
+    assert found["coefficients"] == whole["coefficients"]
+    assert not (table / "a-fit" / "unfinished").exists()
+
+
+def test_an_interrupt_before_anything_is_done_leaves_nothing(table, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "fit", interrupted)
+    assert invoke("fit", "a.csv", "--target", "price").exit_code == 130
+    assert [path.name for path in table.iterdir()] == ["a.csv"]
+
+
+def test_without_arviz_the_rest_is_written(table, monkeypatch):
+    def absent(self, **_):
+        raise ModuleNotFoundError("arviz")
+
+    monkeypatch.setattr(svrhmc.Posterior, "to_arviz", absent)
+    result = invoke("fit", "a.csv", "--target", "price")
+    assert result.exit_code == 0
+    assert "posterior.nc is not written: it needs ArviZ" in result.output
+    assert {path.name for path in (table / "a-fit").iterdir()} == FILES - {"posterior.nc"}
+
+
+def test_arrays_and_sparse_rows_are_fitted_and_predicted(table):
+    X = np.column_stack([AGE, PLAN == "pro"])
+    np.savez("z.npz", X=X, y=PRICE)
+    assert invoke("fit", "z.npz", "--quiet").exit_code == 0
+    assert invoke("predict", "z-fit", "z.npz", "--quiet").exit_code == 0
+    (table / "s.svm").write_text(
+        "".join(f"{y:.3f} 1:{a:.2f} 3:{p}\n" for y, a, p in zip(PRICE, AGE, RNG.random(60), strict=True))
+    )
+    result = invoke("fit", "s.svm", "--formula", "x1")
+    one_line(result, 2, "sparse rows have no columns for a formula")
+    assert not (table / "s-fit").exists()
+    one_line(invoke("predict", "z-fit", "s.svm"), 2, "s.svm: the fit is of a table with columns")
+    result = invoke("fit", "s.svm")
+    assert result.exit_code == 0, result.output
+    assert "the family is gaussian, as the response holds numbers" in result.output
+    (table / "new.svm").write_text("0 1:30\n0 1:40\n")
+    assert invoke("predict", "s-fit", "new.svm", "--quiet").exit_code == 0
+    one_line(invoke("predict", "s-fit", "a.csv"), 2, "a.csv: the fit is of sparse rows")
+    (table / "new.svm").write_text("0 9:30\n")
+    one_line(invoke("predict", "s-fit", "new.svm"), 2, "rows must have 3 columns, as the fit has; got 9")
+
+
+def test_the_example_is_fitted_without_a_file(tmp_path, monkeypatch):
+    """The Titanic: the figures add up to those of the inquiry, and the coefficients are those of the likelihood's mode
+    within a tenth of their sd, as the prior is weak and 2,201 people are many."""
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fit", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["family"], found["classes"], found["verdict"]) == ("bernoulli", ["no", "yes"], "exact")
+    place = command.files("svrhmc").joinpath("data", "titanic.csv").read_text().splitlines()[1:]
+    people = {
+        answer: sum(int(line.split(",")[4]) for line in place if line.split(",")[3] == answer)
+        for answer in ("no", "yes")
+    }
+    assert people == {"no": 1490, "yes": 711}
+    means = {each["name"]: (each["mean"], each["sd"]) for each in found["coefficients"]}
+    known = {
+        "class[first]": 0.8577,
+        "class[second]": -0.1604,
+        "class[third]": -0.9201,
+        "age[child]": 1.0615,
+        "sex[male]": -2.4201,
+    }
+    for name, value in known.items():
+        assert abs(means[name][0] - value) < 0.15 * means[name][1], name
+    assert (tmp_path / "titanic-fit" / "report.html").exists()
+    shutil.rmtree(tmp_path / "titanic-fit")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("age", "age"), ("class", "`class`"), ("plan & co", "`plan & co`"), ("C", "`C`")]
+)
+def test_names_are_quoted_where_a_formula_needs_it(name, word):
+    assert quoted(name) == word

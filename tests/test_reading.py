@@ -1,0 +1,171 @@
+"""Tables from files, and what is said of those that cannot be read."""
+
+import gzip
+import resource
+import sys
+
+import numpy as np
+import pytest
+
+from svrhmc.core import memory
+from svrhmc.core.errors import DataError
+from svrhmc.tables import reading
+from svrhmc.tables.columns import columns_of
+from svrhmc.tables.reading import Reading, read
+
+ROWS = "dose,plan,died\n1.5,a,no\n2.5,b,yes\n,a,no\n4,b,yes\n"
+
+
+@pytest.fixture(params=["pyarrow", "pandas"])
+def reader(request, monkeypatch):
+    """Both readers say the same."""
+    if request.param == "pandas":
+        monkeypatch.setattr(reading, "_pyarrow", lambda: None)
+    return request.param
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(tmp_path, reader, sign):
+    found = read(written(tmp_path / "a.csv", ROWS.replace(",", sign)))
+    assert found.names == ("dose", "plan", "died")
+    columns = columns_of(found.table, found.names)
+    assert columns["dose"].values[[0, 1, 3]].tolist() == [1.5, 2.5, 4.0]
+    assert columns.gaps() == {"dose": 1}
+    assert columns["died"].levels == ("no", "yes")
+
+
+def test_packed_marked_and_quoted_texts_are_read(tmp_path, reader):
+    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
+        file.write(ROWS)
+    assert read(tmp_path / "a.csv.gz").n == 4
+    marked = read(written(tmp_path / "b.csv", b'\xef\xbb\xbfdose,name\n1,"x, y"\n2,"two\nlines"\n'))
+    assert (marked.names, marked.n) == (("dose", "name"), 2)
+    decimal = read(written(tmp_path / "c.csv", "a;b\n1,5;x\n2,5;y\n"), Reading(decimal=","))
+    assert columns_of(decimal.table, ["a"])["a"].values.tolist() == [1.5, 2.5]
+    latin = read(written(tmp_path / "d.csv", "a,b\n1,Käse\n2,x\n".encode("latin-1")), Reading(encoding="latin-1"))
+    assert columns_of(latin.table, ["b"])["b"].levels == ("Käse", "x")
+    codes = read(written(tmp_path / "e.csv", "zip,b\n01,1\n02,2\nK1,2\n"), Reading(as_text=("zip",)))
+    assert columns_of(codes.table, ["zip"])["zip"].levels == ("01", "02", "K1")
+    other = read(written(tmp_path / "f.csv", "a,b\n1,1\n?,2\n3,4\n"), Reading(na=("?",)))
+    assert columns_of(other.table, ["a"]).gaps() == {"a": 1}
+
+
+def test_row_numbers_and_files_without_names_are_said_aloud(tmp_path, reader):
+    counted = read(written(tmp_path / "a.csv", ",a,b\n0,1,2\n1,3,4\n"))
+    assert counted.names == ("a", "b")
+    assert "counts rows" in counted.notes[0]
+    bare = read(written(tmp_path / "b.csv", "1,2\n3,4\n"))
+    assert (bare.names, bare.n) == (("column1", "column2"), 2)
+    empty = read(written(tmp_path / "c.csv", "a,b,c\n1,,2\n3,,4\n"))
+    assert empty.names == ("a", "c")
+    assert "'b' has no values" in empty.notes[0]
+
+
+BAD = {
+    "empty": (b"", "a.csv is empty"),
+    "blank": (b"\n\n", "a.csv is empty"),
+    "names alone": (b"a,b\n", "a line of names and no rows"),
+    "one column": (b"a\n1\n", "has one column only"),
+    "ragged": (b"a,b\n1,2\n3,4,5\n", "line 3: 3 columns where there are 2 names"),
+    "short": (b"a,b\n1,2\n3\n", "line 3: 1 columns where there are 2 names"),
+    "text": (b"a,b\n1,2\n1,3\nx9,4\n", "line 4: column 'a' holds numbers, but here it is 'x9'"),
+    "word": (b"a,b\n1,2\n1,3\nunknown,4\n", "--na 'unknown'"),
+    "comma": (b"a;b\n1,5;2\n2,5;3\n", "column 'a' has numbers with a decimal comma, such as '1,5': say --decimal ','"),
+    "latin": ("a,b\n1,x\n2,Käse\n".encode("latin-1"), "line 3: byte 4 of it (0xe4) is no text in utf-8"),
+    "twice": (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
+    "unnamed": (b"a,,c\n1,2,3\n", "column 2 has no name"),
+    "first unnamed": (b",a,b\n5,1,2\n9,3,4\n", "the first column has no name"),
+    "binary": (b"a,b\n\x00\x01\x02", "bytes of a binary file"),
+    "parquet": (b"PAR1....", "looks like Parquet"),
+    "excel": (b"PK\x03\x04....", "an Excel file"),
+    "wide": ("a,b\n1,2\n".encode("utf-16"), "--encoding utf-16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_one_line_that_names_it(tmp_path, reader, name):
+    content, message = BAD[name]
+    with pytest.raises(DataError) as told:
+        read(written(tmp_path / "a.csv", content))
+    assert message in str(told.value)
+    assert "a.csv" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_wrong_delimiter_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"one column only, parted by ',': it looks like --delimiter ';'"):
+        read(written(tmp_path / "a.csv", "a;b\n1;2\n"), Reading(delimiter=","))
+    with pytest.raises(DataError, match="--encoding must be the name of one"):
+        read(tmp_path / "a.csv", Reading(encoding="klingon"))
+    with pytest.raises(DataError, match="no column 'c' to be read as text"):
+        read(tmp_path / "a.csv", Reading(as_text=("c",)))
+    with pytest.raises(DataError, match="is a folder"):
+        read(tmp_path)
+    with pytest.raises(DataError, match=r"must be a \.csv"):
+        read(written(tmp_path / "a.doc", "hello"))
+
+
+def test_parquet_has_its_types(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"a": [1, 2], "b": ["x", "y"]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").names == ("a", "b")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        read(written(tmp_path / "b.parquet", b"no parquet at all"))
+
+
+def test_arrays_are_tables(tmp_path):
+    X, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 1])
+    np.savez(tmp_path / "a.npz", X=X, y=y, names=["u", "v"])
+    found = read(tmp_path / "a.npz")
+    assert (found.names, found.n, found.response) == (("u", "v", "y"), 3, "y")
+    np.save(tmp_path / "a.npy", np.column_stack([X, y]))
+    assert read(tmp_path / "a.npy").names == ("x0", "x1", "y")
+    np.save(tmp_path / "b.npy", np.array([(1.0, 2)], dtype=[("p", float), ("q", int)]))
+    assert read(tmp_path / "b.npy").names == ("p", "q")
+    np.savez(tmp_path / "b.npz", A=X)
+    with pytest.raises(DataError, match=r"no array X or y; it holds A\. An \.npz for a fit has arrays X"):
+        read(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", X=X, y=y[:2])
+    with pytest.raises(DataError, match=r"X of shape \(rows, columns\) and y of \(rows,\)"):
+        read(tmp_path / "c.npz")
+    np.save(tmp_path / "c.npy", y)
+    with pytest.raises(DataError, match="rows × columns"):
+        read(tmp_path / "c.npy")
+    with pytest.raises(DataError, match=r"no \.npy file of numbers"):
+        read(written(tmp_path / "d.npy", b"nothing like it"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1 0:3", "line 2: indices must begin at 1 and grow"),
+        ("1 3:3 2:1", "line 2: indices must begin at 1 and grow"),
+        ("1 x:3", "line 2: not of the form"),
+        ("1 2:nan", "line 2: numbers must be finite"),
+    ],
+)
+def test_libsvm_is_sparse_rows_and_a_bad_line_has_its_number(tmp_path, line, message):
+    found = read(written(tmp_path / "good", "+1 1:2 4:0.5\n-1 2:1 # a remark\n"))
+    assert found.X.toarray().tolist() == [[2, 0, 0, 0.5], [0, 1, 0, 0]]
+    assert found.y.tolist() == [1, -1]
+    with pytest.raises(DataError, match=message):
+        read(written(tmp_path / "a.svm", f"1 1:1\n{line}\n"))
+
+
+def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 1000)
+    monkeypatch.setattr(reading, "free_memory", lambda: 1e4)
+    with pytest.raises(DataError, match=r"a\.csv would take about .* GB of memory to fit, and 1e-05 GB are free"):
+        read(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are read as Linux says them")
+def test_limits_of_the_process_count(monkeypatch):
+    assert 0 < memory.free_memory() < 1e15
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, 10**9))
+    assert memory.free_memory() < 10**9

@@ -1,0 +1,221 @@
+"""A report is one page that needs nothing else, in which every name is a text and nothing more."""
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import svrhmc
+from svrhmc.posterior.certificate import Certificate
+from svrhmc.reporting import checks, coefficients, coefficients_csv, figures, page, words
+from svrhmc.reporting.checks import Check
+from svrhmc.reporting.svg import Axis
+from svrhmc.targets.families import FAMILIES
+
+NASTY = "<script>alert('x')</script>\"&"
+VOID = {"meta", "line", "circle", "rect", "path", "br"}
+
+
+class Page(HTMLParser):
+    """Tags in their order; fails where one is not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.links, self.words = [], [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data", "srcset")]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    rng = np.random.default_rng(0)
+    dose, plan = rng.uniform(0, 5, 300), rng.choice(["a", NASTY], 300)
+    y = 3 + 0.5 * dose + (plan == "a") + rng.normal(size=300)
+    return svrhmc.fit(f"y ~ dose + `{NASTY}`", {"y": y, "dose": dose, NASTY: plan})
+
+
+@pytest.fixture(scope="module")
+def text(posterior, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert posterior.report(path, source=NASTY, command=f"svrhmc fit '{NASTY}'", notes=[NASTY]) == path
+    return path.read_text()
+
+
+def test_it_is_one_page_without_scripts_or_requests(text):
+    found = Page(text)
+    assert not found.links
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert {"script", "link", "iframe", "img", "object"}.isdisjoint(tag for tag, _ in found.tags)
+    assert found.tags[0] == ("html", {"lang": "en"})
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_every_name_is_shown_as_it_is(text):
+    assert "<script" not in text
+    assert NASTY in "".join(Page(text).words)
+
+
+def test_headings_are_in_order_tables_have_headers_and_figures_texts(text):
+    tags = Page(text).tags
+    levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(attrs.get("scope") in ("row", "col") for tag, attrs in tags if tag == "th")
+    known = {attrs.get("id") for _, attrs in tags}
+    for tag, attrs in tags:
+        if tag == "svg":
+            assert attrs["role"] == "img"
+            assert set(attrs["aria-labelledby"].split()) <= known
+
+
+def test_it_has_its_parts(text):
+    for word in (
+        "What is associated with y?", "The data and the model", "Coefficients", "Marginal distributions",
+        "Average effects", "How well the model fits", "60 others that it had not seen", "Can the numbers be trusted?",
+        "Chains", "The prior", "To repeat it", "In the shell", "In Python", "prior’s share",
+    ):  # fmt: skip
+        assert word in text
+
+
+def luminance(colour):
+    parts = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+def test_colours_stand_out_from_the_paper(text):
+    """WCAG's contrast, 4.5 for texts and 3 for lines of a figure, on light and dark paper."""
+    found = re.findall(r"--(\w+): (#\w{6})", text)
+    light, dark = dict(found[: len(found) // 2]), dict(found[len(found) // 2 :])
+    assert light.keys() == dark.keys()
+    for colours in (light, dark):
+        for name in ("ink", "soft", "one", "two", "three", "four"):
+            for paper in ("paper", "panel"):
+                high, low = sorted((luminance(colours[name]), luminance(colours[paper])), reverse=True)
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (name, paper)
+
+
+def test_numbers_are_those_of_the_posterior(posterior, text):
+    rows = coefficients(posterior)
+    for row in rows:
+        assert words.number(row.mean) in text
+    assert [row.mean for row in rows] == posterior.mean.tolist()
+    assert all(row.lower < row.mean < row.upper for row in rows)
+    assert coefficients_csv((rows[0]._replace(name="=1+1"),)).splitlines()[1].startswith("'=1+1,")
+
+
+def test_a_posterior_from_a_file_has_a_report_too(posterior, tmp_path):
+    posterior.save(tmp_path / "a.posterior")
+    svrhmc.report(svrhmc.Posterior.load(tmp_path / "a.posterior"), tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    Page(text)
+    assert "How well the model fits" not in text
+    bare = svrhmc.sample(svrhmc.targets.linear([[1.0], [2.0]], [1.0, 3.0]))
+    with pytest.raises(ValueError, match="coefficients have names"):
+        bare.report(tmp_path / "b.html")
+
+
+def test_rows_that_were_held_out_have_no_part_in_the_second_fit(posterior, monkeypatch):
+    seen = []
+    share = type(posterior._target).share
+    monkeypatch.setattr(
+        type(posterior._target), "share", lambda self, rows, p: seen.append(rows) or share(self, rows, p)
+    )
+    found = checks.check(posterior)
+    train, held = seen
+    assert not set(train) & set(held)
+    assert len(train) + len(held) == 300
+    assert found.seen.tolist() == posterior._target.y[held].tolist()
+    left = np.sqrt(((found.seen - found.fitted) ** 2).mean())
+    assert abs(left - 1) < 4.5 / np.sqrt(2 * len(held))  # the noise has sd 1
+    assert np.abs(found.seen - found.fitted[::-1]).mean() > 1.2 * np.abs(found.seen - found.fitted).mean()
+
+
+def made(outcome, fitted, seen, new=None):
+    return Check(outcome, fitted, seen, np.ones(len(seen)), np.asarray(new if new is not None else [seen]), "")
+
+
+def test_a_calibration_curve_tells_a_model_that_is_right_from_one_that_is_not():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 20000)
+    y = (rng.random(20000) < p).astype(float)
+    away = [abs(s - m) for m, s, _ in figures._binned(p, y, np.ones(len(p)))]
+    assert max(away) < 4.5 * 0.5 / np.sqrt(2000)
+    twin = [abs(s - m) for m, s, _ in figures._binned(p**2, y, np.ones(len(p)))]
+    assert max(twin) > 0.2
+    figure, told = figures.fit_figure(made("events", p[:500], y[:500]))
+    assert "Brier" in told
+    Page(figure)
+
+
+def test_counts_classes_and_numbers_have_figures_of_their_own():
+    rng = np.random.default_rng(2)
+    mean = np.full(200, 2.0)
+    counts = rng.poisson(mean).astype(float)
+    figure, told = figures.fit_figure(made("counts", mean, counts, rng.poisson(2.0, (20, 200))))
+    assert f"Zeros: {(counts == 0).sum()} seen" in told
+    Page(figure)
+    chances = rng.dirichlet(np.ones(3), 200)
+    Page(figures.fit_figure(made("classes", chances, np.eye(3)[rng.integers(0, 3, 200)]))[0])
+    figure, told = figures.fit_figure(made("numbers", mean, mean))
+    assert "variance" not in told
+    Page(figure)
+
+
+def test_every_family_says_what_its_outcome_is():
+    assert {name: made_().outcome for name, made_ in FAMILIES.items()} == {
+        "bernoulli": "events", "binomial": "events", "poisson": "counts", "gaussian": "numbers", "student-t": "numbers",
+        "negative-binomial": "counts", "gamma": "numbers", "categorical": "classes",
+    }  # fmt: skip
+
+
+def test_verdicts_are_sentences(posterior):
+    from dataclasses import replace
+
+    def said(verdict, reason=""):
+        told = Certificate(verdict, 0.02, posterior.certificate.stein, None, verdict, reason, corrects=not reason)
+        return words.verdict(replace(posterior, certificate=told))
+
+    assert said("certified").startswith("The numbers can be trusted: bias and chance")
+    assert said("refuted").startswith("Do not trust the numbers")
+    assert (
+        said("undecided", "the budget ended too soon")
+        == "It is open how far the numbers can be trusted: the budget ended too soon."
+    )
+    assert "no verdict was asked for" in said("unjudged")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-1e-9, 3e-9), (1e6, 1e6 + 3), (5, 5), (-2e12, 7)])
+def test_axes_have_some_round_numbers_within_them(low, high):
+    axis = Axis(low, high, 0, 100)
+    ticks = axis.ticks()
+    assert 2 <= len(ticks) <= 12
+    assert all(-1e-6 <= axis(tick) <= 100 + 1e-6 for tick in ticks)
+
+
+def test_a_report_of_many_coefficients_shows_some_of_them():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 40)) * np.geomspace(1, 1e4, 40)
+    found = svrhmc.fit("y ~ .", {"y": rng.normal(size=300), **{f"x{j}": X[:, j] for j in range(40)}})
+    text = page.page(found)
+    assert "The 30 that are furthest from 0 of 40" in text
+    assert "per standard deviation of the column" in text
+    assert "coefficients is clearly away" in text or "are clearly away" in text
