@@ -81,7 +81,15 @@ def test_the_version_is_stated_once_and_the_same():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/theory.md", "docs/automatic.md", "docs/families.md", "docs/sklearn.md"]
+    "page",
+    [
+        "README.md",
+        "docs/theory.md",
+        "docs/automatic.md",
+        "docs/families.md",
+        "docs/sklearn.md",
+        "docs/results_of_a_fit.md",
+    ],
 )
 def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ def posteriors():
     y = rng.random(300) < 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5]))
     model = targets.logistic(X, y)
     return {
-        "closed form": svrhmc.sample(targets.linear(X, X[:, 0]), draws=100),
+        "closed form": svrhmc.sample(targets.linear(X, X[:, 0] + np.cos(np.arange(len(X)))), draws=100),
         "exact": svrhmc.sample(model, draws=200),
         "biased": svrhmc.sample(model, draws=200, method="anchored", tolerance=0.2),
         "unjudged": svrhmc.sample(model, draws=200, method=svrhmc.hmc(0.1), certificate=False),
@@ -57,7 +57,7 @@ def test_all_of_a_posterior_survives(posteriors, name, tmp_path):
     posterior.save(tmp_path / "a.posterior")
     again = Posterior.load(tmp_path / "a.posterior")
     assert same(posterior, again)
-    assert again.summary() == posterior.summary()
+    assert str(again.summary().to_frame()) == str(posterior.summary().to_frame())
     assert str(again.certificate) == str(posterior.certificate)
     assert repr(again.trace) == repr(posterior.trace)
     assert again.trace.seed == posterior.trace.seed

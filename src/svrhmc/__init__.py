@@ -4,6 +4,7 @@ from typing import Any
 
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
+from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
 from svrhmc.fitting import fit
 from svrhmc.posterior import Posterior, sample
@@ -23,7 +24,7 @@ from svrhmc.samplers import (
     svrg_ubu,
     vr_sgld,
 )
-from svrhmc.trace import Summary, Trace
+from svrhmc.trace import Trace
 
 __version__ = VERSION
 

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from svrhmc.compare import Curve
-from svrhmc.core.errors import missing
-from svrhmc.core.storage import write_bytes
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+__all__ = ["COLOURS", "MARKERS", "STYLE", "look", "plot_comparison", "plot_complexity", "require_matplotlib", "save"]
+
 MARKERS = ("o", "s", "^", "D", "v", "P")
 _PLACES = {"hmc": 0, "sg-hmc": 1, "svr-hmc": 2, "sgld": 3, "vr-sgld": 4, "lmc": 5}  # one look a method, everywhere
-STYLE = {
-    "figure.dpi": 150,
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-    "svg.hashsalt": "svrhmc",
-}
 
 
 def look(method: str) -> tuple[str, str]:
@@ -95,20 +84,13 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
 
 def save(pyplot: Any, figure: Any, path: str | Path) -> None:
     """Write a figure, with no date in it, whole or not at all, and close it."""
-    place, content = Path(path), BytesIO()
-    metadata = {"Date": None} if place.suffix == ".svg" else {}
-    figure.savefig(content, format=place.suffix.removeprefix("."), metadata=metadata)
+    written(figure, path)
     pyplot.close(figure)
-    write_bytes(place, content.getvalue())
 
 
 def require_matplotlib() -> Any:
     """Matplotlib, drawing to files; or an error that says how to install it."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise missing("Matplotlib", "plot", "a figure") from None
-    matplotlib.use("Agg")
+    matplotlib().use("Agg")
     from matplotlib import pyplot
 
     return pyplot

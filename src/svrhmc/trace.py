@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -28,39 +27,15 @@ from svrhmc.core.errors import (
 from svrhmc.core.npz import read_npz
 from svrhmc.core.parts import from_settings
 from svrhmc.core.storage import Record, is_record, read_record
+from svrhmc.core.summaries import Summary
+from svrhmc.core.version import VERSION
 
 _VERSION, _ARCHIVE_VERSION = 3, 2  # of the files written now, and of the archives that 0.1.0 wrote
 _ARCHIVE_ROOM, _SHRINKS = 1 << 25, 16  # memory that such an archive may take: so much, and so many times its size
 _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
+COEFFICIENT = "coefficient"  # the dimension of the coordinates, for ArviZ
+_LATER = "log_prior"  # a group that ArviZ 0.x takes after the others
 _ARRAYS = ("draws", "passes", "velocity", "chains")
-
-
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """One number a coordinate: mean, sd, Monte Carlo standard error, effective draws (bulk, tail), R-hat.
-
-    These measure how well the draws represent the law that the sampler has, not how far that law is from π: no
-    effective sample size sees a bias. R-hat needs two chains, and is nan for one.
-    """
-
-    mean: Array
-    sd: Array
-    mcse: Array
-    ess_bulk: Array
-    ess_tail: Array
-    r_hat: Array
-
-    def __str__(self) -> str:
-        names = [field.name for field in dataclasses.fields(self)]
-        lines = ["".join(f"{name:>11}" for name in ("", *names))]
-        for j in range(len(self.mean)):
-            numbers = [getattr(self, name)[j] for name in names]
-            shown = [
-                f"{value:11.0f}" if name.startswith("ess") else f"{value:11.4g}"
-                for name, value in zip(names, numbers, strict=True)
-            ]
-            lines.append(f"{f'x[{j}]':>11}" + "".join(shown))
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,23 +98,27 @@ class Trace:
             raise requirement("a trace", "of at least 4 draws a chain for a summary", self.draws.shape[1])
         by_coordinate = _Coordinates(self.draws)
         several = len(self.draws) > 1
-        return Summary(
-            mean=self.mean(),
-            sd=np.array([x.std(ddof=1) for x in by_coordinate]),
-            mcse=np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
-            ess_bulk=np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
-            ess_tail=np.array([np.asarray(az.ess(x, method="tail", prob=(0.05, 0.95))).item() for x in by_coordinate]),
-            r_hat=np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
-        )
+        columns = {
+            "mean": self.mean(),
+            "sd": np.array([x.std(ddof=1) for x in by_coordinate]),
+            "mcse": np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
+            "ess_bulk": np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
+            "ess_tail": np.array(
+                [np.asarray(az.ess(x, method="tail", prob=(0.05, 0.95))).item() for x in by_coordinate]
+            ),
+            "r_hat": np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
+        }
+        return Summary(numbered(self.draws.shape[2]), columns)
 
-    def to_arviz(self, **groups: dict[str, Any]) -> Any:
-        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
-
-        Further groups, such as log_likelihood, go beside them.
-        """
-        az = _arviz()
-        every = {"posterior": {"x": self.draws}, **groups}
-        return az.from_dict(**every) if int(az.__version__.split(".")[0]) < 1 else az.from_dict(every)
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x)."""
+        coords = {COEFFICIENT: np.arange(self.draws.shape[2])}
+        groups = {"posterior": {"x": self.draws}}
+        if self.acceptance is not None:
+            rate = np.broadcast_to(self.acceptance[:, None], self.draws.shape[:2])
+            groups["sample_stats"] = {"acceptance_rate": np.array(rate)}
+        attrs = {"inference_library": "svrhmc", "inference_library_version": VERSION, "seed": int(self.seed)}
+        return inference_data(groups, coords, {"x": [COEFFICIENT]}, attrs)
 
     def save(self, path: str | Path) -> None:
         """Write one file, in one step: a kill at any moment leaves the old file whole. The name is used as it is.
@@ -220,6 +199,25 @@ class Trace:
         size = max(1, _BLOCK_NUMBERS // max(1, self.draws[:, 0].size))
         for begin in range(0, self.draws.shape[1], size):
             yield np.ascontiguousarray(self.draws[:, begin : begin + size]).reshape(-1, self.draws.shape[2])
+
+
+def inference_data(
+    groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: dict[str, list[str]], attrs: dict[str, Any]
+) -> Any:
+    """Groups of arrays by name as ArviZ has them, of 0.x or of 1.x."""
+    az = _arviz()
+    if int(az.__version__.split(".")[0]) >= 1:
+        return az.from_dict(groups, coords=coords, dims=dims, attrs={"/": attrs})
+    first = {name: group for name, group in groups.items() if name != _LATER}
+    found = az.from_dict(**first, coords=coords, dims=dims, attrs=attrs)
+    if _LATER in groups:
+        found.add_groups({_LATER: groups[_LATER]}, coords=coords, dims=dims)
+    return found
+
+
+def numbered(dim: int) -> tuple[str, ...]:
+    """Names of coordinates that have no others."""
+    return tuple(f"x[{j}]" for j in range(dim))
 
 
 class _Coordinates:

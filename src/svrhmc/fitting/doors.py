@@ -12,9 +12,10 @@ import numpy.typing as npt
 from svrhmc.core.errors import DataError, one_of, real_array
 from svrhmc.fitting.regress import posterior_of, regression, require_varied
 from svrhmc.fitting.responses import response_of
+from svrhmc.posterior.effects import Kept
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables import designed
-from svrhmc.tables.columns import CATEGORY, Column
+from svrhmc.tables.columns import CATEGORY, Column, Columns
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Prior
 
@@ -83,7 +84,15 @@ def fit(
         dropped=made.dropped,
         guessed=response.guessed,
     )
-    return replace(posterior_of(found, **settings), design=design).about(found.target)
+    needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
+    shift, count = given["offset"], given["weights"]
+    kept = Kept.of(needed, _each(shift, needed.n), _each(count, needed.n))
+    return replace(posterior_of(found, **settings), design=design).about(found.target, kept)
+
+
+def _each(value: Any, n: int) -> Any:
+    """One number for each row."""
+    return None if value is None else np.broadcast_to(np.asarray(value, np.float64), n)
 
 
 def _numbers(word: str, value: Any, extra: dict[str, Column], made: Any) -> Any:

@@ -26,6 +26,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, real_array, requirement
 from svrhmc.fitting.scales import Scales, scales_of
 from svrhmc.posterior.automatic import sampled
+from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.units import Units
@@ -85,7 +86,8 @@ def posterior_of(made: Regression, **settings: Any) -> Posterior:
     found = sampled(made.target, units=made.units, **settings)
     influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
-    return named.about(made.target)
+    told: Posterior = examined(named.about(made.target), stacklevel=4)
+    return told
 
 
 def regression(

@@ -19,6 +19,7 @@ from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
+from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.result import Location, Posterior
@@ -69,7 +70,7 @@ def sample(
     >>> posterior.method, posterior.certificate.verdict, posterior.mean.round(6)
     ('closed-form', 'exact', array([1.166667]))
     """
-    return sampled(
+    found = sampled(
         target,
         draws=draws,
         chains=chains,
@@ -83,6 +84,8 @@ def sample(
         progress=progress,
         checkpoint=checkpoint,
     )
+    told: Posterior = examined(found, stacklevel=3)
+    return told
 
 
 def sampled(
@@ -193,4 +196,5 @@ def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> 
         seconds=seconds,
         compile_seconds=0.0,
         complete=True,
+        gaussian=law.gaussian,
     )

@@ -9,7 +9,7 @@ rows there are; u is a function of (seed, draw, row), so that blocks change noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,14 +111,7 @@ class Predictions:
         n, each = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
         for start in range(0, n, each):
             chosen = np.arange(start, min(start + each, n))
-            part = replace(
-                self.form,
-                rows=self.form.rows.choose(chosen),
-                y=self.form.y[chosen],
-                offset=None if self.form.offset is None else self.form.offset[chosen],
-                weights=None,
-            )
-            yield start, part.predictors(self.x), chosen
+            yield start, self.form.chosen(chosen).predictors(self.x), chosen
 
     def summed(self, levels: tuple[float, ...]) -> Prediction:
         """Means, deviations and quantiles over the draws."""

@@ -23,18 +23,23 @@ from svrhmc.core.errors import (
     whole,
 )
 from svrhmc.core.parts import is_part
+from svrhmc.core.summaries import Summary
+from svrhmc.posterior import summaries
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
+from svrhmc.posterior.effects import Effects, Kept, effects_of
+from svrhmc.posterior.exchange import to_arviz
 from svrhmc.posterior.influence import Influence
+from svrhmc.posterior.pictures import forest
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
+from svrhmc.posterior.statements import level_ends, moved, probability, quantiles
 from svrhmc.posterior.units import Units
 from svrhmc.tables.design import Design, is_table
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import RowsForm, rows_of
-from svrhmc.trace import Trace
+from svrhmc.trace import Trace, numbered
 
 _VERSION = 1  # of its files
-_MOST_ARVIZ = 1 << 30  # bytes of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +54,7 @@ class Location:
         require_alike(self)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """What `sample` gives back.
 
@@ -63,7 +68,8 @@ class Posterior:
 
     The front doors (`fit`, the estimators, the shell) fill in the rest. names: of the coordinates. units: how they
     follow from the standardised variables that were sampled. design: how a table becomes rows. prior: the prior that
-    was used, and what it did. family: its name.
+    was used, and what it did. family: its name. gaussian: whether the posterior is known to be. clashes: what in the
+    model contradicts the scale of the data, in sentences.
     """
 
     mean: Array
@@ -89,7 +95,10 @@ class Posterior:
     design: Design | None = None
     prior: Influence | None = None
     family: str = ""
+    gaussian: bool = False
+    clashes: tuple[str, ...] = ()
     _target: ClassVar[FiniteSum | None] = None
+    _kept: ClassVar[Kept | None] = None
 
     def __str__(self) -> str:
         chains, draws, dim = self.trace.draws.shape
@@ -120,17 +129,81 @@ class Posterior:
     def _is_corrected(self) -> bool:
         return np.array_equal(self.mean, self.corrected.mean) and np.array_equal(self.sd, self.corrected.sd)
 
-    def summary(self) -> str:
-        """One line a coordinate: mean and sd with their standard errors, the Laplace approximation's beside them."""
-        lines = [str(self), f"{'':>8}" + "".join(f"{name:>13}" for name in _COLUMNS)]
-        mean, sd = self.errors
-        columns = (self.mean, mean, self.sd, sd, self.laplace.mean, self.laplace.sd, self.ess, self.r_hat)
-        for j in range(len(self.mean)):
-            shown = [
-                f"{c[j]:13.0f}" if name == "ess" else f"{c[j]:13.4g}" for name, c in zip(_COLUMNS, columns, strict=True)
-            ]
-            lines.append(f"{f'x[{j}]':>8}" + "".join(shown))
-        return "\n".join(lines)
+    @property
+    def rows(self) -> int:
+        """How many rows were fitted; 0 where that is not known, as after `load`."""
+        return 0 if self._target is None else self._target.n
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the coordinates, or x[0], x[1], … where they have none."""
+        return self.names or numbered(len(self.mean))
+
+    def quantile(self, levels: float | Sequence[float]) -> Array:
+        """Quantiles of each coordinate, (levels…, dim): those of the draws, moved and stretched so that their mean and
+        sd are the reported ones (`svrhmc.posterior.statements`); exact where the posterior is Gaussian.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0])).quantile([0.05, 0.5]).round(4)
+        array([[0.4952],
+               [1.1667]])
+        """
+        return quantiles(self.trace._flat(), self.mean, self.sd, levels, self.gaussian)
+
+    def interval(self, level: float = 0.9) -> Array:
+        """The middle interval of so much probability, of each coordinate: (dim, 2)."""
+        return self.quantile(level_ends(level)).T
+
+    def probability(self, statement: str) -> float:
+        """The probability of a statement about the coefficients, such as "age > 0 and plan[pro] < 2*age": the share of
+        the draws, moved as for `quantile`, for which it holds.
+
+        It may have names (any of them also between backticks), numbers, + - * / **, abs, exp, log, sqrt, comparisons
+        (chained ones too), and, or, not and brackets.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000).probability("x[0] > 7/6")
+        0.49725
+        """
+        return probability(statement, self.labels, moved(self.trace._flat(), self.mean, self.sd))
+
+    def effects(
+        self,
+        level: float = 0.9,
+        rows: int = 2000,
+        draws: int = 400,
+        seed: int = 0,
+        *,
+        variables: Sequence[str] | None = None,
+        table: Any = None,
+    ) -> Effects:
+        """Average marginal effects: what a change of each column does to the mean of y, averaged over the rows that
+        were fitted (`svrhmc.posterior.effects`).
+
+        level: of the intervals. rows, draws: at most so many are used, spread evenly; seed: chooses the rows.
+        variables: of which columns; None for all. table: rows to average over instead; one from a file needs it.
+        """
+        return effects_of(self, level, rows, draws, seed, variables, table)
+
+    def to_frame(self, level: float = 0.9) -> Any:
+        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
+        return Summary(self.labels, summaries.columns_of(self, level)).to_frame()
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """A table of the coefficients with their standard errors, and in sentences what was fitted, how, under which
+        prior, and how far to trust it. Print it, or take `to_frame()`.
+        """
+        return summaries.summary_of(self, level)
+
+    def __repr__(self) -> str:
+        return summaries.short(self)
+
+    def _repr_html_(self) -> str:
+        return summaries.page(self)
+
+    def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
+        """A forest plot: mean and interval of each coefficient; the figure, which is saved where a path is given."""
+        return forest(self.labels, self.mean, self.quantile([*level_ends(level), 0.25, 0.75]), level, path)
 
     def predict(
         self,
@@ -180,58 +253,57 @@ class Posterior:
         count = None
         if trials is not None:
             count = self.model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
-        return Predictions(form, self._inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), count)
+        return Predictions(form, self.inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), count)
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
         """log p(yᵢ | x) of the rows that were fitted: blocks (draws, rows), each with its first row's number.
 
         draws: at most so many of the posterior's, evenly from every chain; None for all, chain after chain.
         """
-        form = self._fitted()
+        form = self.fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return log_likelihoods(form, self._inner(total if draws is None else whole("draws", draws, 1)))
+        return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
 
-    def _inner(self, most: int) -> Array:
+    def inner(self, most: int) -> Array:
         """At most so many draws, in the variables of the target."""
         x = thinned(self.trace.draws, most)
         return x if self.units is None else self.units.inward(x)
 
-    def to_arviz(self, log_likelihood: bool = False, posterior_predictive: bool = False) -> Any:
-        """The draws as ArviZ keeps them; on request with the likelihood of the rows (for `az.loo`) and new y of them.
+    def to_arviz(
+        self,
+        log_likelihood: bool = False,
+        posterior_predictive: bool = False,
+        rows: int | npt.ArrayLike | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """All of it as ArviZ keeps it, with names (`svrhmc.posterior.exchange`); on request with the likelihood of the
+        rows (for `az.loo`) and new y of them (for `az.plot_ppc`).
 
-        Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes.
+        Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes. rows: at most so
+        many, spread evenly by the seed, or the numbers of those that are wanted.
         """
-        groups: dict[str, Any] = {}
         wanted = truth("log_likelihood", log_likelihood), truth("posterior_predictive", posterior_predictive)
-        if any(wanted):
-            form = self._fitted()
-            chains, draws, _ = self.trace.draws.shape
-            size = 8 * chains * draws * form.rows.n
-            if size > _MOST_ARVIZ:
-                remedy = "take them in blocks, by log_likelihood(draws) and predict_draws(X, draws)"
-                raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
-            x, shape = self._inner(chains * draws), (chains, draws, form.rows.n)
-            groups["observed_data"] = {"y": form.y}
-            if wanted[0]:
-                parts = [values for _, values in log_likelihoods(form, x)]
-                groups["log_likelihood"] = {"y": np.concatenate(parts, axis=1).reshape(shape)}
-            if wanted[1]:
-                count = form.weights if form.loss.tried else None
-                new = [block.new for block in Predictions(form, x, self.trace.seed or 0, count).blocks()]
-                groups["posterior_predictive"] = {"y": np.concatenate(new, axis=1).reshape(shape)}
-        return self.trace.to_arviz(**groups)
+        return to_arviz(self, *wanted, rows, whole("seed", seed, 0, (1 << 63) - 1))
 
-    def _fitted(self) -> RowsForm:
+    @property
+    def form(self) -> RowsForm | None:
+        """The rows that were fitted, where they are known."""
+        return None if self._target is None else rows_of(self._target.form())
+
+    def fitted(self) -> RowsForm:
         """The rows that were fitted."""
-        form = None if self._target is None else rows_of(self._target.form())
+        form = self.form
         if form is None:
             why = "no file keeps the rows" if self._target is None else "its target has no rows"
             raise requirement("the posterior", "as `sample` gave it for a target with rows", "another", why)
         return form
 
-    def about(self, target: FiniteSum) -> Posterior:
-        """Itself, knowing its target: for what needs the rows that were fitted, which no file keeps."""
+    def about(self, target: FiniteSum, kept: Kept | None = None) -> Posterior:
+        """Itself, knowing its target and some rows of its table: for what needs the rows that were fitted, which no
+        file keeps.
+        """
         object.__setattr__(self, "_target", target)
+        object.__setattr__(self, "_kept", kept)
         return self
 
     def report(self, path: str | Path, **told: Any) -> Path:
@@ -249,7 +321,7 @@ class Posterior:
         >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     posterior.save(f"{folder}/fit.posterior")
-        ...     Posterior.load(f"{folder}/fit.posterior").summary() == posterior.summary()
+        ...     str(Posterior.load(f"{folder}/fit.posterior")) == str(posterior)
         True
         """
         kept = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
@@ -279,6 +351,3 @@ class Posterior:
             nonnegative(name, getattr(self, name))
         if not (self.sampler is None or hasattr(self.sampler, "invariant")):
             raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
-
-
-_COLUMNS = ("mean", "± mean", "sd", "± sd", "laplace mean", "laplace sd", "ess", "r_hat")

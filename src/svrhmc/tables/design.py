@@ -58,6 +58,16 @@ class Design:
         """The levels that the columns of their categories are compared with."""
         return tuple(term.baseline for term in self.made_of if term.baseline)
 
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The levels of the variables that are categories, the baseline first."""
+        return {name: levels for term in self.made_of for name, levels in term.choices.items()}
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """Of each column the term, and the level or the number within it."""
+        return tuple(part for term in self.made_of for part in term.parts)
+
     def rows(self, table: Any) -> Any:
         """The rows of a new table; missing values are refused."""
         columns = columns_of(table, self.variables)

@@ -19,7 +19,9 @@ from svrhmc.tables.terms import Category, Made, Number, Term, to_text
 
 @dataclass(frozen=True, eq=False)
 class Designed:
-    """Rows, the response and further columns that were asked for; the design; and which rows of the table are in it."""
+    """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; and
+    the columns that all of it was made of.
+    """
 
     X: Any
     y: Column
@@ -27,6 +29,7 @@ class Designed:
     design: Design
     kept: npt.NDArray[np.bool_]
     gaps: dict[str, int]
+    columns: Columns
 
     @property
     def dropped(self) -> int:
@@ -67,7 +70,7 @@ def designed(formula: str, table: Any, extra: Iterable[str] = (), drop: bool = F
     y = columns[response] if response in columns.by_name else _expression(response, columns)
     if response in design.variables:
         raise DataError(f"the response {response!r} stands among its own predictors: take it out of the formula.")
-    return Designed(X, y, {name: columns[name] for name in extra}, design, kept, gaps)
+    return Designed(X, y, {name: columns[name] for name in extra}, design, kept, gaps, columns)
 
 
 def _terms(terms: list[str], needed: dict[str, list[str]], columns: Columns, intercept: bool) -> tuple[Term, ...]:

@@ -51,6 +51,20 @@ class Term(ABC):
         """The level that has no column, where there is one."""
         return ""
 
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The levels of those of its variables that are categories, the baseline first."""
+        return {}
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """For each of its names the term that it belongs to, and the level or the number within that ("": all of it).
+
+        >>> Category("plan", ("basic", "pro")).parts, Number("age").parts
+        ((('plan', 'pro'),), (('age', ''),))
+        """
+        return tuple((name, "") for name in self.names)
+
 
 @dataclass(frozen=True)
 class Number(Term):
@@ -99,6 +113,16 @@ class Category(Term):
     def names(self) -> tuple[str, ...]:
         """variable[level]."""
         return tuple(f"{self.variable}[{_shown(level)}]" for level in self._coded)
+
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """Its levels."""
+        return {self.variable: self.levels}
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """The variable, and its levels."""
+        return tuple((self.variable, _shown(level)) for level in self._coded)
 
     @property
     def baseline(self) -> str:
@@ -151,6 +175,16 @@ class Made(Term):
         return tuple(name for name in self.made if name != _INTERCEPT)
 
     @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """Those of the variables that have levels."""
+        return {name: known for name, known in zip(self.needs, self.levels, strict=True) if known}
+
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """plan[pro]:age belongs to plan:age, with the level pro."""
+        return tuple(_part(name) for name in self.names)
+
+    @property
     def baseline(self) -> str:
         """The first level of each category."""
         return ", ".join(
@@ -201,6 +235,22 @@ def from_text(text: str) -> tuple[Term, ...]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise requirement("terms", "those of a design", text[:60], str(error)) from error
     return terms
+
+
+def _part(name: str) -> tuple[str, str]:
+    """A name of formulaic's without what stands in square brackets, and that."""
+    bare, levels, depth = "", [""], 0
+    for sign in name:
+        if sign == "[":
+            depth += 1
+            levels.append("")
+        if depth:
+            levels[-1] += sign
+        else:
+            bare += sign
+        if sign == "]":
+            depth -= 1
+    return bare, ", ".join(level[1:-1] for level in levels[1:])
 
 
 def _tuples(value: Any) -> Any:

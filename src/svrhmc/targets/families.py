@@ -120,6 +120,10 @@ class BinomialLoss(Loss):
 
         return np.asarray(binom.ppf(u, 1 if trials is None else trials, self.mean(t)), np.float64)
 
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """Successes, mȳ."""
+        return y if trials is None else np.asarray(np.round(y * trials), np.float64)
+
     def third_size(self, curvature: Array) -> Array:
         """As for one trial of the logistic loss."""
         return _LOGISTIC.third_size(curvature)
@@ -192,6 +196,10 @@ class ProbitLoss(Loss):
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """1 where u is above P(y = 0), else 0."""
         return np.asarray(u >= self.mean(-t), np.float64)
+
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """0 and 1 for the signs."""
+        return _LOGISTIC.seen(y)
 
     def third_size(self, curvature: Array) -> Array:
         """A row may move to where it is larger: 0.02 at least."""

@@ -7,7 +7,7 @@ its methods alone say what it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,6 +60,16 @@ class RowsForm:
     offset: Array | None = None
     weights: Array | None = None
     heavy: Heavy | None = None
+
+    def chosen(self, places: Indices) -> RowsForm:
+        """Some of its rows."""
+        offset, weights = (None if each is None else each[places] for each in (self.offset, self.weights))
+        return replace(self, rows=self.rows.choose(places), y=self.y[places], offset=offset, weights=weights)
+
+    def log_prior(self, x: Array) -> Array:
+        """−½Λ(x − p)² − ψ(x) of every coordinate: (…, dim), up to constants."""
+        found: Array = -0.5 * self.prior_precision * (x - self.prior_mean) ** 2
+        return found if self.heavy is None else found - self.heavy.values(x)
 
     def prior_curvature(self, x: Array) -> Array:
         """Λ + ψ″ of every coordinate at one x."""

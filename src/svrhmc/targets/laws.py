@@ -54,6 +54,7 @@ class Law(ABC):
     mean: Array
     covariance: Array
     why: ClassVar[str]
+    gaussian: ClassVar[bool] = False  # whether every coordinate is
 
     @abstractmethod
     def draw(self, stream: Stream, count: int) -> Array:
@@ -67,6 +68,7 @@ class GaussianLaw(Law):
     mean: Array
     covariance: Array
     why = "the posterior is Gaussian, so its moments are exact and its draws independent"
+    gaussian = True
 
     def draw(self, stream: Stream, count: int) -> Array:
         """mean + L ξ."""

@@ -76,6 +76,11 @@ class Loss(ABC):
         """Predictors that have coefficients."""
         return 1
 
+    @property
+    def known_noise(self) -> float | None:
+        """The standard deviation of y about its predictor, where it is given beforehand; None where it is not."""
+        return None
+
     def shared_start(self, y: Array) -> Array:
         """Shared parameters from which the mode is looked for."""
         return np.zeros(self.shared)
@@ -159,6 +164,10 @@ class Loss(ABC):
         """The y that a number u, uniform on (0, 1), stands for: the quantile of the law at t."""
         raise requirement("loss", "one that says how a y is drawn", f"{self}")
 
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """Labels as a user knows them, and as `draw` gives new ones."""
+        return y
+
     def identity(self, label: Array) -> str:
         """A name for the loss: that of its class, and a digest of its values at some points for one label."""
         t = np.linspace(-3.0, 3.0, 13)
@@ -233,6 +242,10 @@ class LogisticLoss(Loss):
         """1 where u is above P(y = 0), else 0."""
         return np.asarray(u >= self.mean(-t), np.float64)
 
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """0 and 1 for the signs."""
+        return np.asarray(y > 0, np.float64)
+
     def third_size(self, curvature: Array) -> Array:
         """|ℓ‴| = ℓ″|1 − 2p| is at most ℓ″, but a row may move to where ℓ″ is larger: 0.02 at least."""
         return np.maximum(curvature, 0.02)
@@ -256,6 +269,11 @@ class SquaredLoss(Loss):
     def numbers(self) -> tuple[float, ...]:
         """1/σ²."""
         return (1.0 / self.noise_variance,)
+
+    @property
+    def known_noise(self) -> float:
+        """σ."""
+        return math.sqrt(self.noise_variance)
 
     @property
     def curvature_bound(self) -> float:

@@ -205,6 +205,10 @@ class Heavy:
         total: Array = self._each(x, 0).sum(axis=-1)
         return total
 
+    def values(self, x: Array) -> Array:
+        """ψ of every coordinate: (…, dim), 0 where there is none."""
+        return self._spread(x, self._each(x, 0))
+
     def slope(self, x: Array) -> Array:
         """ψ′ of every coordinate: (…, dim), 0 where there is none."""
         return self._spread(x, self._each(x, 1))

@@ -1,0 +1,39 @@
+"""What all figures share: one style, colour-blind safe colours (Okabe & Ito), and files that are whole or not there."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from svrhmc.core.errors import missing
+from svrhmc.core.storage import write_bytes
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+STYLE = {
+    "figure.dpi": 150,
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "svg.hashsalt": "svrhmc",
+}
+
+
+def written(figure: Any, path: str | Path) -> None:
+    """Write a figure, with no date in it, whole or not at all."""
+    place, content = Path(path), BytesIO()
+    metadata = {"Date": None} if place.suffix == ".svg" else {}
+    figure.savefig(content, format=place.suffix.removeprefix("."), metadata=metadata)
+    write_bytes(place, content.getvalue())
+
+
+def matplotlib() -> Any:
+    """Matplotlib, or an error that says how to install it."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise missing("Matplotlib", "plot", "a figure") from None
+    return matplotlib

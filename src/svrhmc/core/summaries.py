@@ -1,0 +1,91 @@
+"""A summary: one row for each coordinate, some columns of numbers, and sentences before and after."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import missing
+
+_WIDTH, _WIDEST = 100, 28  # of sentences, and of names in a printed table
+_SHOWN = 60  # rows that are printed; a data frame has all
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Numbers of each coordinate by column, with names; print it, or take `to_frame()`.
+
+    A column is also an attribute: `summary.mean`, `summary.ess`. title: a sentence before the table. notes: sentences
+    after it. The effective draws and R-hat in it measure how well the draws represent the law that the sampler has, not
+    how far that law is from π: no effective sample size sees a bias. R-hat needs two chains, and is nan for one.
+
+    >>> import numpy as np
+    >>> print(Summary(("age", "dose"), {"mean": np.array([0.5, 12.25]), "ess": np.array([990.6, 1000.0])}, "Two."))
+    Two.
+           mean   ess
+    age     0.5   991
+    dose  12.25  1000
+    """
+
+    names: tuple[str, ...]
+    columns: dict[str, Array]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Array:
+        try:
+            return self.__dict__["columns"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(f"a summary has no {name!r}") from None
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def __str__(self) -> str:
+        names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in self.names[:_SHOWN]]
+        cells = [["", *names]]
+        cells += [[c, *(_number(c, each) for each in v[:_SHOWN])] for c, v in self.columns.items()]
+        wide = [max(map(len, column)) for column in cells]
+        lines = [
+            f"{row[0]:<{wide[0]}}" + "".join(f"{cell:>{w + 2}}" for cell, w in zip(row[1:], wide[1:], strict=True))
+            for row in zip(*cells, strict=True)
+        ]
+        if len(self.names) > _SHOWN:
+            lines.append(f"… and {len(self.names) - _SHOWN:,} more (all of them in to_frame())")
+        told = [*filter(None, [self.title])], [*filter(None, self.notes)]
+        before, after = (["\n".join(_wrapped(each) for each in part)] if part else [] for part in told)
+        return "\n".join([*before, *lines, *after])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th>"
+            + "".join(f"<td>{html.escape(_number(c, v[j]))}</td>" for c, v in self.columns.items())
+            + "</tr>"
+            for j, name in enumerate(self.names[:_SHOWN])
+        )
+        more = f"<p>… and {len(self.names) - _SHOWN:,} more</p>" if len(self.names) > _SHOWN else ""
+        title = f"<p>{html.escape(self.title)}</p>" if self.title else ""
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes if note)
+        return f"{title}<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{notes}"
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame: one row for each coordinate, indexed by its name."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise missing("pandas", "formula", "a data frame") from None
+        return pandas.DataFrame(self.columns, index=pandas.Index(self.names, name="name"))
+
+
+def _wrapped(sentence: str) -> str:
+    return "\n".join(textwrap.wrap(sentence, _WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def _number(column: str, value: float) -> str:
+    return f"{value:.0f}" if column.startswith("ess") else f"{value:.4g}"

@@ -1,0 +1,141 @@
+"""Average marginal effects: against formulas by hand, through a design and without one."""
+
+import numpy as np
+import pytest
+
+import svrhmc
+from svrhmc import Posterior, sample, targets
+from svrhmc.fitting import regress
+from svrhmc.posterior.effects import spread, varied
+from svrhmc.posterior.prediction import thinned
+from svrhmc.posterior.statements import moved
+
+N = 300
+
+
+def table():
+    rng = np.random.default_rng(0)
+    age, plan, member = rng.uniform(20, 70, N), rng.choice(["basic", "max", "pro"], N), rng.random(N) < 0.4
+    y = 300 + 20 * np.log(age) + 3 * (plan == "pro") * age / 10 + member + rng.normal(size=N)
+    return {"y": y, "age": age, "plan": plan, "member": member, "w": rng.integers(1, 9, N).astype(float)}
+
+
+def coefficient(posterior, name):
+    return posterior.mean[posterior.names.index(name)]
+
+
+def test_a_logarithm_counts_by_the_slope_at_each_row():
+    data = table()
+    found = svrhmc.fit("y ~ np.log(age) + plan + member", data, draws=200)
+    effects = found.effects()
+    assert effects.names == ("plan[max - basic]", "plan[pro - basic]", "member[True - False]", "age")
+    assert effects.terms == ("plan", "plan", "member", "age")
+    assert effects.contrasts == ("max - basic", "pro - basic", "True - False", "dY/dX")
+    beta = coefficient(found, "np.log(age)")
+    assert effects.mean[3] == pytest.approx(beta * (1 / data["age"]).mean(), rel=1e-6)
+    assert effects.mean[3] != pytest.approx(beta / data["age"].mean(), rel=1e-2)  # the slope at the mean is another
+    assert effects.mean[:3] == pytest.approx([coefficient(found, n) for n in ("plan[max]", "plan[pro]", "member")])
+    sd = found.sd[found.names.index("member")]
+    assert effects.sd[2] == pytest.approx(sd, rel=1e-9)  # draws have the reported moments
+    assert effects.draws.shape == (200, 4)
+    assert effects.interval[:, 0] == pytest.approx(np.quantile(effects.draws, 0.05, axis=0))
+    frame = effects.to_frame()
+    assert list(frame.columns) == ["term", "contrast", "mean", "sd", "5%", "95%"]
+    assert "Averaged over all 300 rows, under 200 draws" in str(effects)
+    assert "<table>" in effects._repr_html_()
+    few = found.effects(level=0.5, rows=50, draws=100, variables=["age"])
+    assert few.names == ("age",)
+    assert few.said == "Averaged over 50 of 300 rows, spread evenly, under 100 draws of the posterior."
+    with pytest.raises(ValueError, match=r"variables must be of the formula \(plan, member, age\); got 'zip'"):
+        found.effects(variables=["zip"])
+
+
+def test_interactions_and_weights_count_as_the_rows_do():
+    data = table()
+    found = svrhmc.fit("y ~ age * plan", data, weights="w", draws=200)
+    effects = found.effects()
+    names = dict(zip(effects.names, effects.mean, strict=True))
+    w = data["w"] / data["w"].sum()
+    extra = {level: coefficient(found, f"age:plan[{level}]") for level in ("max", "pro")}
+    share = {level: w @ (data["plan"] == level) for level in extra}
+    by_hand = coefficient(found, "age") + sum(share[level] * extra[level] for level in extra)
+    assert names["age"] == pytest.approx(by_hand, rel=1e-7)
+    assert names["plan[pro - basic]"] == pytest.approx(
+        coefficient(found, "plan[pro]") + extra["pro"] * (w @ data["age"]), rel=1e-7
+    )
+    unweighted = coefficient(found, "plan[pro]") + extra["pro"] * data["age"].mean()
+    assert names["plan[pro - basic]"] != pytest.approx(unweighted, rel=1e-4)
+
+
+def test_splines_are_not_asked_beyond_the_ends_of_the_data():
+    data = table()
+    found = svrhmc.fit("y ~ bs(age, df=4)", data, draws=200)
+    h = 1e-3
+    inner = (data["age"] > data["age"].min() + h) & (data["age"] < data["age"].max() - h)
+    some = {"age": data["age"][inner]}
+    ends = [found.design.rows({"age": some["age"] + side * h}) @ found.mean[1:5] for side in (-1, 1)]
+    assert found.effects().mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=0.02)
+    assert found.effects(table=some).mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=1e-4)
+
+
+def test_without_a_design_every_column_is_a_number():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, 2)) * [1.0, 30.0]
+    y = (rng.logistic(size=N) < X @ [1.0, -0.03]).astype(float)
+    found = regress(X, y, "bernoulli", names=["a", "b"], draws=300)
+    effects = found.effects(draws=200)
+    x = moved(thinned(found.trace.draws, 200), found.mean, found.sd)
+    p = 1 / (1 + np.exp(-(x[:, :1] + x[:, 1:] @ X.T)))
+    by_hand = x[:, 1:] * (p * (1 - p)).mean(axis=1)[:, None]
+    assert effects.names == ("a", "b")
+    assert effects.draws == pytest.approx(by_hand, rel=1e-6)
+    designed = svrhmc.fit("y ~ a + b", {"y": y, "a": X[:, 0], "b": X[:, 1]}, draws=300)
+    assert designed.effects(draws=200).mean == pytest.approx(effects.mean, rel=1e-6)
+    plain = sample(targets.logistic(np.column_stack([np.ones(N), X]), y, prior_precision=0.01), draws=300)
+    assert plain.effects().names == ("x[1]", "x[2]")  # not of the column of ones
+    assert plain.effects(variables=["x[2]"]).mean == pytest.approx(plain.effects().mean[1:])
+    assert plain.effects().mean == pytest.approx(effects.mean, rel=0.1)
+    with pytest.raises(ValueError, match=r"columns that vary \(x\[0\], x\[1\], x\[2\]\); got 'zip'"):
+        plain.effects(variables=["zip"])
+    with pytest.raises(ValueError, match="table must be None where the model has no formula"):
+        plain.effects(table={"a": [1.0]})
+
+
+def test_probabilities_of_classes_change_by_nothing_in_all():
+    rng = np.random.default_rng(2)
+    a = rng.normal(size=N)
+    y = np.array(["c: one", "two", "three"])[(a + rng.normal(size=N) > 0).astype(int) + (rng.random(N) < 0.3)]
+    designed = svrhmc.fit("y ~ a", {"y": y, "a": a}, draws=100).effects(draws=50)
+    assert designed.groups == ("c: one", "three", "two")
+    assert designed.draws.sum(axis=1) == pytest.approx(np.zeros(len(designed.draws)), abs=1e-10)
+    assert designed.to_frame().columns[0] == "group"
+    codes = np.unique(y, return_inverse=True)[1]
+    arrays = regress(a[:, None], codes, "categorical", names=["a"], draws=100).effects(draws=50)
+    assert arrays.names == ("the first class: a", "1: a", "2: a")
+    assert arrays.mean == pytest.approx(designed.mean, rel=1e-5)
+
+
+def test_a_posterior_from_a_file_says_what_is_missing_and_takes_a_table(tmp_path):
+    data = table()
+    found = svrhmc.fit("y ~ age + plan", data, draws=100)
+    found.save(tmp_path / "fit.posterior")
+    again = Posterior.load(tmp_path / "fit.posterior")
+    with pytest.raises(ValueError, match=r"given a table to average over: effects\(table=…\); got one from a file"):
+        again.effects()
+    assert again.effects(table=data).draws == pytest.approx(found.effects().draws)
+    assert again.rows == 0
+    assert "rows" not in str(again.summary()).splitlines()[0]
+    with pytest.raises(ValueError, match="no missing values in 'age'"):
+        again.effects(table={**data, "age": np.where(data["age"] > 60, np.nan, data["age"])})
+    with pytest.raises(ValueError, match="of a target with rows, to have effects"):
+        sample(targets.synthetic(20, 2), draws=20).effects()
+
+
+def test_rows_are_spread_evenly_and_in_step_with_nothing():
+    places = spread(12_000, 1000, 0)
+    assert len(np.unique(places)) == 1000
+    assert np.abs(places - 12 * np.arange(1000) - 6).max() <= 6
+    assert len(np.unique(places % 12)) == 12  # every twelfth row would be one month of the year
+    assert (spread(12_000, 1000, 1) != places).any()
+    X = np.column_stack([np.ones(50), np.full(50, 1e6), np.arange(50.0), 2000 + np.arange(50) % 2])
+    assert varied(targets.linear(X, np.zeros(50)).form()).tolist() == [2, 3]
