@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test quick test-slow bench bench-posterior lint format clean
+.PHONY: run test quick test-slow bench bench-posterior docs lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
@@ -32,6 +32,12 @@ bench-posterior: .venv/bench.done
 	$(BIN)/python benchmarks/honesty.py
 	$(BIN)/python benchmarks/calibration.py
 
+# The documentation site, in site/: index.html is its first page. A warning or a link that leads nowhere is an error
+docs: .venv/docs.done
+	$(BIN)/python tools/site.py
+	$(BIN)/zensical build --clean --strict
+	$(BIN)/python tools/site.py --check
+
 lint: .venv/test.done
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -42,7 +48,7 @@ format: .venv/test.done
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build site
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,6 +61,10 @@ clean:
 
 .venv/bench.done: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+.venv/docs.done: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 .venv/test.done: pyproject.toml | .venv/bin/python

@@ -176,7 +176,7 @@ def test_the_draws_needed_would_do():
     assert undecided.draws_needed == 12_300
     e = 0.02 * math.sqrt(1000 / undecided.draws_needed)
     assert bias(e, e).verdict(0.02) == "certified"
-    assert "would take about 12,300 effective draws of the check, which used 1,000" in str(undecided)
+    assert "would take about 12,300 effective draws in this check, which used 1,000" in str(undecided)
     assert math.isinf(bias(0.06, 0.01).more(0.02))
 
 
@@ -194,7 +194,7 @@ def test_what_is_certified_is_near_by_bias_and_by_chance():
             assert judged.corrects
     many = judge(NONE, fine, 0.02, Chance(np.array([0.02]), np.array([0.0]), 800.0))
     assert many.draws_needed == 16_700  # 1.2 (2.5·0.02/(0.6·0.02))² times 800
-    assert "it takes more draws, about 16,700 effective ones" in str(many)
+    assert "so more draws are needed, about 16,700 effective ones" in str(many)
 
 
 def test_a_correction_that_contradicts_the_draws_is_left_out():
@@ -207,7 +207,7 @@ def test_a_correction_that_contradicts_the_draws_is_left_out():
         judged = judge(stein, Measured(NONE, halving, NONE, True, 1000.0), 0.02, QUIET)
         assert judged.corrects == trusted
         assert judged.verdict == ("certified" if trusted else "undecided")
-        assert ("corrected moments and draws contradict each other" in str(judged)) == (not trusted)
+        assert ("the corrected moments contradict the draws" in str(judged)) == (not trusted)
         assert judged.draws_needed is None
     for stein, trusted in ((bias(0.0, 0.01, 0.3, 0.02), False), (bias(0.0, 0.01, 0.1, 0.02), True)):  # of an sd
         assert judge(stein, Measured(NONE, NONE, NONE, True, 1000.0), 0.02, QUIET).corrects == trusted
@@ -220,7 +220,7 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
         (NONE, enough, one, "exact", ""),
         (bias(0.05, 0.03), enough, one, "exact", ""),
         (bias(0.3, 0.03), enough, one, "undecided", "do not agree with the gradients"),
-        (NONE, np.array([60.0]), one, "undecided", "60 effective draws at the least"),
+        (NONE, np.array([60.0]), one, "undecided", "as few as 60 effective draws"),
         (NONE, enough, np.array([1.2]), "undecided", "have not settled (R-hat up to 1.2"),
     ]
     for stein, effective, r_hat, verdict, said in cases:

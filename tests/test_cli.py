@@ -67,7 +67,7 @@ def test_compare_needs_a_closed_form():
         (["--step-size", "3"], "step_size must be a positive number below 1.0 for Underdamped with friction 2.0; got 3.0"),
         (["--passes", "0"], "passes must be a positive number; got 0.0."),
         (["--plot", "figure.bmp"], "--plot must be a name ending in .png, .svg or .pdf; got figure.bmp."),
-        (["--plot", "/nowhere/at/all.png"], "--plot must be in a folder that exists and can be written; got /nowhere/at/all.png."),
+        (["--plot", "/nowhere/at/all.png"], "--plot must be in a folder that exists and can be written to; got /nowhere/at/all.png."),
         (["--samplers", "[/x]"], "got '[/x]'."),
     ],
 )  # fmt: skip

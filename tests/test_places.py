@@ -51,8 +51,8 @@ def test_without_any_folder_it_runs_and_says_so_once(package, tmp_path):
     said = use(package, tmp_path / "cwd", HOME="/dev/null/none")
     assert said.stdout.split() == ["None", "None", "4"]
     assert said.stderr.splitlines() == [
-        "svrhmc: there is no folder to keep compiled code in, so each process compiles anew; set SVRHMC_CACHE to a "
-        "folder that can be written."
+        "svrhmc: there is no folder to keep compiled code in, so each process compiles again; set SVRHMC_CACHE to a "
+        "folder that can be written to."
     ]
 
 

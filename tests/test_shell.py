@@ -143,7 +143,7 @@ def test_options_that_are_wrong_are_one_line_too(arguments, message):
         (ZeroDivisionError(), 1, "svrhmc failed (ZeroDivisionError)."),
         (MemoryError(), 1, "there is not enough memory"),
         (ValueError("two\nlines"), 2, "two lines"),
-        (svrhmc.DivergenceError(1, 2, 0.5, 0.1), 1, "chain 1 left the finite numbers"),
+        (svrhmc.DivergenceError(1, 2, 0.5, 0.1), 1, "chain 1 diverged at step 2"),
         (OSError("odd"), 2, "odd"),
     ],
 )
@@ -173,7 +173,7 @@ def test_an_interrupt_says_how_to_go_on_and_ends_with_130(monkeypatch, tmp_path)
     monkeypatch.setattr(run, "reproduce", interrupted)
     result = invoke("reproduce", "table1", "--out", str(tmp_path / "out"))
     assert result.exit_code == 130
-    assert result.output == "Interrupted: the same command goes on from here.\n"
+    assert result.output == "Interrupted. Run the same command again to continue from here.\n"
     monkeypatch.setattr(cli.theory, "compare", interrupted)
     result = invoke(*PLAN)
     assert (result.exit_code, result.output) == (130, "Interrupted.\n")
@@ -248,7 +248,7 @@ def test_no_worker_outlives_a_command_that_is_ended_while_they_start(tmp_path, h
         _, err = child.communicate()
     if how == signal.SIGINT:
         assert child.returncode == 130
-        assert err.decode() == "Interrupted: the same command goes on from here.\n"
+        assert err.decode() == "Interrupted. Run the same command again to continue from here.\n"
 
 
 def test_code_is_compiled_ahead_by_a_command(monkeypatch):
@@ -256,7 +256,7 @@ def test_code_is_compiled_ahead_by_a_command(monkeypatch):
     result = invoke("warm", "--model", "linear")
     assert result.exit_code == 0
     assert "4 kinds" in result.output
-    assert "Compiled in 12 s, and kept in " in result.output
+    assert "Compiled in 12 s. The code is kept in " in result.output
     monkeypatch.setattr(cli.caching, "place", lambda: None)
     one_line(invoke("warm"), 2, "SVRHMC_CACHE must be a folder that can be written")
     one_line(invoke("warm", "--model", "tree"), 2, "--model must be one of 'logistic', 'linear', 'all'")

@@ -193,7 +193,7 @@ def test_sample_takes_it_for_sparse_rows_of_many_columns(monkeypatch):
     assert isinstance(whitening(targets.logistic(X.toarray(), y)), LowRankWhitening)
     monkeypatch.setattr("svrhmc.whitening.elimination.MOST_CORE", 5)
     rough = sample(targets.logistic(X, y), 300, seed=1)
-    assert "Whitened but roughly: of 311 columns" in rough.why
+    assert "The whitening is only rough: of 311 columns" in rough.why
     assert rough.certificate.verdict == "exact"
     assert np.abs((rough.mean - posterior.mean) / np.hypot(rough.errors[0], posterior.errors[0])).max() < 4.5
 

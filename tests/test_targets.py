@@ -352,7 +352,7 @@ def test_a_row_far_out_does_not_separate_the_others():
 def test_newton_says_when_it_gives_up(rows, monkeypatch):
     X, labels, _ = rows
     monkeypatch.setattr(mode, "_NEWTON_STEPS", 1)
-    with pytest.raises(RuntimeError, match="no mode within 1 Newton steps"):
+    with pytest.raises(RuntimeError, match="no mode was found in 1 Newton steps"):
         logistic(X, labels).mode()
 
 

@@ -458,7 +458,7 @@ def test_a_step_without_a_stationary_law_is_refused():
         theory.stationary(svrhmc.lmc(5.0), target)
     with pytest.raises(ValueError, match="small enough for a stationary law"):
         theory.stationary(svrhmc.vr_sgld(5.0, epoch_length=5000), target)
-    with pytest.raises(ValueError, match="one with which the moments stay finite"):
+    with pytest.raises(ValueError, match="so small that the moments stay finite"):
         theory.law(svrhmc.lmc(5.0), target, 10**6)
     loud = svrhmc.targets.gaussian([[0.0], [0.0]], [[[0.01]], [[200.0]]])  # the mean is stable, the variance is not
     with pytest.raises(ValueError, match="larger batch_size"):
@@ -691,7 +691,7 @@ def test_plans_that_are_refused():
         theory.plan(problem, 0.1, "lmc", rule="repaired")
     with pytest.raises(ValueError, match=r"problem must be a target or a theory\.Problem"):
         theory.plan("logistic", 0.1)
-    with pytest.raises(ValueError, match="start must be given with a target alone"):
+    with pytest.raises(ValueError, match="start must be given only with a target"):
         theory.plan(problem, 0.1, start="mode")
     with pytest.raises(ValueError, match="start must be None, 'mode' or an array"):
         theory.plan(svrhmc.targets.synthetic(10, 2), 0.1, start="middle")

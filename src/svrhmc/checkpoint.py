@@ -131,11 +131,11 @@ class Checkpoint(Journal):
 
     def _open(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise CheckpointError(f"{self.path} is a file; a checkpoint is a folder, made where there is none.")
+            raise CheckpointError(f"{self.path} is a file; a checkpoint is a folder (a new one is created).")
         if self.path.is_dir() and not (self.path / "settings").exists():
             others = sorted(e.name for e in self.path.iterdir() if e.name != "lock" and e.suffix != ".part")
             if others:
-                raise CheckpointError(f"{self.path} is no checkpoint: it holds {others[0]}. Name another folder.")
+                raise CheckpointError(f"{self.path} is not a checkpoint: it has {others[0]} in it. Choose another.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.path / "lock")
         for partial in self.path.glob("*.part"):  # of a process that was killed while it wrote
@@ -150,13 +150,13 @@ class Checkpoint(Journal):
                 write_record(self.path / "settings", said)
             return
         if found.said.get("format") != _FORMAT or found.said.get("version") != _VERSION:
-            raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can go on with.")
+            raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
         before, now = found.said["settings"], _plain(settings)
         for name in dict.fromkeys([*before, *now]):
             if before.get(name) != now.get(name):
                 raise CheckpointError(
                     f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
-                    f"{_short(now.get(name))}. Use the settings and data it was made with, or name another folder."
+                    f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
                 )
 
     def get(self, name: str) -> Record | None:
@@ -195,7 +195,7 @@ class Checkpoint(Journal):
             return read_record(self.path / name)
         except StorageError as error:
             raise CheckpointError(
-                f"{error} The work kept in {self.path} cannot be used; name another folder, or remove this one."
+                f"{error} The work stored in {self.path} cannot be used; choose another folder, or remove this one."
             ) from error
 
     @contextmanager
@@ -205,8 +205,8 @@ class Checkpoint(Journal):
             yield
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be written ({error.strerror}); what it held before is kept, and "
-                "the same call goes on from there once it can be."
+                f"the checkpoint {self.path} cannot be written ({error.strerror}). What it held before is kept; once "
+                "it can be written, the same call continues from there."
             ) from error
 
 
@@ -223,7 +223,7 @@ class _File(Growing):
         self._handle = path.open("ab")
 
     def _verify(self) -> None:
-        damaged = f"{self.path} is cut short or was changed; the work kept in {self.path.parent} cannot be used."
+        damaged = f"{self.path} is cut short or was changed; the work stored in {self.path.parent} cannot be used."
         found, left = 0, self._rows * self._width
         try:
             with self.path.open("rb") as file:
@@ -309,7 +309,7 @@ def _lock(path: Path) -> Any:
     except BlockingIOError:
         handle.close()
         raise CheckpointInUseError(
-            f"{path.parent} is in use by another run; wait for it, or name another folder."
+            f"{path.parent} is in use by another run; wait for that run, or choose another folder."
         ) from None
     except OSError:  # a file system without locks: nothing is guarded there
         return handle

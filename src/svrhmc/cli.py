@@ -50,7 +50,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
@@ -62,31 +64,33 @@ app.command("predict")(predict_command)
 @app.command("compare")
 def compare_command(
     samplers: Annotated[
-        str, typer.Option(help="Which samplers, by comma: " + ", ".join(METHODS) + ", or all.")
+        str, typer.Option(help="Samplers to compare, separated by commas: " + ", ".join(METHODS) + "; or all.")
     ] = "hmc,sg-hmc,svr-hmc",
-    n: Annotated[int, typer.Option(help="Components of the target.", min=1)] = 100,
+    n: Annotated[int, typer.Option(help="Number of components of the target.", min=1)] = 100,
     dim: Annotated[int, typer.Option(help="Dimension of the target.", min=1)] = 10,
-    chains: Annotated[int, typer.Option(help="Independent chains of each sampler.", min=2)] = 2000,
-    passes: Annotated[float, typer.Option(help="Data passes each sampler may spend, snapshots included.")] = 20.0,
+    chains: Annotated[int, typer.Option(help="Number of independent chains of each sampler.", min=2)] = 2000,
+    passes: Annotated[
+        float, typer.Option(help="Passes over the data that each sampler may make, snapshots included.")
+    ] = 20.0,
     step_size: Annotated[
         list[str] | None,
-        typer.Option(help="A number for all samplers, or NAME=NUMBER for one; may be repeated. [default: 0.1]"),
+        typer.Option(help="Step size for all samplers, or NAME=NUMBER for one; may be repeated. 0.1 by default."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Rows of a minibatch.", min=1)] = 1,
+    batch_size: Annotated[int, typer.Option(help="Number of components in a batch.", min=1)] = 1,
     epoch_length: Annotated[
-        int | None, typer.Option(help="Steps between snapshots; n // batch-size if not set.")
+        int | None, typer.Option(help="Steps between snapshots; n // batch-size by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the target and every draw.", min=0)] = 0,
-    plot: Annotated[Path, typer.Option(help="Where the figure goes (.png, .svg or .pdf).")] = Path("compare.png"),
+    seed: Annotated[int, typer.Option(help="Random seed; it fixes the target and every draw.", min=0)] = 0,
+    plot: Annotated[Path, typer.Option(help="File for the figure (.png, .svg or .pdf).")] = Path("compare.png"),
 ) -> None:
     """Compare samplers on the paper's synthetic target: 2-Wasserstein distance against data passes.
 
     The target is a Gaussian: n quadratic components with centres from
     N(2, 4I) and a common matrix with eigenvalues from 2/3 to 3/2. Chains
-    start at 0. Beside each distance estimated from the chains stands the one
-    that belongs to the exact mean and covariance of the sampler at that step.
-    The floor is what the chains' estimate would be, in the root mean square,
-    for exact draws from the target.
+    start at 0. The table shows two distances for each sampler: one estimated
+    from the chains, and one computed from the sampler's exact mean and
+    covariance at that step. The floor is what the estimate would show, in the
+    root mean square, for exact draws from the target.
 
     [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
@@ -108,45 +112,58 @@ def compare_command(
 
 @app.command("plan")
 def plan_command(
-    accuracy: Annotated[float, typer.Option(help="ε: the 2-Wasserstein distance to reach.")],
-    n: Annotated[int | None, typer.Option(help="Components.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension d.")] = None,
-    smoothness: Annotated[float | None, typer.Option(help="L of f.")] = None,
-    convexity: Annotated[float | None, typer.Option(help="μ of f.")] = None,
+    accuracy: Annotated[float, typer.Option(help="The 2-Wasserstein distance ε to reach.")],
+    n: Annotated[int | None, typer.Option(help="Number of components.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension d of the target.")] = None,
+    smoothness: Annotated[float | None, typer.Option(help="Smoothness constant L of f: the largest curvature.")] = None,
+    convexity: Annotated[
+        float | None, typer.Option(help="Strong convexity constant μ of f: the smallest curvature.")
+    ] = None,
     radius: Annotated[
-        float | None, typer.Option(help="Bound on the distance from the start to the minimiser; 0 if not set.")
+        float | None,
+        typer.Option(help="Upper bound on the distance from the start to the minimiser of f; 0 by default."),
     ] = None,
     gradient_variance: Annotated[
-        float | None, typer.Option(help="Mean of |∇fᵢ(x*)|²; SGLD and SG-HMC need it.")
+        float | None,
+        typer.Option(help="Mean of |∇fᵢ(x*)|² over the components at the minimiser x*; needed for SGLD and SG-HMC."),
     ] = None,
-    component_smoothness: Annotated[float | None, typer.Option(help="L of the components, if larger.")] = None,
+    component_smoothness: Annotated[
+        float | None, typer.Option(help="Smoothness constant of the components, if it is larger than that of f.")
+    ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Instead of constants: a .csv whose last column is y, or an .npz with X and y."),
+        typer.Option(
+            help="Data file to use instead of the constants: a .csv whose last column is y, or an .npz with X and y."
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help="What --data is for: logistic or linear.")] = "logistic",
-    prior_precision: Annotated[float, typer.Option(help="Of the model of --data.")] = 1.0,
-    start: Annotated[str, typer.Option(help="Where chains on --data begin: origin or mode.")] = "origin",
+    model: Annotated[str, typer.Option(help="Model for --data: logistic or linear.")] = "logistic",
+    prior_precision: Annotated[float, typer.Option(help="Prior precision of the coefficients, for --data.")] = 1.0,
+    start: Annotated[str, typer.Option(help="Where the chains start, for --data: origin or mode.")] = "origin",
     method: Annotated[
         str,
         typer.Option(
-            help=f"One of {', '.join(METHODS)}; with a small linear --data also {' or '.join(TABLED)}.",
+            help=f"Sampler to plan: {', '.join(METHODS)}; with a small linear --data also {' or '.join(TABLED)}.",
         ),
     ] = "svr-hmc",
-    rule: Annotated[str, typer.Option(help="exact, corollary or repaired.")] = "exact",
+    rule: Annotated[
+        str, typer.Option(help="How the plan is found: exact, corollary or repaired (see above).")
+    ] = "exact",
     importance: Annotated[
-        bool, typer.Option("--importance", help="Draw rows by importance (rule exact, with --data).")
+        bool, typer.Option("--importance", help="Draw rows by importance; only with --rule exact and --data.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw cost against n into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="File for a figure of the cost against n (.png, .svg or .pdf).")
+    ] = None,
 ) -> None:
-    """Plan a run from an accuracy, and compare the methods by the paper's Table 1.
+    """Find a step size and a number of steps for an accuracy, and compare the methods.
 
-    The target is given by its constants, or by a data file, whose posterior
-    then has them. Rule exact (the default) uses the exact law on a quadratic
-    and says what that assumes; corollary solves the paper's Theorem 1,
-    corrected; repaired uses our bound. The table is the paper's with its
-    exponent corrected and, for SGLD and SG-HMC, with the term that their steps
-    need without any noise, which the paper leaves out.
+    Describe the target by its constants (--n, --dim, --smoothness, --convexity),
+    or give a data file, from whose posterior they are computed. There are three
+    rules: exact (the default) uses the exact distribution of the sampler on a
+    quadratic, and says what that assumes; corollary solves the paper's
+    Theorem 1, corrected; repaired uses a bound of our own. The table of costs
+    is the paper's Table 1 with one exponent corrected and, for SGLD and SG-HMC,
+    with the cost of a run without noise, which the paper leaves out.
 
     [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
     """
@@ -174,34 +191,39 @@ def plan_command(
 
 @app.command("reproduce")
 def reproduce_command(
-    part: Annotated[str, typer.Argument(help="figure1, figure2, figure3, table1, table3 or all.")] = "all",
-    out: Annotated[Path, typer.Option(help="Where figures, tables and the report go.")] = Path("reproduced"),
+    part: Annotated[
+        str, typer.Argument(help="What to make: figure1, figure2, figure3, table1, table3 or all.")
+    ] = "all",
+    out: Annotated[Path, typer.Option(help="Folder for the figures, tables and the report.")] = Path("reproduced"),
     data: Annotated[
         Path | None,
         typer.Option(
             envvar="SVRHMC_DATA",
-            help="Folder with the published files, such as a3a/a3a.xz or gisette/gisette.zip; others are downloaded.",
+            help="Folder with the published files, such as a3a/a3a.xz; missing ones are downloaded.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, in minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Make a small version of everything, in minutes.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Runs of figures 2 and 3 and Table 3; 20 if not set.", min=1)
+        int | None, typer.Option(help="Number of runs for figures 2 and 3 and Table 3; 20 by default.", min=1)
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes; as many as there are cores if not set.", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of processes; as many as there are cores by default.", min=1)
+    ] = None,
 ) -> None:
-    """Run the paper's experiments again: figures, tables and a report.
+    """Repeat the paper's experiments: figures, tables and a report.
 
-    Started again after an interrupt, it goes on where it stopped. A data set
-    that cannot be had is left out: the rest runs, a line for each in the end
-    says why and what to do, and the exit code is 1.
+    If it is interrupted, start it again and it continues where it stopped. A
+    data set that cannot be obtained is left out. The rest still runs; at the
+    end one line for each missing data set says why it is missing and what to
+    do, and the exit code is 1.
 
-    Files of --data have their published names, plain, .xz, .gz, .bz2 or in the
-    publisher's archive, in a folder for each data set: pima/diabetes; a3a/a3a
-    and a3a.t; gisette/gisette_train.data, gisette_train.labels,
-    gisette_valid.data and gisette_valid.labels (or gisette_scale and
-    gisette_scale.t); mushrooms/mushrooms; noise/airfoil_self_noise.dat;
+    The files in --data keep their published names. They may be plain, .xz, .gz,
+    .bz2 or in the publisher's archive. Each data set has its own folder:
+    pima/diabetes; a3a/a3a and a3a.t; gisette/gisette_train.data,
+    gisette_train.labels, gisette_valid.data and gisette_valid.labels (or
+    gisette_scale and gisette_scale.t); mushrooms/mushrooms; noise/airfoil_self_noise.dat;
     geographical/default_features_1059_tracks.txt; toms/TomsHardware.data;
-    parkinson/parkinsons_updrs.data; casp/CASP.csv. More in docs/data.md.
+    parkinson/parkinsons_updrs.data; casp/CASP.csv. docs/data.md has the details.
 
     [bold]Example[/bold]: svrhmc reproduce figure1 --quick --out quick
     """
@@ -211,7 +233,7 @@ def reproduce_command(
     if data is not None and not data.is_dir():
         raise requirement("--data", "a folder", data)
     if out.exists() and not out.is_dir():
-        raise requirement("--out", "a folder, or the name of one to be made", out)
+        raise requirement("--out", "a folder, or the name of a new one", out)
     require_matplotlib()
     console = Console()
     chosen = PARTS if part == "all" else (part,)
@@ -221,12 +243,12 @@ def reproduce_command(
             lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
         )  # fmt: skip
     except KeyboardInterrupt:
-        say("Interrupted: the same command goes on from here.")
+        say("Interrupted. Run the same command again to continue from here.")
         raise typer.Exit(130) from None
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise RuntimeError(
-            f"a result in {out / 'work'} cannot be used ({type(error).__name__}: {error}); remove that folder, and the "
-            "same command begins anew."
+            f"a result in {out / 'work'} cannot be used ({type(error).__name__}: {error}). Please remove that folder "
+            "and run the same command again, to start over."
         ) from error
     console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
     for line in finished.missing:
@@ -237,27 +259,31 @@ def reproduce_command(
 
 @app.command("warm")
 def warm_command(
-    model: Annotated[str, typer.Option(help="logistic, linear or all.")] = "all",
+    model: Annotated[str, typer.Option(help="Models to compile for: logistic, linear or all.")] = "all",
 ) -> None:
-    """Compile ahead what runs will need, so that none waits for it.
+    """Compile in advance, so that no run has to wait for it.
 
-    Loops of all samplers for logistic and linear models, dense and sparse
-    rows, float64 and float32; some minutes on a new machine, a second or two
-    for each where it was done before. The code is kept in the package's folder
-    where that can be written, or else in SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc
-    or ~/.cache/svrhmc.
+    This compiles the loops of all samplers for logistic and linear models, for
+    dense and sparse rows, in float64 and float32. It takes some minutes on a new
+    machine, and a second or two for each loop that was compiled before. The
+    compiled code is kept in the package's folder if that can be written to, and
+    otherwise in SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc or ~/.cache/svrhmc.
 
     [bold]Example[/bold]: svrhmc warm --model logistic
     """
     one_of("--model", model, (*MODELS, "all"))
     folder = caching.place()
     if folder is None:
-        allowed = "a folder that can be written, to keep compiled code in"
-        raise requirement("SVRHMC_CACHE", allowed, "none", "what is compiled would be lost with this process")
+        allowed = "a folder that can be written to, for compiled code"
+        raise requirement(
+            "SVRHMC_CACHE", allowed, "none", "without one, the compiled code would be lost when this process ends"
+        )
     console = Console()
     kinds = tuple(kind for kind in KINDS if model in ("all", kind.model))
     seconds = warm(kinds, lambda line: console.print(line, highlight=False, soft_wrap=True))
-    console.print(f"Compiled in {seconds:.0f} s, and kept in {escape(str(folder))}", highlight=False, soft_wrap=True)
+    console.print(
+        f"Compiled in {seconds:.0f} s. The code is kept in {escape(str(folder))}", highlight=False, soft_wrap=True
+    )
 
 
 def _subject(
@@ -280,7 +306,7 @@ def _subject(
     if data is not None:
         beside = [name for name, value in given.items() if value is not None]
         if beside:
-            raise requirement("--data", "given without constants", ", ".join(beside), "they follow from the data")
+            raise requirement("--data", "given without constants", ", ".join(beside), "they are computed from the data")
         one_of("--model", model, ("logistic", "linear"))
         build = svrhmc.targets.logistic if model == "logistic" else svrhmc.targets.linear
         X, y = read_table(data)

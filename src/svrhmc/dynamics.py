@@ -40,7 +40,7 @@ class Curved(Protocol):
 
 
 class Dynamics(ABC):
-    """A rule of motion with a `step_size`; frozen, so that equal settings are equal objects."""
+    """A rule by which the state moves, with a `step_size`. Dynamics with equal settings are equal objects."""
 
     step_size: float
     temperature: float = 1.0
@@ -52,14 +52,14 @@ class Dynamics(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The name with the settings that decide stability, for error messages."""
+        """The name, with the settings that decide whether a step is stable, for error messages."""
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """The noise of a step η from those of the two steps η/2 within it, so that both follow one Brownian path."""
         raise requirement("dynamics", "one whose step and half step can share their noise", repr(self))
 
     def scheme_on(self, target: Curved) -> Scheme:
-        """The sixteen numbers, or an error where settings are so large or small that they are no numbers any more."""
+        """The sixteen numbers, or an error if settings are so large or small that the numbers are not finite."""
         try:
             scheme = self.scheme(target)
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -77,7 +77,7 @@ class Dynamics(ABC):
         return requirement(names, allowed, repr(self), "float64 cannot tell the step")
 
     def check_stable(self, target: Curved) -> None:
-        """Refuse a step with which a chain cannot stay near the mode of this target.
+        """Raise an error if the step is so long that a chain on this target would diverge.
 
         One that is stable for the target's bounds on its curvature, or for the curvature at the mode, is not; what
         costs the target less is tried first.

@@ -84,7 +84,7 @@ def require_memory(name: str, draws: int, chains: int, dim: int) -> None:
         raise requirement(
             name, f"such that the draws fit into memory, {there / 1e9:.3g} GB",
             f"{draws:,} draws of {chains:,} chains, {wanted / 1e9:.3g} GB",
-            "thin them, keep the last alone, or give a checkpoint, from which they are read as they are needed",
+            "thin them, keep only the last ones, or give a checkpoint, so that they are read from the disk",
         )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from svrhmc.trace import Trace
 @part
 @dataclass(frozen=True)
 class Sampler:
-    """Dynamics × gradient.
+    """A sampler: a dynamics, which says how the state moves, with a gradient, which says which rows are read.
 
     >>> from svrhmc import dynamics, gradients
     >>> Sampler(dynamics.Underdamped(0.01), gradients.SVRG()) == svr_hmc(step_size=0.01)
@@ -54,8 +54,10 @@ class Sampler:
 
     @property
     def invariant(self) -> bool:
-        """Whether π is its law: it is only near it. Refused at a temperature whose law is another: `sample` asks this
-        of every sampler that it is given, and what it reports and judges is e^{−f}.
+        """Whether the sampler has exactly π as its distribution: always False here, since it is only close to π.
+
+        `sample` asks this of every sampler that it is given. As it reports and judges e^{−f}, any temperature but 1 is
+        an error.
         """
         if self.dynamics.temperature != 1:
             needs = "1 for the posterior, which is e^(-f)"
@@ -64,7 +66,7 @@ class Sampler:
 
     @property
     def method(self) -> str:
-        """What `sample` calls it: the name of the dynamics."""
+        """The name that `sample` uses for it: that of the dynamics."""
         return type(self.dynamics).__name__.lower()
 
     def run(
@@ -84,22 +86,24 @@ class Sampler:
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
-        """Sample from π ∝ exp(−f), or exp(−f/T) at the `temperature` T of the dynamics.
+        """Sample from π ∝ exp(−f), or from exp(−f/T) at the `temperature` T of the dynamics.
 
-        steps: steps of each chain, burn-in included; or `passes`: as many steps as so many passes over the data
-            pay for, snapshots included.
-        chains: how many, or which: `range(4, 8)` runs chains 4 to 7 exactly as they run among `chains=8`.
-        start: None (the origin, as in the paper), "mode", or an array of shape (dim,) or (chains, dim);
-            velocities start at 0.
+        target: what to sample.
+        steps: the number of steps of each chain, including burn-in.
+        passes: instead of `steps`: make as many steps as this many passes over the data allow, including snapshots.
+        chains: how many chains, or which ones: `range(4, 8)` runs chains 4 to 7 exactly as `chains=8` would.
+        seed: fixes every draw.
+        start: None (the origin, as in the paper), "mode", or an array of shape (dim,) or (chains, dim). Velocities
+            start at 0.
         burn_in, thin: drop the first `burn_in` states, then keep every `thin`-th.
-        keep: "all", or "last" for the final state alone.
-        engine: "auto" (compiled where it can be), "numba" or "reference".
-        threads: of the compiled engine; None for every core. The draws do not depend on it.
-        progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
-        checkpoint: a folder in which the run keeps its state and its draws as it goes. After an interruption the same
-            call goes on from there, with the same draws as if nothing had happened; when all is done it returns them
-            at once. The draws of the trace are then read from the folder as they are needed, and may be larger than
-            memory.
+        keep: "all", or "last" to keep only the final state.
+        engine: "auto" (compiled if possible), "numba" or "reference".
+        threads: threads of the compiled engine; None for every core. The draws do not depend on it.
+        progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function
+            that is called with (done, total) in chain steps.
+        checkpoint: a folder in which to store the state and the draws during the run. After an interruption the same
+            call continues from there, with the same draws as without it; after the end it returns them at once. The
+            draws are then read from the folder as they are needed, so they may be larger than memory.
 
         >>> from svrhmc.targets import synthetic
         >>> trace = svr_hmc(step_size=0.1).run(synthetic(n=50, dim=2), steps=100, chains=3, thin=10)
@@ -146,14 +150,14 @@ class Sampler:
         )
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
-        """The sampler on a target, as the plain data that engines read."""
+        """The sampler on a target as plain data, which engines read."""
         scheme, recipe = self.dynamics.scheme_on(target), self.gradient.recipe(target).check()
         return Setup(target, scheme, recipe, self.dynamics.step_size, seed, chains, threads)
 
     def chains(
         self, target: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None
     ) -> engines.Chains:
-        """Chains that can be continued, in the variables of the target; from the origin unless a start is given."""
+        """Chains that can be continued. They start at the origin of the target's variables unless a start is given."""
         self.dynamics.check_stable(target)
         states = np.zeros((len(chains), target.dim)) if start is None else start
         return engines.chains("auto", self.setup(target, seed, chains, threads), State(states, np.zeros_like(states)))
@@ -175,7 +179,7 @@ class Sampler:
         }
 
     def steps_for(self, target: FiniteSum, passes: float) -> int:
-        """The most steps that so many passes over the data pay for, snapshots included; at least one."""
+        """How many steps this many passes over the data allow, including snapshots; at least one."""
         budget = positive("passes", passes) * target.n * (1 + 1e-12)  # 0.29·100 is 28.999… in floating point
         recipe = self.gradient.recipe(target)
         affordable = recipe.steps_within(budget, MOST_STEPS + 1)

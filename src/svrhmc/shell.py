@@ -27,8 +27,8 @@ from typer.core import TyperGroup
 from svrhmc.core.errors import requirement
 
 CODES = (
-    "Exit codes: 0 done; 1 not done, or not all of it (something was missing or went wrong on the way); 2 not begun "
-    "(an option, a file or a package is not as it has to be); 130 interrupted."
+    "Exit codes: 0 done; 1 not finished, or only in part (something was missing or went wrong on the way); 2 not "
+    "started (an option, a file or a package is not as it has to be); 130 interrupted."
 )
 # what Typer says of options; it may bring its own copy of Click
 _OPTIONS = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -86,7 +86,7 @@ def require_place(option: str, path: Path) -> None:
     if path.is_dir():
         raise requirement(option, "the name of a file", path, "it is a folder")
     if not folder.is_dir():
-        raise requirement(option, "in a folder that exists and can be written", path)
+        raise requirement(option, "in a folder that exists and can be written to", path)
     try:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
@@ -94,7 +94,7 @@ def require_place(option: str, path: Path) -> None:
             path.open("ab").close()
     except OSError as error:
         why = str(error.strerror)
-        raise requirement(option, "in a folder that exists and can be written", path, why) from None
+        raise requirement(option, "in a folder that exists and can be written to", path, why) from None
     if free < _ROOM:
         raise requirement(option, "on a disk with room", path, f"{free:,} bytes are free")
 

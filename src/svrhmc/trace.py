@@ -40,13 +40,19 @@ _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Draws of some chains and what they cost.
+    """The draws of some chains, and what they cost.
 
-    draws: (chain, draw, dim). passes: (draw,), component gradients over n that each chain had evaluated when the
-    draw was taken, snapshots included. gradient_evaluations: what one chain evaluated in the whole run. velocity:
-    (chain, dim), at the end of the run. chains: the number of each chain in the random stream. seconds: the time of
-    sampling, compilation apart. sampler: of the grid or of `svrhmc.exact`; None for draws from a closed form.
-    acceptance: (chain,), the share of proposals accepted, where there is a Metropolis step.
+    draws: an array (chain, draw, coordinate).
+    passes: an array (draw,): the passes over the data that each chain had made when the draw was taken, that is
+        component gradients divided by n, including snapshots.
+    gradient_evaluations: component gradients that one chain evaluated in the whole run.
+    velocity: an array (chain, coordinate): the velocities at the end of the run.
+    seconds: the time of sampling, without compilation.
+    sampler: a sampler of the grid or of `svrhmc.exact`; None for draws from a closed form.
+    seed: the seed of the run.
+    chains: the number of each chain in the random stream.
+    engine: the name of the engine that made the draws.
+    acceptance: an array (chain,): the share of accepted proposals, if there is a Metropolis step.
     """
 
     draws: Array
@@ -92,7 +98,7 @@ class Trace:
         return total / (self._count - 1)
 
     def summary(self) -> Summary:
-        """Mean, sd, MCSE, ESS and R-hat of each coordinate, by ArviZ."""
+        """Mean, sd, Monte Carlo standard error, effective draws and R-hat of each coordinate, computed by ArviZ."""
         az = _arviz()
         if self.draws.shape[1] < 4:
             raise requirement("a trace", "of at least 4 draws a chain for a summary", self.draws.shape[1])
@@ -121,9 +127,9 @@ class Trace:
         return inference_data(groups, coords, {"x": [COEFFICIENT]}, attrs)
 
     def save(self, path: str | Path) -> None:
-        """Write one file, in one step: a kill at any moment leaves the old file whole. The name is used as it is.
+        """Write the trace to one file. If the process is killed meanwhile, an older file of that name stays intact.
 
-        The file has a checksum and no pickle; the next versions of svrhmc read it too.
+        The name is used as given. The file has a checksum and contains no pickle. Later versions of svrhmc can read it.
 
         >>> import tempfile
         >>> from svrhmc import hmc, targets
@@ -137,10 +143,10 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Read what `save` wrote, of this version or an earlier one, or the draws so far of a run with a checkpoint,
-        even while it goes on.
+        """Read a file that `save` wrote, in this version or an earlier one; or read the draws so far from the
+        checkpoint folder of a run, even while it is running.
 
-        Anything else is refused with a `TraceFileError`: every field is looked at, and sizes before memory is taken.
+        Anything else raises a `TraceFileError`. Every field is checked, and sizes are checked before memory is taken.
         """
         place = Path(path)
         try:
@@ -153,7 +159,7 @@ class Trace:
             raise TraceFileError(str(error)) from error
 
     def require_sound(self) -> None:
-        """Refuse what no run gives: shapes that do not fit each other, numbers that cannot be."""
+        """Raise an error unless shapes and numbers are such as a run gives; used when a file is read."""
         if self.draws.ndim != 3 or not self.draws.size:
             raise requirement("draws", "an array (chain, draw, dim) of at least one each", f"shape {self.draws.shape}")
         chains, draws, dim = self.draws.shape

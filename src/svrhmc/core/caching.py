@@ -72,8 +72,8 @@ def tell(progress: object, stream: TextIO | None = None) -> None:
         return
     _told = True
     out.write(
-        "svrhmc: there is no folder to keep compiled code in, so each process compiles anew; set SVRHMC_CACHE to a "
-        "folder that can be written.\n"
+        "svrhmc: there is no folder to keep compiled code in, so each process compiles again; set SVRHMC_CACHE to a "
+        "folder that can be written to.\n"
     )
 
 

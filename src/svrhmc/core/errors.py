@@ -19,7 +19,7 @@ _BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of 
 
 
 class DivergenceError(RuntimeError):
-    """A chain left the finite numbers; carries the `chain`, the `step` and the `step_size` to try."""
+    """A chain diverged: its numbers are no longer finite. Has the `chain`, the `step`, and a `step_size` to try."""
 
     def __init__(
         self, chain: int, step: int, step_size: float, suggestion: float, advice: str = "start='mode'"
@@ -28,13 +28,13 @@ class DivergenceError(RuntimeError):
         self.step = step
         self.step_size = suggestion
         super().__init__(
-            f"chain {chain} left the finite numbers at step {step} with step_size {step_size:g}: "
+            f"chain {chain} diverged at step {step} with step_size {step_size:g} (its numbers are no longer finite): "
             f"try step_size {suggestion:.3g}, a larger batch_size, or {advice}."
         )
         self._arguments = (chain, step, step_size, suggestion, advice)
 
     def advising(self, advice: str) -> DivergenceError:
-        """The same error, with another advice beside that on the step and the batch."""
+        """The same error with other advice, in addition to that about the step and the batch."""
         return DivergenceError(*self._arguments[:4], advice)
 
     def __reduce__(self) -> tuple[type[DivergenceError], tuple[int, int, float, float, str]]:
@@ -42,15 +42,15 @@ class DivergenceError(RuntimeError):
 
 
 class UnstableStepError(ValueError):
-    """With this step a chain cannot stay near the mode."""
+    """The step is too long: with it a chain would diverge."""
 
 
 class TraceFileError(ValueError):
-    """A file is not a whole svrhmc trace."""
+    """A file is not a complete svrhmc trace."""
 
 
 class PosteriorFileError(ValueError):
-    """A file is not a whole svrhmc posterior."""
+    """A file is not a complete svrhmc posterior."""
 
 
 class StorageError(ValueError):

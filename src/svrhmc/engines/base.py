@@ -27,8 +27,11 @@ def quiet(amount: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where some chains are after `step` steps: x and v are (chains, dim), and `memory` holds arrays by name.
+    """The state of some chains after some steps.
 
+    x, v: positions and velocities, arrays (chains, dim).
+    memory: what the gradient remembers, arrays by name.
+    step: the number of steps made.
     spent: component gradients that a chain has evaluated so far, on average over the chains.
     """
 
@@ -63,10 +66,12 @@ EVERY, NONE = Keep(), Keep(1 << 62)
 class Extension:
     """Some more steps of each chain.
 
-    draws: (chains, kept, dim), in the variables of the target. spent: (kept,), component gradients that a chain had
-    evaluated from its start to each of them, on average. evaluations: those of all chains together in these steps.
-    gradients: ∇f at the draws, where it came for free. accepted: proposals accepted by each chain, where there are any;
-    counts: component gradients by chain and step, where they are random.
+    draws: an array (chains, kept, dim), in the variables of the target.
+    spent: an array (kept,): component gradients that a chain had evaluated from its start to each draw, on average.
+    evaluations: component gradients that all chains together evaluated in these steps.
+    gradients: ∇f at the draws, if it came at no extra cost.
+    accepted: how many proposals each chain accepted, if there are proposals.
+    counts: component gradients by chain and step, if their number is random.
     """
 
     draws: Array
@@ -78,10 +83,10 @@ class Extension:
 
 
 class Chains(ABC):
-    """Some chains that go on where they stopped.
+    """Some chains that can be continued from where they stopped.
 
-    What a chain does depends neither on threads, nor on the chains beside it, nor on the calls it was made in. An
-    error or an interrupt leaves all of them where the last whole call left them.
+    What a chain does depends neither on the threads, nor on the other chains, nor on how the run is divided into calls.
+    After an error or an interruption all chains are where the last complete call left them.
     """
 
     engine: str
@@ -89,10 +94,10 @@ class Chains(ABC):
 
     @abstractmethod
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
-        """`count` more steps of each chain."""
+        """Make `count` more steps of each chain."""
 
     def compile(self) -> None:
-        """Compile, or load, what `extend` needs, so that it is not timed with it."""
+        """Compile or load what `extend` needs, so that this is not part of its time."""
         return
 
 

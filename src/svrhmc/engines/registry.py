@@ -14,14 +14,14 @@ _LOADED: dict[str, Engine] = {}
 
 
 def names() -> tuple[str, ...]:
-    """Every engine there is."""
+    """The names of all engines."""
     return tuple({**_PLACES, **_LOADED})
 
 
 def register(engine: Engine) -> None:
-    """Add an engine of one's own, to be asked for by its name.
+    """Add an engine of your own, which can then be chosen by its name.
 
-    It is asked after the built-in ones where the engine is left open.
+    With engine="auto" it is tried after the built-in ones.
     """
     if not isinstance(engine, Engine):
         raise requirement("engine", "an svrhmc.engines.Engine", repr(engine))
@@ -37,7 +37,7 @@ def load(name: str) -> Engine:
 
 
 def choose(name: str, setup: Setup) -> Engine:
-    """The engine of this name, or ("auto") the first that runs this sampler on this target."""
+    """The engine of this name; for "auto", the first one that supports this sampler on this target."""
     one_of("engine", name, ("auto", *names()))
     form, reasons = setup.form, {}
     for each in names() if name == "auto" else (name,):

@@ -70,7 +70,8 @@ class SplitHMC(ExactSampler):
     def __post_init__(self) -> None:
         step_size = positive("step_size", self.step_size)
         if step_size >= math.pi:
-            raise requirement("step_size", "a positive number below π", self.step_size, "π is half a turn")
+            why = "a step turns the state by this angle, and π is half a turn"
+            raise requirement("step_size", "a positive number below π", self.step_size, why)
         jitter = nonnegative("jitter", self.jitter)
         if jitter >= 1:
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)

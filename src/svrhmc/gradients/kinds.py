@@ -27,17 +27,17 @@ class Counted(Protocol):
 
 
 class Gradient(ABC):
-    """A way to estimate ∇f; frozen, so that equal settings are equal objects.
+    """A way to estimate ∇f. Gradients with equal settings are equal objects.
 
-    A gradient of one's own says its `recipe`, and runs on every engine that can follow it.
+    To write your own, derive from this class and return a `Recipe`; it runs on every engine that supports the recipe.
     """
 
     @abstractmethod
     def recipe(self, target: Counted) -> Recipe:
-        """What is done on a target of so many components; refuses settings that do not fit it."""
+        """What is done on this target, as plain data; settings that do not fit the target are an error."""
 
     def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
-        """The recipe at work, for the chains of a stream."""
+        """An object that evaluates the recipe for the chains of a random stream."""
         return Estimator(self.recipe(target), target, stream)
 
     def evaluations(self, target: Counted, steps: Count) -> Count:
@@ -68,7 +68,7 @@ class Full(Gradient):
 
 
 class Batched(Gradient):
-    """What every gradient from a batch of rows is set by."""
+    """The settings that every gradient from a batch of rows has."""
 
     batch_size: int
     replacement: bool

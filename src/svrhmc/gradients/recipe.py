@@ -38,13 +38,18 @@ _MOST_KEPT = 1 << 22  # numbers of a table that could be made again from a snaps
 
 @dataclass(frozen=True)
 class Recipe:
-    """How g is made of n components.
+    """How an estimate g of ∇f is made of n components: g = ḡ + (1/B) Σ_{i ∈ batch} (∇fᵢ(x) − mᵢ).
 
-    batch: rows drawn at each step, or 0 for all of them. draw: how: "evenly", "distinct" (evenly, without
-    replacement) or "weighted" (with the target's probabilities; each term is then divided by nPᵢ). reference, period,
-    snapshot_rows: as above; with `snapshot_rows` above 0, ḡ is itself a mean over so many rows. remembers: whether
-    the mᵢ of all components are kept, so that a step evaluates its batch only once. order: 2 takes Hᵢ(x − x̂) from each
-    term as well, and adds H(x − x̂).
+    n: the number of components.
+    batch: the number B of rows drawn at each step, or 0 to use all of them.
+    draw: how they are drawn: "evenly", "distinct" (evenly, without replacement) or "weighted" (with the target's
+        probabilities Pᵢ; each term is then divided by nPᵢ).
+    reference: what ḡ and mᵢ are: "none" (both 0), "snapshot" (∇f and ∇fᵢ at the last snapshot), "mode" (the same at the
+        mode) or "table" (∇fᵢ where it was last evaluated, and the mean of these).
+    period: the number of steps from one snapshot to the next.
+    snapshot_rows: if above 0, ḡ of a snapshot is itself a mean over this many rows.
+    remembers: whether the mᵢ of all components are stored, so that a step evaluates its batch only once.
+    order: 2 to subtract Hᵢ(x − x̂) from each term as well, and to add H(x − x̂).
 
     >>> Recipe(n=100, batch=5, reference="snapshot", period=20).evaluations(40)     # two snapshots, 2·5 a step
     600
@@ -82,7 +87,7 @@ class Recipe:
                     raise requirement(name, f"at most n = {self.n} without replacement", size)
 
     def check(self) -> Recipe:
-        """Refuse more rows than can be drawn; what theory says of them stands all the same."""
+        """Raise an error if there are more rows than can be drawn. (The theory has no such limit.)"""
         if not self.full and self.n > MAX_BOUND:
             raise requirement("n", f"at most {MAX_BOUND}", self.n, "row numbers are drawn from 32-bit words")
         return self
@@ -119,11 +124,11 @@ class Recipe:
 
     @property
     def epoch(self) -> int:
-        """Steps after which the recipe begins anew: 1 where no clock runs."""
+        """The number of steps after which the recipe repeats itself; 1 without snapshots."""
         return self.period if self.reference == "snapshot" else 1
 
     def due(self, step: int) -> bool:
-        """Whether the memory is made anew before this step's gradient."""
+        """Whether a new snapshot is taken before the gradient of this step."""
         return self.carries and step % self.period == 0
 
     def keeps_table(self, chains: int) -> bool:

@@ -47,22 +47,24 @@ def sample(
     progress: Progress = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Posterior:
-    """The posterior, with a verdict on the means and standard deviations that it reports.
+    """Sample a posterior with nothing to tune, and judge the means and standard deviations that are reported.
 
-    draws: effective draws of each coordinate, and of its square, by all `chains` together.
-    tolerance: the bias allowed in a mean, in posterior standard deviations, and in a standard deviation, relative.
-    seed: fixes every draw, whatever the threads, the machine and the interruptions.
-    method: None chooses; or one of "closed-form", "split-hmc", "subsampled-mh" (exact), "anchored", "baoab", "ubu"
-        (biased, with a step that is halved, at most four times, until the verdict is "certified"); or a sampler of the
-        grid or of `svrhmc.exact`, run as it is in whitened variables.
-    budget_seconds, budget_passes: stop there with the draws made so far; compilation is not counted. (With a budget in
-        seconds, how many draws are made, and so all that follows from them, depends on the machine.)
-    threads: None for every core.
-    certificate: False leaves out what is made only to measure a bias; the verdict is then "unjudged" for samplers that
-        have one.
-    progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
-    checkpoint: a folder in which the search keeps what it has found and drawn. After an interruption the same call
-        goes on from there, with the same result as if nothing had happened; when all is done it returns it at once.
+    draws: how many effective draws to make of each coordinate, and of its square, by all chains together.
+    chains: how many chains to run.
+    tolerance: the error to accept in a mean (in posterior standard deviations) and in a standard deviation (relative).
+    seed: fixes every draw, whatever the number of threads, the machine, and interruptions.
+    method: None to let `sample` choose; or "closed-form", "split-hmc" or "subsampled-mh" (exact); or "anchored",
+        "baoab" or "ubu" (biased: the step is halved, at most four times, until the verdict is "certified"); or a
+        sampler of the grid or of `svrhmc.exact`, which is run with its own settings in whitened variables.
+    budget_seconds, budget_passes: stop when so much is spent, with the draws made so far; compilation is not counted.
+        (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
+    threads: None to use every core.
+    certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
+        that have one.
+    progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function that is
+        called with (done, total) in chain steps.
+    checkpoint: a folder in which to store what has been found and drawn. After an interruption the same call continues
+        from there, with the same result as without it; after the end it returns the result at once.
 
     >>> from svrhmc import sample, targets
     >>> target = targets.linear([[1.0], [2.0]], [1.0, 3.0])

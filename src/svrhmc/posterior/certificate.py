@@ -21,8 +21,8 @@ _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbi
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """A measured bias of each coordinate with its standard error: of the mean in posterior sd, and of the sd,
-    relative.
+    """The measured bias of each coordinate with its standard error: for the mean in posterior standard deviations, for
+    the standard deviation relative to it.
     """
 
     mean: Array
@@ -114,17 +114,19 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """A verdict on the moments that are reported, with what it rests on.
+    """A verdict on the reported means and standard deviations, with what it rests on.
 
-    verdict: "exact" (the sampler leaves π itself invariant and its chains agree with each other and with Stein's
-        identities: only Monte Carlo error), "certified" (every reported mean and sd is off by less than the
-        tolerance: its bias with 2.5 standard errors of the bias and of chance together), "refuted" (a bias is above
-        the tolerance beyond doubt), "undecided" (see `reason`), or "unjudged" (`certificate=False`).
-    draws: the same word for the draws themselves.
-    draws_needed: effective draws with which the bias of an undecided run could be told, where more of them could.
-    corrects: whether the corrected moments are the ones reported; not where they contradict the draws.
-    stein: the means of Stein's identities over the draws. measured: what pairs of chains say of a sampler that has a
-        bias; None for one that has none.
+    verdict: "exact" (the sampler has no bias, and its chains agree with each other and with Stein's identities, so that
+        only Monte Carlo error remains), "certified" (every reported mean and sd is off by less than the tolerance,
+        counting its bias and 2.5 standard errors of the bias and of chance together), "refuted" (a bias is above the
+        tolerance beyond doubt), "undecided" (see `reason`), or "unjudged" (you passed `certificate=False`).
+    tolerance: the error that was to be accepted.
+    stein: the means of Stein's identities over the draws.
+    measured: what pairs of chains say about a sampler that has a bias; None for a sampler without one.
+    draws: the verdict on the draws themselves, in the same words.
+    reason: why an undecided run could not be decided.
+    draws_needed: how many effective draws would decide an undecided run, if more draws can.
+    corrects: whether the corrected moments are the reported ones. They are not if they contradict the draws.
     """
 
     verdict: str
@@ -151,17 +153,17 @@ class Certificate:
 
     @property
     def balance(self) -> Bias | None:
-        """The bias of the draws, by their balance."""
+        """The bias of the draws, measured by their balance."""
         return None if self.measured is None else self.measured.balance
 
     @property
     def halving(self) -> Bias | None:
-        """The bias of the draws, by halving the step."""
+        """The bias of the draws, measured by halving the step."""
         return None if self.measured is None else self.measured.halving
 
     @property
     def reported(self) -> Bias | None:
-        """The bias of the moments that are reported, by halving the step."""
+        """The bias of the reported moments, measured by halving the step."""
         if self.measured is None:
             return None
         return self.measured.corrected if self.corrects else self.measured.halving
@@ -170,7 +172,7 @@ class Certificate:
         return f"{self.verdict}: {self.because()}"
 
     def because(self) -> str:
-        """How biased the reported numbers can be, and why one can believe it."""
+        """How large the bias of the reported numbers can be, and the reason to believe it."""
         if self.measured is None or not self.corrects:
             return self.reason or _WORDS[self.verdict]
         found, seen = self.measured.corrected, self.measured.balance
@@ -187,19 +189,19 @@ class Certificate:
         elif self.draws_needed is not None:
             used = f"{self.measured.effective:,.0f}"
             said += (
-                f"; to tell more would take about {self.draws_needed:,} effective draws of the check, which used {used}"
+                f"; a decision would take about {self.draws_needed:,} effective draws in this check, which used {used}"
             )
         return said
 
 
-_FEW_DRAWS = "but chance alone can put them off by more than the tolerance: it takes more draws"
+_FEW_DRAWS = "but chance alone can put them off by more than the tolerance, so more draws are needed"
 _WORDS = {
     "exact": "the sampler leaves the posterior invariant, its chains agree, and the average gradient at the draws is "
     "zero, as it must be",
-    "unjudged": "no measure of the bias was asked for",
+    "unjudged": "the bias was not measured, because certificate=False",
     "certified": "chains with half the step give the same numbers within the tolerance",
-    "refuted": "chains with half the step give other numbers",
-    "undecided": "chains with half the step leave it open",
+    "refuted": "chains with half the step give different numbers",
+    "undecided": "chains with half the step do not decide it",
 }
 
 
@@ -216,7 +218,7 @@ def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped:
     if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
         return ""
     why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
-    return f"the chains have not settled (R-hat up to {worst:.3g}, {fewest:.0f} effective draws at the least): {why}"
+    return f"the chains have not settled (R-hat up to {worst:.3g}, as few as {fewest:.0f} effective draws): {why}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +242,7 @@ def judge(stein: Bias, measured: Measured, tolerance: float, chance: Chance, dou
     """
     draws = measured.draws(tolerance)
     if not (doubt or measured.explains(stein, tolerance)):
-        doubt = "corrected moments and draws contradict each other, so that those of the draws are reported"
+        doubt = "the corrected moments contradict the draws, so the moments of the draws are reported"
     if doubt:
         words = "refuted" if draws == "refuted" else "undecided"
         return Certificate("undecided", tolerance, stein, measured, words, doubt, corrects=False)
@@ -272,7 +274,7 @@ def judge_invariant(stein: Bias, tolerance: float, doubt: str = "") -> Certifica
         mean, sd = stein.largest()
         doubt = (
             f"the draws do not agree with the gradients at them (off by up to {mean:.2g} sd in a mean and {sd:.2g} in "
-            "an sd, beyond chance): a tail may not have been seen yet"
+            "an sd, beyond chance): the chains may not have visited a tail yet"
         )
     reason = f"the sampler leaves the posterior invariant, but {doubt}" if doubt else ""
     word = "undecided" if doubt else "exact"

@@ -47,16 +47,16 @@ class Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
         step = self.sampler.dynamics.step_size
         dynamics = replace(self.sampler.dynamics, step_size=step / 2)
-        why = f"{self.why.rstrip('.')}; step {step / 2:g}, as a run with {step:g} {how}."
+        why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {how}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
     def instead(self, sampler: Any, how: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
             step = self.sampler.step_size
-            why = f"{self.why.rstrip('.')}; step {sampler.step_size:.2g}, as a run with {step:.2g} {how}."
+            why = f"{self.why.rstrip('.')}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {how}."
             return Choice(self.method, sampler, why)
-        return Choice(sampler.method, sampler, f"exact, as a run of {self.method} {how}.")
+        return Choice(sampler.method, sampler, f"exact, because a run of {self.method} {how}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,15 +56,27 @@ class Location:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """What `sample` gives back.
+    """A posterior as `sample` returns it: draws, moments, and a verdict on them.
 
-    mean, sd: the best known, with their standard errors in `errors`: corrected by the gradients at the draws, or raw
-    where the correction contradicts the draws or the chains have not settled. `corrected`, `raw` and `laplace`
-    hold all three. trace: the draws. sampler, why: what was chosen and the reason in one sentence. ess,
-    r_hat: of each coordinate (the fewer of x and x²). passes: over the data, of the mode, the sampling and the
-    certificate. seconds: of everything; compilation is apart, in `compile_seconds`. complete: False where a budget,
-    or the most draws that are made, ended the run first. model: what predictions need, the family and the columns
-    of a row (None where the target has no rows of its own).
+    mean, sd: the best estimates for each coordinate; `errors` has their standard errors. They are corrected by the
+        gradients at the draws, unless the correction contradicts the draws or the chains have not settled.
+    raw: the mean and standard deviation of the draws themselves.
+    corrected: the corrected ones, with their standard errors.
+    laplace: those of the Laplace approximation.
+    trace: the draws; `trace.draws` has the shape (chain, draw, coordinate).
+    method: the name of the method, such as "split-hmc".
+    sampler: the sampler that was used; None for a closed form.
+    why: the reason for this choice, in one sentence.
+    certificate: the verdict, and what it rests on.
+    ess: effective draws of each coordinate (of x or of x², whichever has fewer).
+    r_hat: R-hat of each coordinate.
+    passes: passes over the data, for the mode, the sampling and the certificate together.
+    seconds: the time taken by everything but compilation.
+    compile_seconds: the time taken by compilation.
+    complete: False if the run ended before there were as many draws as asked for, because of a budget or because it
+        reached the largest number of draws that are made.
+    steps: seconds spent on each step of the search, by name.
+    model: the family and the columns of a row, which predictions need; None if the target has no rows.
 
     The front doors (`fit`, the estimators, the shell) fill in the rest. names: of the coordinates. units: how they
     follow from the standardised variables that were sampled. design: how a table becomes rows. prior: the prior that
@@ -119,7 +131,7 @@ class Posterior:
 
     @property
     def errors(self) -> tuple[Array, Array]:
-        """Standard errors of the means and of the sds that are reported: what chance alone does to them."""
+        """Standard errors of the reported means and standard deviations: how far they may be off by chance alone."""
         if self._is_corrected:
             return self.corrected.mean_error, self.corrected.sd_error
         x = self.trace.draws
@@ -215,11 +227,15 @@ class Posterior:
         draws: int = 1000,
         seed: int = 0,
     ) -> Prediction:
-        """At new rows: mean, sd and quantiles of the mean of y, and of new y, over the draws of the posterior.
+        """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
 
-        X: rows with the columns of the target's, in the same order. offset, trials: as the target takes them. levels:
-        of the quantiles. draws: at most so many of the posterior's are used, evenly from every chain. seed: of the new
-        y. Rows are taken in blocks, so that rows × draws numbers are never held at once.
+        X: rows with the same columns as those of the target, in the same order.
+        offset, trials: as for the target, one number for each new row.
+        levels: the levels of the quantiles.
+        draws: use at most this many draws of the posterior, taken evenly from every chain.
+        seed: of the random numbers that make new y.
+
+        Rows are processed in blocks, so that rows × draws numbers are never in memory at once.
 
         >>> from svrhmc import sample, targets
         >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000)
@@ -238,7 +254,9 @@ class Posterior:
         draws: int = 1000,
         seed: int = 0,
     ) -> Iterator[Block]:
-        """The same draw by draw: blocks of rows, each with `start`, `mean` and `new` of shape (draws, rows)."""
+        """Predict draw by draw: yields blocks of rows, each with `start` (the number of its first row) and the arrays
+        `mean` and `new` of shape (draws, rows).
+        """
         return self._predictions(X, offset, trials, draws, seed).blocks()
 
     def _predictions(
@@ -256,9 +274,9 @@ class Posterior:
         return Predictions(form, self.inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), count)
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
-        """log p(yᵢ | x) of the rows that were fitted: blocks (draws, rows), each with its first row's number.
+        """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
 
-        draws: at most so many of the posterior's, evenly from every chain; None for all, chain after chain.
+        draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
         """
         form = self.fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
@@ -312,9 +330,9 @@ class Posterior:
         return written
 
     def save(self, path: str | Path) -> None:
-        """Write all of it into one file, in one step: a kill at any moment leaves the old file whole.
+        """Write everything to one file. If the process is killed meanwhile, an older file of that name stays intact.
 
-        The file has a checksum and no pickle; the next versions of svrhmc read it too.
+        The file has a checksum and contains no pickle. Later versions of svrhmc can read it.
 
         >>> import tempfile
         >>> from svrhmc import Posterior, sample, targets
@@ -329,14 +347,14 @@ class Posterior:
 
     @staticmethod
     def load(path: str | Path) -> Posterior:
-        """Read what `save` wrote, of this version or an earlier one; anything else is a `PosteriorFileError`."""
+        """Read a file that `save` wrote, in this version or an earlier one; other files raise `PosteriorFileError`."""
         try:
             return saving.load(Path(path), Posterior, "posterior", _VERSION)
         except StorageError as error:
             raise PosteriorFileError(str(error)) from error
 
     def require_sound(self) -> None:
-        """Refuse what `sample` does not give: shapes that do not fit each other, numbers that cannot be."""
+        """Raise an error unless shapes and numbers are such as `sample` returns; used when a file is read."""
         dim = self.trace.draws.shape[2]
         parts = {"": self, "raw.": self.raw, "corrected.": self.corrected, "laplace.": self.laplace}
         arrays = {f"{place}{name}": getattr(part, name) for place, part in parts.items() for name in ("mean", "sd")}

@@ -315,7 +315,7 @@ class Search:
         earlier, self._raw = self._raw, [*self._raw, raw]
         for other in earlier:
             if ((np.abs(other.mean - raw.mean) > other.sd) | (other.sd > _WIDER * raw.sd)).any():
-                return "an attempt with a longer step saw more of the posterior: it may have other modes"
+                return "a run with a longer step reached more of the posterior, which may have other modes"
         return ""
 
     def _gradients(self, drawn: Drawn, attempt: _Attempt, wanted: int) -> tuple[Drawn, Gradient, Array]:
@@ -345,7 +345,7 @@ class Search:
 
 def _whitened(how: Any) -> str:
     """What is to be said of a whitening that is not the best kind."""
-    return f"Whitened but roughly: {how.why}." if how.why else ""
+    return f"The whitening is only rough: {how.why}." if how.why else ""
 
 
 def _rank(posterior: Posterior) -> tuple[bool, bool, bool]:

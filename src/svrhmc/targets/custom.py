@@ -29,11 +29,16 @@ def custom(
     convexity: float | None = None,
     component_smoothness: float | None = None,
 ) -> Custom:
-    """A target from `gradients(x, indices)`, which returns ∇fᵢ(x) for each index as an array (len(indices), dim).
+    """A target made of components fᵢ of your own, given by their gradients.
 
-    Remember the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
-    `potential(x)` helps `mode()`, which does without it where f is convex; `smoothness` is needed by samplers whose
-    inverse_mass is left to the target.
+    n, dim: the number of components, and of coordinates.
+    gradients: a function of (x, indices) that returns ∇fᵢ(x) for each index, as an array (len(indices), dim).
+    potential: a function of x that returns f(x). It helps to find the mode, and can be left out if f is convex.
+    smoothness: an upper bound on the curvature of f, needed by dynamics that have no inverse_mass of their own.
+    convexity, component_smoothness: a lower bound on the curvature of f, and an upper bound on that of every fᵢ, needed
+        by `svrhmc.theory`.
+
+    Mind the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
 
     >>> a = np.array([[0.0], [2.0]])
     >>> target = custom(n=2, dim=1, gradients=lambda x, i: x - a[i], smoothness=1.0)
@@ -174,7 +179,7 @@ class Custom(FiniteSum):
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
         if self._potential is None:
-            raise requirement("potential", "given to custom(…)", "None", "f itself is asked for")
+            raise requirement("potential", "given to custom(…)", "None", "the value of f is needed here")
         return np.array([float(self._potential(state)) for state in x])
 
     def gradients(self, x: Array) -> Array:

@@ -91,7 +91,7 @@ class Gaussian(FiniteSum):
             self.mean_precision = self.precision if self.shared else self.precision.mean(axis=0)
         if not (np.isfinite(self.forces).all() and np.isfinite(self.mean_force).all()):
             largest = f"centers up to {np.abs(self.centers).max():g}"
-            raise requirement("centers and precision", "so small that their products can be added up", largest)
+            raise requirement("centers and precision", "so small that their products do not overflow", largest)
         if not np.isfinite(self.mean_precision).all():
             raise requirement(
                 "precision", "so small that its mean is finite", f"up to {np.abs(self.precision).max():g}"

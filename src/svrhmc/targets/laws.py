@@ -206,7 +206,7 @@ class ScaleMixture(Law):
                     break
                 reach *= 1.25
             else:
-                raise requirement("shared_prior", "one with which log σ has a posterior", "one with which it has none")
+                raise requirement("shared_prior", "such that log σ has a proper posterior", "one with which it has not")
             ends.append(peak + sign * reach)
         return np.linspace(ends[0], ends[1], _POINTS)
 

@@ -27,7 +27,7 @@ from svrhmc.targets.labels import two_texts
 
 
 class Observed(NamedTuple):
-    """Labels as a loss takes them, and how many observations each stands for (None: one)."""
+    """Labels in the form that a loss uses, and how many observations each stands for (None: one)."""
 
     y: Array
     counts: Array | None
@@ -63,7 +63,7 @@ class Loss(ABC):
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The fields of the compiled form: here the scale that it is multiplied by."""
+        """The fields of the compiled form; by default a factor of 1."""
         return (1.0,)
 
     @property
@@ -73,7 +73,7 @@ class Loss(ABC):
 
     @property
     def blocks(self) -> int:
-        """Predictors that have coefficients."""
+        """The number of predictors that have coefficients of their own."""
         return 1
 
     @property
@@ -82,7 +82,7 @@ class Loss(ABC):
         return None
 
     def shared_start(self, y: Array) -> Array:
-        """Shared parameters from which the mode is looked for."""
+        """Values of the shared parameters at which the search for the mode starts."""
         return np.zeros(self.shared)
 
     @property
@@ -100,11 +100,11 @@ class Loss(ABC):
         return None if self.third_bound is None else np.full(np.shape(low), self.third_bound)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """n labels as the loss takes them; refuses others."""
+        """Check n labels, and return them in the form that the loss uses."""
         return np.asarray(real_array("y", y, (n,)), np.float64)
 
     def observed(self, y: npt.ArrayLike, n: int, trials: npt.ArrayLike | None = None) -> Observed:
-        """Labels, and how many observations each stands for; refuses trials where a label is not one of them."""
+        """The labels, and how many observations each stands for; trials are an error unless the family has them."""
         if trials is not None:
             raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
         return Observed(self.labels(y, n), None)
@@ -131,7 +131,7 @@ class Loss(ABC):
         return None
 
     def start(self, y: Array) -> Array | None:
-        """The predictor that each label alone would have, from which the mode is looked for; None: 0 for all."""
+        """For each label, the predictor that would fit it best, where the search for the mode starts; None for 0."""
         return None
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
@@ -157,11 +157,11 @@ class Loss(ABC):
         """E y at t: the inverse link."""
 
     def constant(self, y: Array, trials: Array | None = None) -> Array:
-        """What −log p(y | t) has besides `value`; 0 where a loss of one's own does not say it."""
+        """The part of −log p(y | t) that does not depend on t; 0 unless a loss says otherwise."""
         return np.zeros(np.shape(y))
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """The y that a number u, uniform on (0, 1), stands for: the quantile of the law at t."""
+        """The quantile of y at t for a probability u; with u uniform on (0, 1) this draws a new y."""
         raise requirement("loss", "one that says how a y is drawn", f"{self}")
 
     def seen(self, y: Array, trials: Array | None = None) -> Array:
@@ -169,13 +169,15 @@ class Loss(ABC):
         return y
 
     def identity(self, label: Array) -> str:
-        """A name for the loss: that of its class, and a digest of its values at some points for one label."""
+        """A name that changes if the loss does: that of its class, with a digest of some of its values."""
         t = np.linspace(-3.0, 3.0, 13)
         return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
     def third_size(self, curvature: Array) -> Array:
-        """The size of |∂³ℓ/∂t³| near a point with this curvature; a weight for drawing rows, not a bound."""
-        return curvature
+        """A rough size of |∂³ℓ/∂t³| near a point with this curvature, 0 or more. It decides how often a row is drawn,
+        and need not be a bound.
+        """
+        return np.abs(curvature)
 
 
 @part

@@ -234,7 +234,7 @@ class ModeSearch:
             hessian = self.target.hessian(x)
         if not np.isfinite(hessian).all():
             raise requirement(
-                "X", "of numbers whose squares can be added up", "larger ones", "scale its columns to about 1"
+                "X", "made of numbers whose squares do not overflow", "larger ones", "scale its columns to about 1"
             )
         try:
             return cho_factor(hessian)
@@ -252,13 +252,13 @@ class ModeSearch:
         """The error where no step helps, with what can be said about the columns."""
         least = least_eigenvalue(self.target.hessian(x))
         return RuntimeError(
-            f"no mode found: {size**0.5:.2g} sd are left to go, and float64 does not tell the way (the scaled "
-            f"Hessian's eigenvalues fall to {least:.1e}). Scale the columns of X to about 1, drop those that nearly "
-            "depend on others, raise prior_precision, or give a prior_mean nearer to 0."
+            f"no mode was found: it is still {size**0.5:.2g} sd away, and float64 is not precise enough to get closer "
+            f"(the eigenvalues of the scaled Hessian fall to {least:.1e}). Scale the columns of X to about 1, drop "
+            "those that nearly depend on others, raise prior_precision, or give a prior_mean nearer to 0."
         )
 
     def _no_mode(self, size: float) -> RuntimeError:
-        return RuntimeError(f"no mode within {_NEWTON_STEPS} Newton steps: {size**0.5:.2g} sd are left to go.")
+        return RuntimeError(f"no mode was found in {_NEWTON_STEPS} Newton steps; it is still {size**0.5:.2g} sd away.")
 
     def _require_curvature(self, x: Array, step: Array) -> None:
         """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}.

@@ -84,7 +84,7 @@ class Normal(Prior):
 
 @dataclass(frozen=True)
 class Flat(Prior):
-    """No prior at all: the rows alone must determine the coordinate.
+    """A flat prior: the rows alone must determine the coordinate.
 
     >>> from svrhmc.targets import glm
     >>> glm([[1.0], [1.0], [1.0]], [1, 2, 6], "poisson", prior=Flat()).mode().round(6)  # log 3
@@ -107,7 +107,8 @@ class Flat(Prior):
 
 @dataclass(frozen=True)
 class StudentT(Prior):
-    """location + scale·t with df degrees of freedom: near 0 like a normal, with tails that let a large effect be.
+    """location + scale·t with df degrees of freedom: like a normal near its location, but with tails that allow a few
+    large effects.
 
     >>> StudentT(df=4.0, scale=2.5)
     StudentT(df=4.0, scale=2.5, location=0.0)

@@ -33,25 +33,25 @@ def glm(
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
 ) -> GeneralisedLinear:
-    """A generalised linear model: y ~ family at t = offset + aᵀx, x ~ prior.
+    """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
-    X: (n, dim), dense or scipy CSR, float32 or float64; no intercept is added.
+    X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
     family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma" or "categorical";
         or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
-    y, trials: n labels; for "binomial" the successes of so many trials (one number, or one for each row). Classes of
-        "categorical" may be any labels (texts, whole numbers, truth values): in their order, the first is the baseline,
-        and `target.classes` has them. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two texts, of which the one
-        that comes last in their order is 1.
-    noise_variance: of "gaussian", where it is known; None: log σ is the last coordinate of x.
-    offset: n numbers that are added to the predictors, such as log exposures.
-    weights: n numbers not below 0. A row of weight w counts as w rows like it: an aggregated table has the posterior
-        of its rows. (n of the finite sum is the number of rows of the table.)
-    prior: one of `svrhmc.targets.priors` for all columns, or a list of one for each: `Normal`, `StudentT`, `Laplace`
-        (smoothed), `Flat`; None is Normal(prior_precision, prior_mean).
-    prior_precision (not below 0; 0 is a flat prior) and prior_mean: one number, or one for each column. (Each class of
-        "categorical" but the first has coefficients of its own, with this prior.)
-    shared_prior: of the parameters that rows share (log σ, a log shape), which stand last in x; None: that of the
-        family, which is wide.
+    y: n labels; for "binomial" the number of successes. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two texts,
+        of which the one that comes last in their order is 1. Classes of "categorical" may be any labels (texts, whole
+        numbers, truth values): in their order the first is the baseline, and `target.classes` has them.
+    trials: for "binomial" the number of trials, one for all rows or one for each.
+    noise_variance: the variance of the noise of "gaussian", if it is known; None: log σ is the last coordinate of x.
+    offset: n numbers to add to the predictors, such as log exposures.
+    weights: n numbers, 0 or more. A row of weight w counts as w such rows, so that an aggregated table has the same
+        posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table.)
+    prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
+        `Laplace` (smoothed), `Flat`. None stands for Normal(prior_precision, prior_mean).
+    prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
+        "categorical" except the first has its own coefficients, each with this prior.)
+    shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x. None stands
+        for the default of the family, which is wide.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
@@ -94,8 +94,11 @@ def logistic(
 ) -> GeneralisedLinear:
     """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
 
-    X: (n, dim), dense or scipy CSR, float32 or float64. y: n labels, {0, 1} or {−1, 1}. prior_precision (not below 0; 0
-    is a flat prior) and prior_mean: one number, or one for each column. It is `glm` with the family "bernoulli".
+    X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
+    y: n labels, in {0, 1} or in {−1, 1}.
+    prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior.
+
+    This is `glm` with the family "bernoulli".
 
     >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
     >>> target.n, target.dim
@@ -115,7 +118,8 @@ def linear(
 ) -> GeneralisedLinear:
     """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
 
-    The posterior is Gaussian; `closed_form` has it. It is `glm` with the family "gaussian" and this noise_variance.
+    The posterior is Gaussian; `closed_form` has its mean and covariance. This is `glm` with the family
+    "gaussian" and this noise_variance.
 
     >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
     >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
@@ -139,10 +143,10 @@ def conjugate(
     """Linear regression with unknown noise under its conjugate prior: x | σ ~ N(prior_mean, σ²/prior_precision) and
     σ² ~ inverse gamma(shape, rate); x has log σ last.
 
-    The marginal law of a coefficient is Student's with 2·shape + n degrees of freedom; `exact_law` has the posterior.
-    Such a prior is what further rows would say: one of length √prior_precision for each column, and one of zeros with
-    weight 2·shape, all with flat priors; so the target has these rows too. ("gaussian" of `glm` has independent priors,
-    and is known as exactly.)
+    Each coefficient has a Student-t distribution with 2·shape + n degrees of freedom; `exact_law` has the posterior.
+    This prior acts like additional rows under a flat prior: one of length √prior_precision for each column, and one of
+    zeros with weight 2·shape. The target contains these rows. (The family "gaussian" of `glm` has independent priors
+    instead; its posterior is known exactly too.)
 
     >>> target = conjugate([[1.0], [2.0]], [1.0, 3.0])
     >>> target.exact_law.mean.round(4)

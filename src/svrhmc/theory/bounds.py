@@ -19,7 +19,7 @@ BOUNDED = ("svr-hmc", "hmc")
 
 @dataclass(frozen=True)
 class Condition:
-    """Something the proof needs: `holds` is None where it cannot be told."""
+    """A condition of the proof; `holds` is None if it is not known whether it holds."""
 
     needs: str
     holds: bool | None
@@ -57,7 +57,7 @@ class Bound:
 
     @property
     def proved(self) -> bool | None:
-        """True if every condition holds, False if one does not, None if that cannot be told."""
+        """True if every condition holds, False if one does not, None if this is not known."""
         verdicts = [condition.holds for condition in self.conditions]
         return False if False in verdicts else None if None in verdicts else True
 

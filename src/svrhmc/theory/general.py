@@ -66,8 +66,12 @@ def general_complexity(
 class OtherRate:
     """A rate for log-concave targets in another distance, and what it says about W₂.
 
-    metric: "TV" or "KL". own: gradients for `metric` ≤ ε, as the paper cites it. needed: the accuracy in that metric
-    which makes sure of W₂ ≤ ε. gradients: the rate at that accuracy.
+    source: who proved it.
+    metric: the distance, "TV" or "KL".
+    formula: the rate.
+    own: the gradients needed for `metric` ≤ ε, as the paper cites it.
+    needed: the accuracy in that metric that guarantees W₂ ≤ ε.
+    gradients: the gradients needed for that accuracy.
     """
 
     source: str
@@ -85,8 +89,8 @@ def other_rates(n: int, dim: int, accuracy: float, fourth_moment: float) -> tupl
         Durmus & Moulines 2017     TV    nd⁵/ε²
         Cheng & Bartlett 2017      KL    nd/ε³
 
-    The paper says that they are not comparable with Theorem 2, and one way that is so: a small W₂ bounds neither TV nor
-    KL. The other way they are, where fourth moments about c are at most M, those of the chain's law too:
+    The paper says that they are not comparable with Theorem 2. In one direction this is true: a small W₂ bounds neither
+    TV nor KL. In the other they can be compared, if fourth moments about c, also those of the chain, are at most M:
 
         W₂(P, π)² ≤ 2∫|x − c|² d|P − π| ≤ 2√(2TV)·√(E_P|x − c|⁴ + E_π|x − c|⁴) ≤ 4√(M TV)
 

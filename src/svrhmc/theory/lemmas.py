@@ -92,7 +92,7 @@ def energy_bounds(
     """
     facts, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
     if eta > 1 / (2 * FRICTION):
-        raise requirement("step_size", f"at most {1 / (2 * FRICTION)}", eta, "Lemma 12 is proved for no other")
+        raise requirement("step_size", f"at most {1 / (2 * FRICTION)}", eta, "Lemma 12 is proved only for such steps")
     if facts.gradient_variance is None:
         raise requirement("gradient_variance", "given for Lemma 12", "None")
     here = facts.smoothness * facts.radius**2 / 2 if potential is None else nonnegative("potential", potential)

@@ -70,7 +70,7 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -
 
 
 def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -> Law:
-    """The law after `steps` steps alone: for a common S, in time that grows with the logarithm of the steps.
+    """The law after `steps` steps. For a common S the time grows only with the logarithm of the number of steps.
 
     >>> from svrhmc import hmc, targets
     >>> float(round(law(hmc(step_size=1e-6), targets.synthetic(n=5000, dim=50), steps=10**9).w2, 9))
@@ -82,7 +82,7 @@ def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) ->
 
 
 def stationary(sampler: Sampler, target: FiniteSum) -> Law:
-    """The law that the sampler settles to; with snapshots, the one at the end of an epoch.
+    """The distribution to which the sampler settles; with snapshots, the one at the end of an epoch.
 
     >>> from svrhmc import hmc, targets
     >>> settled = stationary(hmc(step_size=0.1, inverse_mass=2 / 3), targets.gaussian([[3.0]], [[1.2]]))

@@ -76,7 +76,7 @@ def plan(
     one_of("rule", rule, RULES)
     target = problem if is_target(problem) else None
     if target is None and start is not None:
-        raise requirement("start", "given with a target alone", repr(start), "a Problem has its radius")
+        raise requirement("start", "given only with a target", repr(start), "a Problem has a radius instead")
     facts = as_problem(problem) if target is None else Problem.of(target, start)
     if truth("importance", importance):
         if rule != "exact" or target is None or not has_components(target):
@@ -278,7 +278,7 @@ def _unreachable(search: Search, eps: float) -> ValueError:
             f"{eps:g}",
             f"that would take more than {steps * near / eps:.2g} steps, or digits that float64 does not have",
         )
-    return requirement("accuracy", "one that a law in float64 can show", f"{eps:g}")
+    return requirement("accuracy", "large enough for float64 to resolve", f"{eps:g}")
 
 
 def _spectrum(

@@ -11,9 +11,9 @@ from svrhmc.theory.problem import Problem
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that reaches the accuracy. `sampler` is ready; `w2` is the distance promised, by `rule`.
+    """A run that reaches the accuracy. `sampler` is ready to run; `w2` is the distance that `rule` promises.
 
-    Where the paper gives an order alone, only `gradient_evaluations` has a value, and `order` is true.
+    Where the paper gives only an order of magnitude, only `gradient_evaluations` has a value, and `order` is true.
     """
 
     method: str

@@ -21,7 +21,9 @@ _BLOCK = 1 << 14  # components whose gradients are held at once
 class Problem:
     """n components in `dim` dimensions, and what Assumptions 1 and 2 of the paper bound.
 
-    smoothness: L of f. convexity: μ of f.
+    n, dim: the number of components, and of coordinates.
+    smoothness: L of f, its largest curvature.
+    convexity: μ of f, its smallest curvature.
     radius: R, a bound on the distance from the start to the minimiser x* (the paper starts at 0, so there it is |x*|).
     gradient_variance: (1/n) Σ|∇fᵢ(x*)|², needed for the conditions of Theorem 1 and for SGLD and SG-HMC; the paper's
         σ² stands for it (in its Remark) or for 1/dim of it (in its Table 1).

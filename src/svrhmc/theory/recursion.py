@@ -153,7 +153,7 @@ class Recursion(ABC):
         while far(self.apply(powers[-1], numbers)):
             powers.append(after_change(powers[-1], powers[-1]))
             if len(powers) > 62:
-                raise requirement("accuracy", "one that the exact law reaches", "one that it does not come near")
+                raise requirement("accuracy", "one that the exact law reaches", "one that it does not reach")
         epochs, numbers = self._walk(powers, numbers, far)
         first = self.apply(self.first_map, numbers)
         if self.period == 1 or not far(first):
@@ -274,7 +274,7 @@ def heated(goal: Moments, temperature: float) -> Moments:
 def turned(basis: Array, centre: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """Mean and covariance of (x, v) in the target's coordinates, from (2, dim) and (2, dim, 2, dim) in a basis."""
     if not np.isfinite(covariance).all():
-        raise requirement("step_size", "one with which the moments stay finite", "one with which they do not")
+        raise requirement("step_size", "so small that the moments stay finite", "a larger one")
     dim = len(centre)
     whole = np.einsum("da,iajb,eb->idje", basis, covariance, basis, optimize=True).reshape(2 * dim, 2 * dim)
     return np.concatenate([basis @ mean[0] + centre, basis @ mean[1]]), (whole + whole.T) / 2

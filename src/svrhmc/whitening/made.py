@@ -25,8 +25,10 @@ _FAR = 0.5  # |log λ| from which a direction does
 def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
     """The whitening of a target at its mode.
 
-    `kind` None is dense up to 2000 columns; beyond, sparse rows get that of a sparse factor of the Hessian where it is
-    affordable, else a diagonal one with the directions that stand out put right; and dense rows a diagonal one.
+    kind: "dense", "diagonal", "low rank" or "sparse". None means dense up to 2000 columns. Beyond that, sparse rows get
+        a sparse factor of the Hessian if it is affordable, and otherwise a diagonal whitening with a correction for the
+        directions that stand out; dense rows get a diagonal one.
+    rank: the number of directions of a low-rank whitening.
 
     >>> from svrhmc import targets
     >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])

@@ -278,7 +278,7 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
 
 
 def require_whitening(whitening: object, dim: int) -> Whitening:
-    """Refuse what is no whitening of so many coordinates."""
+    """Raise an error unless this is a whitening of `dim` coordinates."""
     if not isinstance(whitening, Whitening):
         allowed = "None, one of 'dense', 'diagonal', 'low rank', 'sparse', or a Whitening"
         raise requirement("whitening", allowed, repr(whitening))

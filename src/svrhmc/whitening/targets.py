@@ -19,7 +19,7 @@ from svrhmc.whitening.maps import Whitening, require_whitening
 
 
 def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
-    """The target in whitened variables: any sampler runs on it, and its traces are in the user's coordinates.
+    """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
 
     how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
 

@@ -95,7 +95,7 @@ class _SubsampledCall(Call):
         if reason == subsampled.FAR:
             raise requirement(
                 f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
-                f"more at step {steps[0] + number}", "it is too far from the mode",
+                f"more at step {steps[0] + number}", "the chain is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.ENDLESS:
             raise requirement(
