@@ -61,7 +61,7 @@ def check(posterior: Posterior, seed: int = 0) -> Check | None:
         f"Compared with {len(some):,} of the rows that were fitted, as there are too few to leave some out: a fit "
         "looks better there than at new rows."
     )
-    return _compared(target, some, posterior._inner(100), said, seed)
+    return _compared(target, some, posterior.inner(100), said, seed)
 
 
 def _compared(target: Any, rows: Any, x: Array, said: str, seed: int) -> Check:
