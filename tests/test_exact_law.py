@@ -154,3 +154,24 @@ def test_what_is_refused():
     twice = np.column_stack([X, X[:, 1]])
     with pytest.raises(ValueError, match="depend"):
         svrhmc.sample(glm(twice, Y, "gaussian", prior=Flat()))
+
+
+def test_fewer_rows_than_coefficients_against_the_law_of_y():
+    """y ~ N(0, σ²I + AΛ⁻¹Aᵀ) given σ: moments of log σ and of β by sums over a fine grid, with no fit in between."""
+    rng = np.random.default_rng(0)
+    A, y, last, home = rng.normal(size=(5, 9)), rng.normal(size=5), 0.5, -0.3
+    precision = rng.uniform(0.1, 2.0, 9)
+    target = glm(A, y, "gaussian", prior=[Normal(p) for p in precision], shared_prior=Normal(last, home))
+    taus = np.linspace(home - 14, home + 12, 6001)
+    logs, betas = [], []
+    for tau in taus:
+        C = np.exp(2 * tau) * np.eye(5) + (A / precision) @ A.T
+        solved = np.linalg.solve(C, y)
+        logs.append(-0.5 * (y @ solved + np.linalg.slogdet(C)[1] + last * (tau - home) ** 2))
+        betas.append(A.T @ solved / precision)
+    weights = np.exp(np.array(logs) - max(logs))
+    weights /= weights.sum()
+    by_hand = np.append(weights @ np.array(betas), weights @ taus)
+    np.testing.assert_allclose(target.exact_law.mean, by_hand, rtol=1e-7, atol=1e-9)
+    sd = np.sqrt(weights @ (taus - weights @ taus) ** 2)
+    np.testing.assert_allclose(np.sqrt(target.exact_law.covariance[-1, -1]), sd, rtol=1e-7)

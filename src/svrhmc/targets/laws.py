@@ -224,7 +224,7 @@ class ScaleMixture(Law):
 
         dim, chains = len(self._fit), len(stream.chains)
         normals = stream.normals(0, count * (dim + 1)).reshape(chains, count, dim + 1)
-        rising = np.flatnonzero(np.diff(self._cumulated) > 1e-280)
+        rising = np.flatnonzero(np.diff(self._cumulated) > 1e-100)
         kept = np.append(rising, rising[-1] + 1)
         tau = PchipInterpolator(self._cumulated[kept], self._tau[kept])(ndtr(normals[..., dim]))
         k, h = self._given(self._scale**2 * np.exp(-2 * tau))
