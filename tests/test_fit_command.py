@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import svrhmc
 from svrhmc import cli
 from svrhmc.commands import fit as command
-from svrhmc.commands import written
+from svrhmc.commands import predict, written
 from svrhmc.commands.asked import quoted
+from svrhmc.posterior.prediction import Prediction
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
@@ -220,3 +221,24 @@ def test_the_example_is_fitted_without_a_file(tmp_path, monkeypatch):
 )
 def test_names_are_quoted_where_a_formula_needs_it(name, word):
     assert quoted(name) == word
+
+
+def test_classes_have_a_probability_each():
+    mean = np.array([[0.25, 0.75], [0.5, 0.5]])
+    made = Prediction(mean, mean, mean[None], None, None, (0.5,), 2)
+    posterior = svrhmc.fit("y ~ a", {"y": [1.0, 2.0, 2.5], "a": [1.0, 2.0, 4.0]})
+    assert predict._table(made, posterior).splitlines() == ["row,0,1", "1,0.25,0.75", "2,0.5,0.5"]
+
+
+def test_the_command_of_a_report_says_every_option(table):
+    (table / "b.csv").write_text("y;a;w\n1,5;01;1\n2,5;02;2\n?;03;1\n4,5;01;1\n1;02;1\n")
+    options = ["--target", "y", "--weights", "w", "--missing", "drop", "--decimal", ",", "--na", "?", "--text", "a"]
+    result = invoke("fit", "b.csv", *options, "--draws", 500, "--quiet")
+    assert result.exit_code == 0, result.output
+    told = " ".join((table / "b-fit" / "report.html").read_text().split())
+    for word in ("--weights w", "--missing drop", "--decimal ,", "--na", "--text a", "--draws 500", "draws=500"):
+        assert word in told
+    one_line(invoke("fit", "a.csv", "--formula", "age"), 2, "--target must be given")
+    one_line(invoke("fit", "a.csv", "--target", "price", "--decimal", ",,"), 2, "--decimal must be one sign")
+    (table / "a.csv").write_text("y,a`b\n1,2\n2,5\n")
+    one_line(invoke("fit", "a.csv", "--target", "y"), 2, "has a ` in its name")

@@ -169,3 +169,45 @@ def test_limits_of_the_process_count(monkeypatch):
     assert 0 < memory.free_memory() < 1e15
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, 10**9))
     assert memory.free_memory() < 10**9
+
+
+def test_other_encodings_damaged_archives_and_odd_signs(tmp_path, monkeypatch):
+    wide = read(written(tmp_path / "a.csv", "a,b\n1,x\n2,y\n".encode("utf-16")), Reading(encoding="utf-16"))
+    assert (wide.names, wide.n) == (("a", "b"), 2)
+    with pytest.raises(DataError, match=r"line 3: 3 columns"):
+        read(written(tmp_path / "a.csv", "a,b\n1,x\n2,y,z\n".encode("utf-16")), Reading(encoding="utf-16"))
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        read(written(tmp_path / "a.csv.gz", b"not packed at all"))
+    with pytest.raises(DataError, match=r"--delimiter must be one sign, or tab; got ';;'"):
+        read(written(tmp_path / "b.csv", "a;;b\n1;;2\n"), Reading(delimiter=";;"))
+    assert read(written(tmp_path / "b.csv", "a\tb\n1\t2\n"), Reading(delimiter="tab")).names == ("a", "b")
+    with pytest.raises(DataError, match="field larger than field limit"):
+        read(written(tmp_path / "c.csv", "a,b\n1,2\n3," + "4" * 140_000 + ",5\n"))
+    monkeypatch.setattr(reading, "_pyarrow", lambda: None)
+    with pytest.raises(ModuleNotFoundError, match=r"a Parquet file needs pyarrow: pip install 'svrhmc\[tables\]'"):
+        read(written(tmp_path / "a.parquet", b"PAR1"))
+
+
+def test_arrays_that_are_no_tables_are_refused(tmp_path, monkeypatch):
+    X = np.ones((3, 2))
+    np.savez(tmp_path / "a.npz", X=np.array([["a", "b"]]), y=np.ones(1))
+    with pytest.raises(DataError, match="numbers in X"):
+        read(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", X=X, y=np.ones(3), names=["u", "u"])
+    with pytest.raises(DataError, match="2 different names for the columns of X"):
+        read(tmp_path / "b.npz")
+    with pytest.raises(DataError, match="no rows with numbers in them"):
+        read(written(tmp_path / "a.svm", "1\n2\n"))
+    np.save(tmp_path / "c.npy", X)
+    monkeypatch.setattr(reading, "free_memory", lambda: 10.0)
+    with pytest.raises(DataError, match=r"c\.npy would take .* GB of memory"):
+        read(tmp_path / "c.npy")
+
+
+def test_a_container_has_its_own_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("4000\n")
+    assert memory.free_memory() == 1000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_memory() > 1000

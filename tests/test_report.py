@@ -219,3 +219,18 @@ def test_a_report_of_many_coefficients_shows_some_of_them():
     assert "The 30 that are furthest from 0 of 40" in text
     assert "per standard deviation of the column" in text
     assert "coefficients is clearly away" in text or "are clearly away" in text
+
+
+def test_what_is_unusual_is_said(posterior):
+    from dataclasses import replace
+
+    share = np.array([0.9, 0.0, 0.0, 0.0])
+    strong = replace(posterior, prior=replace(posterior.prior, share=share), complete=False)
+    text = page.page(strong)
+    assert "Of Intercept more is known from the prior than from the data" in text
+    assert "a budget ended the run" in text
+    assert "The prior</h2>" not in page.page(replace(posterior, prior=None))
+    rows = coefficients(posterior)
+    nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
+    assert words.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
+    assert words.clear(rows[:1], posterior) == "There are no coefficients but the intercept."

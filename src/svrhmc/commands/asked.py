@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.tables.reading import Read, Reading, wanted
 
 _LEVELS = 50  # different texts of a column from which on it may be a name for each row
@@ -124,7 +124,10 @@ def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:
     """Dates, and texts that are different in most rows."""
     if isinstance(found.table, dict):
         return {}
-    import narwhals
+    try:
+        import narwhals
+    except ModuleNotFoundError:
+        raise missing("narwhals", "formula", "a table") from None
 
     frame, odd = narwhals.from_native(found.table, eager_only=True), dict[str, str]()
     for name in names:

@@ -36,8 +36,10 @@ class Column:
         return np.asarray(known.get_indexer(np.asarray(self.values, object)), np.int64)
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
-        """Some rows, none of which is missing."""
-        return Column(self.kind, self.values[rows], None, self.levels)
+        """Some rows, none of which is missing; levels that are in no other row are gone with them."""
+        values = self.values[rows]
+        levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
+        return Column(self.kind, values, None, levels)
 
 
 @dataclass(frozen=True, eq=False)
