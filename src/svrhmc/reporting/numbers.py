@@ -6,8 +6,10 @@ import csv
 import io
 from typing import NamedTuple
 
+import numpy as np
+
 from svrhmc.posterior.result import Posterior
-from svrhmc.reporting.meanwhile import interval, positive
+from svrhmc.posterior.statements import moved
 
 
 class Coefficient(NamedTuple):
@@ -30,8 +32,9 @@ class Coefficient(NamedTuple):
 
 def coefficients(posterior: Posterior, level: float = 0.9) -> tuple[Coefficient, ...]:
     """One for each coordinate; `level` is the probability within lower and upper."""
-    ends, above = interval(posterior, level), positive(posterior)
-    names = posterior.names or tuple(f"x[{j}]" for j in range(len(posterior.mean)))
+    ends, names = posterior.interval(level), posterior.labels
+    draws = np.asarray(posterior.trace.draws).reshape(-1, len(posterior.mean))
+    above = (moved(draws, posterior.mean, posterior.sd) > 0).mean(axis=0)
     share = None if posterior.prior is None else posterior.prior.share
     return tuple(
         Coefficient(

@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting import figures, words
 from svrhmc.reporting.checks import check
-from svrhmc.reporting.meanwhile import effects
 from svrhmc.reporting.numbers import Coefficient, coefficients
 from svrhmc.reporting.words import number
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
+_LEVELS = 30  # of a category up to which its effects are found
 _ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
 
 
@@ -162,7 +162,15 @@ _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
 def _effects(posterior: Posterior) -> str:
-    found = effects(posterior, _LEVEL)
+    design = posterior.design
+    if design is None:
+        return ""
+    few = [term for term in design.made_of if len(term.names) <= _LEVELS]
+    variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
+    try:
+        found = posterior.effects(_LEVEL, 500, 200, variables=variables) if variables else None
+    except DataError:  # from a file, which keeps no rows
+        return ""
     if found is None:
         return ""
     body = [
@@ -171,7 +179,11 @@ def _effects(posterior: Posterior) -> str:
     ][:_TABLE]
     table = _table("Average effects on the mean", ("", "mean", "sd", "5%", "95%"), body, len(found.names))
     response = escape(words.response_of(posterior))
-    return _section("Average effects", f"<p>On the scale of {response} itself: {escape(found.said)}.</p>{table}")
+    told = (
+        f"By how much the mean of {response} changes: for a number with one more of it, for a category against its "
+        f"baseline. {escape(found.said)}"
+    )
+    return _section("Average effects", f"<p>{told}</p>{table}")
 
 
 def _fits(posterior: Posterior) -> str:
