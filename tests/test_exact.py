@@ -22,6 +22,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.compiled import metropolis
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.exact.split import lobatto
 from svrhmc.kernels import losses, split, subsampled
 from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitening
 
@@ -116,7 +117,23 @@ def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(wrong, tmp_path, 
     monkeypatch.setitem(sys.modules, "twin", twin)
     spec.loader.exec_module(twin)
     monkeypatch.setattr(metropolis, "split", twin)
-    assert worst_z(SplitHMC(), 2) > 2 * LIMIT
+    assert worst_z(SplitHMC(1.1, 1), 2) > 2 * LIMIT
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 11, 32])
+def test_kicks_stand_at_the_nodes_of_gauss_and_lobatto(steps):
+    nodes, weights = lobatto(steps)
+    for degree in range(2 * steps):
+        assert weights @ nodes**degree == pytest.approx(1 / (degree + 1), abs=1e-14)
+    np.testing.assert_array_equal(nodes, 1 - nodes[::-1])  # else a trajectory would not be its own reverse
+    np.testing.assert_array_equal(weights, weights[::-1])
+    turns, first, last = SplitHMC(0.1, steps).kicks()
+    np.testing.assert_array_equal(first, last[::-1])
+    assert turns.sum() == pytest.approx(steps)
+    assert first.sum() + last.sum() == pytest.approx(steps)
+    equal = np.full(steps + 1, 1 / steps)
+    equal[[0, -1]] /= 2
+    assert steps == 1 or abs(equal @ np.linspace(0, 1, steps + 1) ** 2 - 1 / 3) > 1e-4  # equal steps are of degree 1
 
 
 @pytest.mark.parametrize("gain", [math.log(SubsampledMH().spread), 0.0])
