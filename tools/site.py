@@ -26,7 +26,12 @@ ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / "build" / "pages", ROOT / "site"
 
 MODULES = {
-    "svrhmc": "The names that most programs need: `sample`, the samplers, what they return, and errors.",
+    "svrhmc": "The names that most programs need: `fit`, `sample`, the samplers, what they return, and errors.",
+    "svrhmc.fitting": "Regressions from tables and arrays, in the units of the data.",
+    "svrhmc.estimators": "Estimators for scikit-learn.",
+    "svrhmc.tables": "Tables, formulas and designs: what stands between a data frame and rows.",
+    "svrhmc.reporting": "The report in HTML.",
+    "svrhmc.plots": "Figures, in one style.",
     "svrhmc.posterior": "What `sample` returns, part by part.",
     "svrhmc.targets": "What is sampled: posteriors of regressions, Gaussians, and sums of your own.",
     "svrhmc.targets.families": "Families of generalised linear models, for `svrhmc.targets.glm`.",
