@@ -7,6 +7,9 @@ mean, and 1):
     coefficient βⱼ ~ N(0, (2.5 s/sⱼ)²),          intercept at the centre of the columns ~ N(m, (5 s)²),
     log σ, log scale ~ N(log s, 5²),             log shapes as the family has them.
 
+Sparse columns are not centred, and their intercept is that at 0: with mⱼ their means its variance has Σ(2.5 s mⱼ/sⱼ)²
+more, which is what the coefficients' own priors say of the way from the centre to 0.
+
 These are the weakly informative defaults of rstanarm (2.5 s/sⱼ; Gabry & Goodrich, "Prior Distributions for rstanarm
 Models") and of Bambi (Capretto et al., Journal of Statistical Software 103, 2022), but for the intercept, which is
 centred on the data and twice as wide, so that rare events and large counts are not pulled. They have the units of the
@@ -66,9 +69,15 @@ def regress(
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
 
-    X: (n, columns), dense or CSR, without a column for the intercept. names: of its columns. prior: of the
-    coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a dictionary by name
-    (with "Intercept" for the intercept at the centre of the columns); None: the weakly informative ones of this module.
+    X: (n, columns), dense or CSR, without a column for the intercept.
+    y: n labels of the family.
+    family: its name, or one of `svrhmc.targets.families`.
+    names: the names of the columns; x0, x1, … if None.
+    intercept: whether there is one.
+    trials, offset, weights: as `svrhmc.targets.glm` takes them.
+    prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a
+        dictionary by name (with "Intercept" for the intercept at the centre of the columns). None stands for weakly
+        informative priors that follow the scale of the data.
     settings: those of `svrhmc.sample`.
 
     >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
@@ -120,7 +129,8 @@ def regression(
     by_offset = loss.identity_link and intercept
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
     slopes = _slopes(prior, known, scales, size)
-    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size)
+    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (scales.left @ scales.left)))
+    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far)
     each = ([middle] if intercept else []) + slopes
     shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link else None
     target = glm(

@@ -21,6 +21,7 @@ class Scales(NamedTuple):
     centre: Array
     scale: Array
     constant: npt.NDArray[np.bool_]
+    left: Array  # the mean, in scales, that no centre takes off
 
 
 def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
@@ -34,7 +35,7 @@ def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
     scale = np.where(constant, np.where(centred, 1.0, np.maximum(size, 1e-300)), sd)
     scale = np.where(scale > 0, scale, 1.0)
     centre = np.zeros_like(mean) if sparse or not centred else first + mean
-    return Scales(centre, scale, constant)
+    return Scales(centre, scale, constant, (first + mean - centre) / scale)
 
 
 def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
