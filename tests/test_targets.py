@@ -434,7 +434,7 @@ def test_compiled_passes_are_numpys(shape, dtype):
     assert passes.combine(X, weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
     slopes = -y / (1 + np.exp(y * (wide @ x)))
     assert passes.gradient(LogisticLoss(), X, rows.Labels(y), x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
-    gram = passes.gram(X, weights**2)
+    gram = passes.grams(X, [weights**2])[0]
     exact = (wide * weights[:, None] ** 2).T @ wide
     assert gram == pytest.approx(exact, abs=(1e-12 if dtype == np.float64 else 1e-5) * shape[0])
     assert (gram == gram.T).all()

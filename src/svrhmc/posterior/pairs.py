@@ -107,8 +107,11 @@ def plan_of(sampler: Sampler, space: Any, wanted: int, slow: float = 0.0) -> Pla
 class Pairs:
     """Pairs of chains on their way; the journal knows where they are."""
 
-    def __init__(self, sampler: Sampler, fresh: Setup, correction: Correction, seed: int, shown: Shown) -> None:
-        self.shown, self.space, self.fresh, self.correction, self.seed = shown, fresh.target, fresh, correction, seed
+    def __init__(
+        self, sampler: Sampler, fresh: Setup, correction: Correction, seed: int, shown: Shown | None = None
+    ) -> None:
+        self.shown = Shown(fresh.target.whitening, None) if shown is None else shown  # type: ignore[attr-defined]
+        self.space, self.fresh, self.correction, self.seed = fresh.target, fresh, correction, seed
         coarse = sampler.dynamics
         fine = replace(coarse, step_size=coarse.step_size / 2)  # type: ignore[type-var]
         self.dynamics, self.schemes = coarse, (coarse.scheme(self.space), fine.scheme(self.space))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.posterior.result import Posterior
@@ -163,16 +163,13 @@ _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 def _effects(posterior: Posterior) -> str:
     design = posterior.design
-    if design is None:
+    if design is None or not posterior.rows:  # a file keeps no rows
         return ""
     few = [term for term in design.made_of if len(term.names) <= _LEVELS]
     variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
-    try:
-        found = posterior.effects(_LEVEL, 500, 200, variables=variables) if variables else None
-    except DataError:  # from a file, which keeps no rows
+    if not variables:
         return ""
-    if found is None:
-        return ""
+    found = posterior.effects(_LEVEL, 500, 200, variables=variables)
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(found.names, found.mean, found.sd, found.interval, strict=True)
