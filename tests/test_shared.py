@@ -173,8 +173,8 @@ def test_the_gaussian_with_unknown_spread_knows_its_law():
 @pytest.mark.parametrize(
     ("name", "storage", "dtype"),
     [
-        ("student-t", np.asarray, float),
-        ("categorical", scipy.sparse.csr_matrix, float),
+        pytest.param("student-t", np.asarray, float, marks=pytest.mark.slow),  # as test_wide.py has it
+        pytest.param("categorical", scipy.sparse.csr_matrix, float, marks=pytest.mark.slow),
         ("gamma", np.asarray, np.float32),
     ],
 )
@@ -196,7 +196,7 @@ def test_both_engines_walk_the_same_path(name, storage, dtype):
         assert np.abs(one - other).max() < room * np.abs(one).max()
 
 
-REPEATED = ("gaussian", "student-t", "gamma")  # compiled anew each; the code is that of the other two
+REPEATED = ("gaussian", "student-t", "gamma", "categorical")  # compiled anew each; the code is that of the other
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in REPEATED)) for name in NAMES])
