@@ -247,7 +247,17 @@ def test_a_verdict_says_what_it_rests_on():
     assert "their bias at no more than 0.001 sd in a mean and 0.002 in an sd (± 0.005; tolerance 0.02)" in text
     assert text.endswith("the draws themselves are biased by up to 0.004 and 0.01 (certified)")
     exact = Certificate("exact", 0.02, bias(0.01, 0.004))
-    assert str(exact).startswith("exact: the sampler leaves the posterior invariant, its chains agree, and the")
+    assert str(exact).startswith(
+        "exact: the sampler leaves the posterior invariant, so that it has no bias; its chains agree"
+    )
+    assert exact.brief() == "exact: the sampler has no bias, and its chains agree"
+    assert (
+        judge(NONE, measured, 0.02, QUIET).brief()
+        == "certified: no mean and no sd is off by more than 0.02 posterior sd"
+    )
+    refuted = Certificate("refuted", 0.02, bias(0.01, 0.004))
+    assert refuted.brief().endswith("off by more than 0.02 posterior sd, so do not use these numbers")
+    assert unmeasured(0.02, NONE).brief() == "undecided: the budget ended before the bias was measured"
 
 
 def quadratic(spread=1.0):

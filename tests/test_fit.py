@@ -384,3 +384,21 @@ def test_a_level_that_was_never_seen_is_refused():
         posterior.predict({"plan": ["a", "d"]})
     with pytest.raises(DataError, match=r"missing values in 'plan' \(1 missing\)"):
         posterior.predict({"plan": ["a", None]})
+
+
+def test_an_offset_that_is_no_column_is_asked_for_again():
+    rng = np_rng(10)
+    x, o = rng.normal(size=60), rng.uniform(0, 1, 60)
+    table = {"y": rng.poisson(np.exp(0.3 * x + o)), "x": x, "o": o}
+    given, named = svrhmc.fit("y ~ x", table, "poisson", offset=o), svrhmc.fit("y ~ x", table, "poisson", offset="o")
+    np.testing.assert_array_equal(given.trace.draws, named.trace.draws)
+    with pytest.raises(DataError, match="give offset=… for the new rows too"):
+        given.predict({"x": x[:3]})
+    new = {"x": x[:3], "o": o[:3]}
+    np.testing.assert_array_equal(given.predict(new, offset=o[:3]).mean, named.predict(new).mean)
+
+
+def test_contrasts_of_formulaic():
+    table = next(tables())[1]
+    posterior = svrhmc.fit("y ~ C(plan, contr.treatment(base='b'))", table, draws=100)
+    assert [name.split("[")[1] for name in posterior.names[1:]] == ["a]", "c]"]

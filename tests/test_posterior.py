@@ -454,7 +454,7 @@ def test_the_result_prints_what_it_promises():
     ends, used = found.interval()[0], found.corrected
     expected = [found.mean[0], found.sd[0], *ends, used.mean_error[0], used.sd_error[0]]
     assert shown[:6] == pytest.approx(expected, rel=1e-3)
-    assert "Verdict: exact: the sampler leaves the posterior invariant" in " ".join(lines[4:])
+    assert "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means" in " ".join(lines[4:])
     assert set(found.steps) == {"mode and whitening", "choice", "sampling", "gradients at the draws", "certificate"}
     assert found.seconds == pytest.approx(sum(found.steps.values()), rel=0.2)
     assert np.asarray(found.to_arviz().posterior["x"]) == pytest.approx(found.trace.draws)

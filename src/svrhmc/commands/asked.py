@@ -26,6 +26,7 @@ class Asked:
     family: str
     weights: str
     offset: str
+    exposure: str
     trials: str
     missing: str
     out: Path
@@ -38,7 +39,9 @@ class Asked:
     @property
     def columns(self) -> dict[str, str]:
         """Options that name a column."""
-        given = {"--weights": self.weights, "--offset": self.offset, "--trials": self.trials}
+        given = {
+            "--weights": self.weights, "--offset": self.offset, "--exposure": self.exposure, "--trials": self.trials,
+        }  # fmt: skip
         return {option: name for option, name in given.items() if name}
 
     def sampling(self) -> dict[str, Any]:

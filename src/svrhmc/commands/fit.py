@@ -50,6 +50,7 @@ def fit_command(
     ] = "",
     weights: Annotated[str, typer.Option(help="A column: how many observations a row stands for.")] = "",
     offset: Annotated[str, typer.Option(help="A column that is added to the predictor.")] = "",
+    exposure: Annotated[str, typer.Option(help="A column: how long or how much a count was observed.")] = "",
     trials: Annotated[str, typer.Option(help="A column: the trials of a binomial target.")] = "",
     missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
@@ -83,8 +84,9 @@ def fit_command(
     reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
     place = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
     asked = Asked(
-        file, target, formula, family, weights, offset, trials, missing, place, draws, tolerance, seed, budget, reading
-    )
+        file, target, formula, family, weights, offset, exposure, trials,
+        missing, place, draws, tolerance, seed, budget, reading,
+    )  # fmt: skip
     show: Progress = False if as_json or quiet else None
     if file is None:
         asked = replace(asked, target=target or "survived", weights=weights or "persons")
@@ -139,7 +141,7 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
     try:
         if found.X is not None:
             if asked.columns or asked.formula:
-                raise DataError("sparse rows have no columns for a formula, weights, offset or trials.")
+                raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
             response = response_of(found.response, Column(NUMBER, found.y, None), family)
             made = regression(found.X, response.y, response.loss, names=found.names, classes=response.classes or None)
             return posterior_of(made, **settings)
@@ -149,6 +151,7 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
             family,
             weights=asked.weights or None,
             offset=asked.offset or None,
+            exposure=asked.exposure or None,
             trials=asked.trials or None,
             missing=asked.missing,
             **settings,
@@ -187,7 +190,7 @@ def _show(
     if design is not None and design.baselines:
         last.append(f"Compared with {', '.join(design.baselines)}.")
     compiled = posterior.compile_seconds
-    once = f", {compiled:.1f} s compiling (once on this machine)" if compiled > 1 else ""
+    once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
     last += [verdict(posterior), f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}."]
     last.append(f"Report: {asked.out / written.REPORT}")
     for line in last:

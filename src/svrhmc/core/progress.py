@@ -136,7 +136,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with stage("compiling, once on this machine", progress, stream):
+        with stage("preparing compiled code, slow only the first time on a machine", progress, stream):
             yield
     finally:
         if collecting:

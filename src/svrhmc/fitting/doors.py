@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy.typing as npt
 from svrhmc.core.errors import DataError, one_of, real_array
 from svrhmc.fitting.regress import posterior_of, regression, require_varied
 from svrhmc.fitting.responses import response_of
+from svrhmc.posterior.automatic import sample
 from svrhmc.posterior.effects import Kept
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables import designed
 from svrhmc.tables.columns import CATEGORY, Column, Columns
+from svrhmc.tables.design import log_exposure
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Prior
 
@@ -27,7 +30,9 @@ def fit(
     *,
     weights: str | npt.ArrayLike | None = None,
     offset: str | npt.ArrayLike | None = None,
+    exposure: str | npt.ArrayLike | None = None,
     trials: str | npt.ArrayLike | None = None,
+    noise_variance: float | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
     missing: str = "refuse",
     **settings: Any,
@@ -40,9 +45,12 @@ def fit(
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
         "student-t", "categorical", or one of `svrhmc.targets.families`; None chooses by the response, and
         `posterior.design.guessed` says why.
-    weights, offset, trials: a column's name, or one number for each row; weights count rows.
-    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients or a dictionary by name; None:
-        weak ones that follow the data's scale (`svrhmc.fitting.regress`), which `posterior.prior` states.
+    weights, offset, exposure, trials: a column's name, or one number for each row. Weights count rows; an exposure (for
+        counts: months observed, say) is an offset of its logarithm.
+    noise_variance: the variance of the noise of "gaussian", where it is known.
+    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients, or a dictionary by the names
+        of coefficients or of categories (for all of their levels); None: weak ones that follow the data's scale
+        (`svrhmc.fitting.regress`), which `posterior.prior` states.
     missing: "refuse" rows with missing values, or "drop" them.
     settings: those of `svrhmc.sample`, such as draws, tolerance, seed, budget_seconds, checkpoint.
 
@@ -56,11 +64,15 @@ def fit(
     (('Intercept', 'age', 'plan[pro]'), 'bernoulli')
     """
     one_of("missing", missing, ("refuse", "drop"))
-    named: dict[str, Any] = {"weights": weights, "offset": offset, "trials": trials}
+    own, others = (tuple(signature(each).parameters) for each in (fit, sample))
+    for word in settings:
+        one_of("a keyword of fit", word, (*own[2:-1], *others[1:]))
+    named: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     columns = [value for value in named.values() if isinstance(value, str)]
     made = designed(formula, table, columns, missing == "drop")
     response = response_of(made.design.response, made.y, family)
     given = {word: _numbers(word, value, made.extra, made) for word, value in named.items()}
+    given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     names = made.design.names
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
@@ -72,7 +84,8 @@ def fit(
         response.loss,
         names=names,
         intercept=made.design.intercept,
-        prior=prior,
+        prior=_by_column(prior, made.design.parts, names),
+        noise_variance=noise_variance,
         classes=response.classes or None,
         **given,
     )
@@ -80,14 +93,32 @@ def fit(
         made.design,
         classes=tuple(map(str, response.classes)),
         offset=offset if isinstance(offset, str) else "",
+        exposure=exposure if isinstance(exposure, str) else "",
         trials=trials if isinstance(trials, str) else "",
         dropped=made.dropped,
         guessed=response.guessed,
+        shifted=any(value is not None and not isinstance(value, str) for value in (offset, exposure)),
     )
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
     shift, count = given["offset"], given["weights"]
     kept = Kept.of(needed, _each(shift, needed.n), _each(count, needed.n))
     return replace(posterior_of(found, **settings), design=design).about(found.target, kept)
+
+
+def _with_exposure(offset: Any, exposure: Any) -> Any:
+    """offset + log exposure; refuses exposures that are not above 0."""
+    if exposure is None:
+        return offset
+    return log_exposure(exposure) + (0.0 if offset is None else np.asarray(offset, np.float64))
+
+
+def _by_column(prior: Any, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Any:
+    """A dictionary in which the prior of a category is that of each of its levels that has none of its own."""
+    if not isinstance(prior, Mapping):
+        return prior
+    terms = {term for term, _ in parts} - set(names)
+    by_term = {name: prior[term] for name, (term, _) in zip(names, parts, strict=True) if term in terms & set(prior)}
+    return {**by_term, **{name: each for name, each in prior.items() if name not in terms}}
 
 
 def _each(value: Any, n: int) -> Any:

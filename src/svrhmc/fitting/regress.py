@@ -65,6 +65,7 @@ def regress(
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
+    noise_variance: float | None = None,
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
@@ -78,6 +79,7 @@ def regress(
     prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a
         dictionary by name (with "Intercept" for the intercept at the centre of the columns). None stands for weakly
         informative priors that follow the scale of the data.
+    noise_variance: the variance of the noise of "gaussian", if it is known.
     settings: those of `svrhmc.sample`.
 
     >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
@@ -85,7 +87,16 @@ def regress(
     ('Intercept', 'dose', 'log sigma')
     """
     made = regression(
-        X, y, family, names=names, intercept=intercept, trials=trials, offset=offset, weights=weights, prior=prior
+        X,
+        y,
+        family,
+        names=names,
+        intercept=intercept,
+        trials=trials,
+        offset=offset,
+        weights=weights,
+        prior=prior,
+        noise_variance=noise_variance,
     )
     return posterior_of(made, **settings)
 
@@ -111,12 +122,16 @@ def regression(
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
     classes: Sequence[Any] | None = None,
+    noise_variance: float | None = None,
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data."""
     if not hasattr(X, "format"):
         X = real_array("X", X, ("n", "columns"))
     n, columns = X.shape
-    loss, label, found = family_of(family).coded(y)
+    known_family = family_of(family)
+    if noise_variance is not None:
+        known_family = known_family.with_noise(noise_variance)
+    loss, label, found = known_family.coded(y)
     labels = found if classes is None else classes
     observed = loss.observed(label, n, trials)
     count = _ones(weights, n, "weights") if observed.counts is None else _ones(weights, n, "weights") * observed.counts
@@ -132,7 +147,7 @@ def regression(
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (scales.left @ scales.left)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far)
     each = ([middle] if intercept else []) + slopes
-    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link else None
+    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
     target = glm(
         units.rows(X),
         label,
@@ -144,7 +159,7 @@ def regression(
         shared_prior=shared,
     )
     location, precision = _stated(each, loss, shared)
-    return Regression(target, units, _names(known, intercept, loss, labels), location, precision, _said(prior))
+    return Regression(target, units, _names(known, intercept, loss, labels), location, precision, _said(prior, loss))
 
 
 def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
@@ -213,11 +228,17 @@ def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) 
     return tuple(f"{label}: {name}" for label in labels[1:] for name in block)
 
 
-def _said(prior: Any) -> str:
-    if prior is None:
+def _said(prior: Any, loss: Loss) -> str:
+    if prior is not None:
+        return f"given: {prior!r}"
+    if not loss.identity_link:
+        centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
         return (
-            "weakly informative, on the scale of the data: a coefficient ~ N(0, (2.5·sd(y)/sd(x))²) and the intercept "
-            "at the centre of the columns ~ N(that of all rows, (5·sd(y))²), with 1 for sd(y) where the mean of y is "
-            "not the predictor itself; log σ ~ N(log sd(y), 5²)"
+            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²); the intercept, at the means of the "
+            f"columns, ~ {centre}"
         )
-    return f"given: {prior!r}"
+    noise = "; log σ ~ N(log sd(y), 5²)" if loss.shared else ""
+    return (
+        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²); the intercept, at the means of the "
+        f"columns, ~ N(mean of y, (5·sd(y))²){noise}"
+    )

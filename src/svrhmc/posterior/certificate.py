@@ -171,6 +171,11 @@ class Certificate:
     def __str__(self) -> str:
         return f"{self.verdict}: {self.because()}"
 
+    def brief(self) -> str:
+        """The verdict in a few words; a run that is undecided says why."""
+        said = _BRIEF.get(self.verdict, "")
+        return f"{self.verdict}: {said.format(tolerance=f'{self.tolerance:g}') if said else self.because()}"
+
     def because(self) -> str:
         """How large the bias of the reported numbers can be, and the reason to believe it."""
         if self.measured is None or not self.corrects:
@@ -196,12 +201,17 @@ class Certificate:
 
 _FEW_DRAWS = "but chance alone can put them off by more than the tolerance, so more draws are needed"
 _WORDS = {
-    "exact": "the sampler leaves the posterior invariant, its chains agree, and the average gradient at the draws is "
-    "zero, as it must be",
+    "exact": "the sampler leaves the posterior invariant, so that it has no bias; its chains agree; and the average "
+    "gradient of the log posterior at the draws is zero within chance, as it is for draws from the posterior",
     "unjudged": "the bias was not measured, because certificate=False",
     "certified": "chains with half the step give the same numbers within the tolerance",
     "refuted": "chains with half the step give different numbers",
     "undecided": "chains with half the step do not decide it",
+}
+_BRIEF = {
+    "exact": "the sampler has no bias, and its chains agree",
+    "certified": "no mean and no sd is off by more than {tolerance} posterior sd",
+    "refuted": "some mean or sd is off by more than {tolerance} posterior sd, so do not use these numbers",
 }
 
 

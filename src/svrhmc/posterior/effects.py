@@ -58,6 +58,7 @@ class Effects:
 
     groups: the class of y whose probability changes, where there are several. terms: the columns that are changed.
     contrasts: "dY/dX" for a number, "level - baseline" for a category. said: over which rows and draws.
+    on: what changes.
     """
 
     names: tuple[str, ...]
@@ -70,9 +71,10 @@ class Effects:
     draws: Array
     level: float
     said: str
+    on: str = "the mean of y"
 
     @staticmethod
-    def of(contrasts: Sequence[Contrast], draws: Array, level: float, said: str) -> Effects:
+    def of(contrasts: Sequence[Contrast], draws: Array, level: float, said: str, on: str = "the mean of y") -> Effects:
         """Sum up draws of each contrast."""
         interval = np.quantile(draws, level_ends(level), axis=0).T
         groups, terms, names = (tuple(column) for column in zip(*contrasts, strict=True))
@@ -87,13 +89,14 @@ class Effects:
             draws,
             level,
             said,
+            on,
         )
 
     def summary(self) -> Summary:
         """The same as a table."""
         low, high = end_names(self.level)
         columns = {"mean": self.mean, "sd": self.sd, low: self.interval[:, 0], high: self.interval[:, 1]}
-        return Summary(self.names, columns, "Average marginal effects on the mean of y", (self.said,))
+        return Summary(self.names, columns, f"Average marginal effects on {self.on}", (self.said,))
 
     def __str__(self) -> str:
         return str(self.summary())
@@ -282,7 +285,17 @@ def effects_of(
         contrasts, found = _of_arrays(posterior, form.chosen(places), x, inner, variables)
         used = len(places)
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
-    return Effects.of(contrasts, found, level, f"Averaged over {few}, under {len(x):,} draws of the posterior.")
+    said = f"Averaged over {few}, under {len(x):,} draws of the posterior."
+    return Effects.of(contrasts, found, level, said, _changed(posterior.design))
+
+
+def _changed(design: Any) -> str:
+    """What the effects are on, in words."""
+    if design is None:
+        return "the mean of y"
+    if design.classes:
+        return f"the probability of {design.response} = {design.classes[1] if len(design.classes) == 2 else '…'}"
+    return f"the mean of {design.response}"
 
 
 def _of_arrays(

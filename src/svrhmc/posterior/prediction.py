@@ -19,6 +19,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.summaries import Summary
 from svrhmc.posterior.units import Units
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.blocks import seen_by
@@ -31,13 +32,14 @@ _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """At each of some rows: the mean of y under each draw, and new y, summed up over the draws.
 
     mean, sd, quantiles: of μ(t), the mean of y (for classes, their probabilities: one more axis). new_sd,
     new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
-    of the quantiles, which are their first axis. draws: how many were used.
+    of the quantiles, which are their first axis. draws: how many were used. classes: their names, where they are known.
+    Print it, or take `to_frame()`.
     """
 
     mean: Array
@@ -47,6 +49,29 @@ class Prediction:
     new_quantiles: Array | None
     levels: tuple[float, ...]
     draws: int
+    classes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> Summary:
+        """A table with a line for each row: mean, sd, quantiles of the mean of y ("5%") and of a new y ("new 5%"); for
+        classes, the probability of each.
+        """
+        rows = tuple(map(str, range(len(self.mean))))
+        if self.mean.ndim > 1:
+            names = self.classes or tuple(map(str, range(self.mean.shape[1])))
+            return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
+        named = [f"{100 * level:.4g}%" for level in self.levels]
+        columns = {"mean": self.mean, "sd": self.sd, **dict(zip(named, self.quantiles, strict=True))}
+        if self.new_quantiles is not None and len(self.classes) != 2:
+            columns |= {f"new {name}": each for name, each in zip(named, self.new_quantiles, strict=True)}
+        return Summary(rows, columns)
+
+    def __repr__(self) -> str:
+        return str(self.summary)
+
+    def to_frame(self) -> Any:
+        """The same as a pandas data frame, by the numbers of the rows from 0 on."""
+        return self.summary.to_frame().reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)

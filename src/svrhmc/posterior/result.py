@@ -201,6 +201,16 @@ class Posterior:
         """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
         return Summary(self.labels, summaries.columns_of(self, level)).to_frame()
 
+    def ratios(self, level: float = 0.9) -> Summary:
+        """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,
+        ratios of means for counts and amounts. A year of age with the ratio 0.97 multiplies the odds by 0.97.
+        """
+        return summaries.ratios_of(self, level)
+
+    def draws_frame(self) -> Any:
+        """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
+        return summaries.draws_of(self)
+
     def summary(self, level: float = 0.9) -> Summary:
         """A table of the coefficients with their standard errors, and in sentences what was fitted, how, under which
         prior, and how far to trust it. Print it, or take `to_frame()`.
@@ -230,7 +240,8 @@ class Posterior:
         """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
 
         X: rows with the same columns as those of the target, in the same order.
-        offset, trials: as for the target, one number for each new row.
+        offset, trials: as for the target, one number for each new row. A column that `fit` was told by name is found in
+            the table; an offset that `fit` was given as an array has to be given here too (else it is 0).
         levels: the levels of the quantiles.
         draws: use at most this many draws of the posterior, taken evenly from every chain.
         seed: of the random numbers that make new y.
@@ -243,7 +254,8 @@ class Posterior:
         >>> found.mean.round(1), found.sd.round(1), found.new_sd.round(1)  # 7/6 · 3, and 1 more in the variance
         (array([3.5]), array([1.2]), array([1.6]))
         """
-        return self._predictions(X, offset, trials, draws, seed).summed(quantile_levels(levels))
+        found = self._predictions(X, offset, trials, draws, seed).summed(quantile_levels(levels))
+        return found if self.design is None else replace(found, classes=self.design.classes)
 
     def predict_draws(
         self,

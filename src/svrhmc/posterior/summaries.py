@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.posterior.statements import end_names, level_ends
 
 _NAMED = 8  # coefficients that a sentence names
-_APART = (
-    "The verdict is about these numbers: that they are those of this model's posterior. Whether the model is right is "
-    "another question, which posterior predictive checks and other models help to answer."
-)
+_APART = "It is about the computation (evidence: posterior.certificate), not the model (checks: posterior.report)."
 
 
 def columns_of(posterior: Any, level: float) -> dict[str, Array]:
@@ -33,6 +31,42 @@ def summary_of(posterior: Any, level: float) -> Summary:
     return Summary(
         posterior.labels, {**columns, "mcse_mean": mean, "mcse_sd": sd, **last}, title(posterior), notes(posterior)
     )
+
+
+def ratios_of(posterior: Any, level: float) -> Summary:
+    """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
+    loss, design = None if posterior.model is None else posterior.model.loss, posterior.design
+    if loss is None or not loss.ratio:
+        family = posterior.family or "this target"
+        raise requirement("the posterior", "of a family with a logit or log link, to have ratios", repr(family))
+    end = len(posterior.mean) - loss.shared
+    places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
+    low, high = end_names(level)
+    found = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+    of = f" of {design.response}" if design is not None else ""
+    notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
+    return Summary(
+        tuple(posterior.labels[j] for j in places),
+        {loss.ratio: found[0], low: found[1], high: found[2]},
+        f"{loss.ratio.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
+        tuple(notes),
+    )
+
+
+def draws_of(posterior: Any) -> Any:
+    """Draws as a data frame."""
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise missing("pandas", "formula", "a data frame") from None
+    draws = posterior.trace.draws
+    chain, draw = np.indices(draws.shape[:2]).reshape(2, -1)
+    columns = dict(zip(posterior.labels, draws.reshape(-1, draws.shape[2]).T, strict=True))
+    return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
+
+
+def _baselines(posterior: Any) -> str:
+    return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
 
 def title(posterior: Any) -> str:
@@ -59,9 +93,9 @@ def title(posterior: Any) -> str:
 def notes(posterior: Any) -> tuple[str, ...]:
     """The sentences after the table."""
     found = []
-    if posterior.design is not None and (levels := ", ".join(dict.fromkeys(posterior.design.baselines))):
+    if levels := _baselines(posterior):
         found.append(f"Levels of categories are compared with {levels}.")
-    found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)}", _APART]
+    found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}"]
     if posterior.prior is not None:
         found.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
@@ -70,24 +104,20 @@ def notes(posterior: Any) -> tuple[str, ...]:
 
 
 def drawn(posterior: Any) -> str:
-    """How many draws there are, by which sampler, and why that one."""
+    """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
     each = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
-    return (
-        f"{each}, at least {posterior.ess.min():,.0f} of all of them effective, R-hat at most "
-        f"{posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over the data, {posterior.seconds:.3g} s{short} "
-        f"({posterior.why.rstrip('.')})."
-    )
+    return f"{each}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
 
 
 def verdict(posterior: Any) -> str:
-    """How far off the reported numbers can be, in one sentence."""
+    """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
     mean, sd = (float((error / posterior.sd).max()) for error in posterior.errors)
-    chance = f"by chance means are off by about {mean:.2g} sd and sds by about {sd:.2g} at most"
-    if mean == sd == 0:
-        chance = "no chance is in them"
-    return f"{posterior.certificate}; {chance}."
+    found = posterior.certificate
+    if mean == sd == 0 and found.verdict == "exact":
+        return "exact: means and sds come from a formula, without sampling error."
+    return f"{found.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
 
 
 def short(posterior: Any) -> str:

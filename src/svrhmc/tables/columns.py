@@ -7,8 +7,10 @@ on what to make of it; values that are missing are counted, column by column.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -104,7 +106,7 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
             near = difflib.get_close_matches(name, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else "it has " + ", ".join(map(repr, known[:12])) + _more(known)
             raise DataError(f"{what} has no column {name!r}: {hint}")
-        found[name] = _column(name, frame[name])
+        found[name] = _no_dates(name, _column(name, frame[name]))
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{what} must have columns of one length; got {lengths}.")
@@ -112,6 +114,24 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
     if not n:
         raise DataError(f"{what} has no rows.")
     return Columns(found, n)
+
+
+def _no_dates(name: str, column: Column) -> Column:
+    """The column; refuses many different texts that are all dates, as a CSV file has them where nobody parses them."""
+    if (
+        column.kind == CATEGORY
+        and len(column.levels) > _DATES
+        and all(_DATE.match(str(each)) for each in column.levels)
+    ):
+        raise DataError(
+            f"column {name!r} holds {len(column.levels):,} different dates as texts, such as {column.levels[0]!r}, "
+            "each of which would be a category of its own: make a number of them first, such as days since the first "
+            "one ((pandas.to_datetime(column) - first).dt.days), or a category, such as the month."
+        )
+    return column
+
+
+_DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
 
 def _more(known: list[str]) -> str:
@@ -130,8 +150,10 @@ def _native(table: Any) -> Any:
     try:
         return narwhals.from_native(table, eager_only=True)
     except TypeError:
+        hint = ": read the file first, as pandas.read_csv does" if isinstance(table, str | PathLike) else ""
         raise DataError(
-            f"the table must be a pandas, polars or pyarrow table, or a dictionary of columns; got {type(table)!r}."
+            "the table must be a pandas, polars or pyarrow table, or a dictionary of columns; got "
+            f"{type(table).__name__}{hint}."
         ) from None
 
 
@@ -161,8 +183,9 @@ def _series(name: str, series: Any) -> Column:
         return Column(TRUTH, values, _some(gaps))
     if dtype.is_temporal():
         raise DataError(
-            f"column {name!r} holds dates or times ({dtype}), which are neither numbers nor categories: make a number "
-            "of them first, such as days since the first one, or a category, such as the month."
+            f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
+            "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such "
+            "as the month."
         )
     if dtype in (_nw().Categorical, _nw().Enum):
         native = series.to_native()

@@ -20,8 +20,8 @@ _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the othe
 @dataclass(frozen=True, eq=False)
 class Design:
     """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
-    the one whose probability is modelled; the columns that offsets and trials
-    come from; how many rows were left out because of missing values; and why this family, where none was named.
+    the one whose probability is modelled; the columns that offsets, exposures and trials come from; how many rows were
+    left out because of missing values; and why this family, where none was named.
     """
 
     formula: str
@@ -30,9 +30,11 @@ class Design:
     intercept: bool
     classes: tuple[str, ...] = ()
     offset: str = ""
+    exposure: str = ""
     trials: str = ""
     dropped: int = 0
     guessed: str = ""
+    shifted: bool = False  # whether an offset or an exposure was given beside the table
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
@@ -78,8 +80,20 @@ class Design:
         return self.matrix(columns)
 
     def offsets(self, table: Any) -> Any:
-        """The offsets of a new table, where the model has a column of them."""
-        return None if not self.offset else np.asarray(columns_of(table, [self.offset])[self.offset].values, np.float64)
+        """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""
+        if self.shifted:
+            raise DataError(
+                "the model was fitted with an offset or exposure that was no column of the table: give offset=… for "
+                "the new rows too (zeros, where there is none)."
+            )
+        names = [name for name in (self.offset, self.exposure) if name]
+        if not names:
+            return None
+        known = columns_of(table, names)
+        found = np.zeros(known.n)
+        if self.offset:
+            found += np.asarray(known[self.offset].values, np.float64)
+        return found + log_exposure(known[self.exposure].values) if self.exposure else found
 
     def matrix(self, columns: Columns) -> Any:
         """Dense, or sparse where most columns are levels."""
@@ -113,6 +127,14 @@ class Design:
         kept = (indices >= 0) & (values != 0)
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
         return csr_matrix((values[kept], indices[kept], starts), shape=(columns.n, width))
+
+
+def log_exposure(exposure: Any) -> Any:
+    """Its logarithm; refuses exposures that are not above 0."""
+    values = np.asarray(exposure, np.float64)
+    if not (values > 0).all():
+        raise requirement("exposure", "above 0 in every row", f"{float(np.min(values)):g}")
+    return np.log(values)
 
 
 def is_table(X: Any) -> bool:

@@ -66,9 +66,11 @@ def variables_in(term: str, available: list[str]) -> list[str]:
             tree = ast.parse(piece, mode="eval")
         except SyntaxError:
             continue
-        called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")}
-        names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        found += [name for name in names if name in known or (name not in called and name not in ("np", "C"))]
+        nodes = list(ast.walk(tree))
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and hasattr(node.func, "id")}
+        called |= {node.value.id for node in nodes if isinstance(node, ast.Attribute) and hasattr(node.value, "id")}
+        names = [node.id for node in nodes if isinstance(node, ast.Name)]
+        found += [name for name in names if name in known or name not in called]
     return list(dict.fromkeys(found))
 
 

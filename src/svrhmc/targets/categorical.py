@@ -22,6 +22,7 @@ class CategoricalLoss(WideLoss):
     """Classes 0 … K − 1 with p_c ∝ e^{t_c}, t₀ = 0: class 0 is the baseline, and the others have coefficients each."""
 
     name = "categorical"
+    ratio = "odds ratio"
     outcome = "classes"
     convex = True
     shared = 0

@@ -48,6 +48,7 @@ class BinomialLoss(Loss):
     """
 
     name = "binomial"
+    ratio = "odds ratio"
     outcome = "events"
     tried = True
     kernel = "binomial"
@@ -227,6 +228,7 @@ class PoissonLoss(Loss):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
 
     name = "poisson"
+    ratio = "ratio of means"
     outcome = "counts"
     kernel = "poisson"
 
@@ -367,6 +369,10 @@ FAMILIES: dict[str, Callable[[], Loss]] = {
     "gamma": gamma,
     "categorical": categorical,
 }
+_ALSO = {
+    "normal": "gaussian", "linear": "gaussian", "logistic": "bernoulli", "logit": "bernoulli", "binary": "bernoulli",
+    "negbin": "negative-binomial", "multinomial": "categorical", "softmax": "categorical",
+}  # fmt: skip
 
 
 def family_of(family: object) -> Loss:
@@ -376,7 +382,7 @@ def family_of(family: object) -> Loss:
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
     name = family.lower().replace("_", "-") if isinstance(family, str) else ""
-    near = difflib.get_close_matches(name, FAMILIES, 1, 0.5)
+    near = [_ALSO[name]] if name in _ALSO else difflib.get_close_matches(name, FAMILIES, 1, 0.5)
     why = f"did you mean {near[0]!r}?" if near else ""
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
     raise requirement("family", allowed, repr(family), why)

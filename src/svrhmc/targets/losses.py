@@ -49,6 +49,7 @@ class Loss(ABC):
 
     name: ClassVar[str] = ""  # of the family, as users write it
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
+    ratio: ClassVar[str] = ""  # what e to the power of a coefficient is, where that has a name
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = True
@@ -186,6 +187,7 @@ class LogisticLoss(Loss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
 
     name = "bernoulli"
+    ratio = "odds ratio"
     outcome = "events"
     kernel = "logistic"
 

@@ -61,6 +61,15 @@ class Normal(Prior):
     precision: Any = 1.0
     mean: Any = 0.0
 
+    @staticmethod
+    def with_sd(sd: float, mean: float = 0.0) -> Normal:
+        """N(mean, sd²).
+
+        >>> Normal.with_sd(0.5)
+        Normal(precision=4.0, mean=0.0)
+        """
+        return Normal(positive("sd", sd) ** -2, mean)
+
     def check(self, dim: int) -> None:
         """One number, or one for each of the coordinates."""
         nonnegative("prior_precision", float(per_column("prior_precision", self.precision, dim).min()))

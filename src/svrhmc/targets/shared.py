@@ -184,6 +184,7 @@ class NegativeBinomialLoss(WideLoss):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
     name = "negative-binomial"
+    ratio = "ratio of means"
     outcome = "counts"
     shared_names = ("log shape",)
     nanoseconds = 28.0
@@ -258,6 +259,7 @@ class GammaLoss(WideLoss):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
 
     name = "gamma"
+    ratio = "ratio of means"
     shared_names = ("log shape",)
     nanoseconds = 10.0
     kernel = "gamma"
