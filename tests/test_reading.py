@@ -70,6 +70,7 @@ BAD = {
     "empty": (b"", "a.csv is empty"),
     "blank": (b"\n\n", "a.csv is empty"),
     "names alone": (b"a,b\n", "a line of names and no rows"),
+    "names alone, without the end of a line": (b"a,b", "a line of names and no rows"),
     "one column": (b"a\n1\n", "has one column only"),
     "ragged": (b"a,b\n1,2\n3,4,5\n", "line 3: 3 columns where there are 2 names"),
     "short": (b"a,b\n1,2\n3\n", "line 3: 1 columns where there are 2 names"),
@@ -146,6 +147,7 @@ def test_arrays_are_tables(tmp_path):
         ("1 0:3", "line 2: indices must begin at 1 and grow"),
         ("1 3:3 2:1", "line 2: indices must begin at 1 and grow"),
         ("1 x:3", "line 2: not of the form"),
+        ("1 99999999999999999999:1", "line 2: not of the form"),
         ("1 2:nan", "line 2: numbers must be finite"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import keyword
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core.errors import DataError, missing, requirement
+from svrhmc.tables.making import quoted
 from svrhmc.tables.reading import Read, Reading, wanted
 
 _LEVELS = 50  # different texts of a column from which on it may be a name for each row
@@ -112,15 +112,6 @@ def formula_of(found: Read, asked: Asked, target: str) -> tuple[str, tuple[str, 
         raise DataError(f"the file has no column beside {target!r} that can be used: there is nothing to fit.")
     notes = tuple(f"column {name!r} is left out: {why}" for name, why in odd.items())
     return f"{quoted(target)} ~ " + " + ".join(map(quoted, chosen)), notes
-
-
-def quoted(name: str) -> str:
-    """As a formula takes it."""
-    if name.isidentifier() and not keyword.iskeyword(name) and name != "C":
-        return name
-    if "`" in name:
-        raise DataError(f"column {name!r} has a ` in its name, which no formula can name: rename it.")
-    return f"`{name}`"
 
 
 def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:

@@ -81,7 +81,8 @@ def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:
     """The one shape of a complaint about an argument."""
-    return kind(f"{name} must be {allowed}; got {given}{': ' + why if why else ''}.")
+    told = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
+    return kind(told if told.endswith("?") else f"{told}.")
 
 
 def missing(package: str, extra: str, purpose: str) -> ModuleNotFoundError:

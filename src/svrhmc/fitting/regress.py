@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, real_array, requirement
-from svrhmc.fitting.scales import Scales, scales_of
+from svrhmc.fitting.scales import Scales, require_size, scales_of
 from svrhmc.posterior.automatic import sampled
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
@@ -103,6 +105,12 @@ def regress(
 
 def posterior_of(made: Regression, **settings: Any) -> Posterior:
     """Sample it."""
+    known = [name for name in signature(sampled).parameters if name not in ("target", "units")]
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            why = f"did you mean {near[0]!r}?" if near else ""
+            raise requirement("settings", f"those of svrhmc.sample ({', '.join(known)})", repr(name), why)
     found = sampled(made.target, units=made.units, **settings)
     influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
@@ -126,8 +134,10 @@ def regression(
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data."""
     if not hasattr(X, "format"):
-        X = real_array("X", X, ("n", "columns"))
+        X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
+    if not (n and columns + intercept):
+        raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     known_family = family_of(family)
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
@@ -139,6 +149,12 @@ def regression(
     known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(known) != columns or len(set(known)) < columns:
         raise requirement("names", f"{columns} different ones, one for each column", f"{len(known)}: {known[:8]}")
+    for name in known:
+        if name == INTERCEPT or name in loss.shared_names:
+            raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
+    require_size(X, known)
+    require_size(observed.y[:, None], ["y"], "the response")
+    require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
     scales = scales_of(X, None if weights is None and observed.counts is None else count, intercept)
     by_offset = loss.identity_link and intercept
@@ -164,6 +180,7 @@ def regression(
 
 def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
     """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
+    require_size(X, names)
     scales = scales_of(X, None, intercept)
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))
@@ -171,21 +188,30 @@ def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
     if hasattr(X, "format") or X.shape[1] > _LOOKED:
         return
     few = X[:: max(1, len(X) // _ROWS)]
-    standard = (few - few.mean(axis=0)) / np.maximum(few.std(axis=0), 1e-300)
+    away = few - few.mean(axis=0) * intercept
+    standard = away / np.maximum(np.sqrt((away**2).mean(axis=0)), 1e-300)
     alike = np.abs(standard.T @ standard / len(few))
     np.fill_diagonal(alike, 0.0)
     for i, j in zip(*np.nonzero(np.triu(alike > 1 - 1e-12)), strict=True):
         a, b = np.asarray(X[:, i], np.float64), np.asarray(X[:, j], np.float64)
+        a, b = (a - a[0], b - b[0]) if intercept else (a, b)
         ratio = scales.scale[j] / scales.scale[i] * np.sign((standard[:, i] * standard[:, j]).sum())
-        if np.allclose((a - a[0]) * ratio, b - b[0], rtol=1e-9, atol=1e-9 * scales.scale[j]):
+        if np.allclose(a * ratio, b, rtol=1e-9, atol=1e-9 * scales.scale[j]):
             raise DataError(f"column {names[j]!r} repeats column {names[i]!r}: leave one of them out.")
 
 
+_MOST_WEIGHT = 1e18  # of all rows together
 _LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
 
 
 def _ones(weights: npt.ArrayLike | None, n: int, name: str) -> Array:
-    return np.ones(n) if weights is None else np.asarray(real_array(name, weights, (n,)), np.float64)
+    if weights is None:
+        return np.ones(n)
+    count = np.asarray(real_array(name, weights, (n,)), np.float64)
+    if (count >= 0).all() and not 0 < (total := float(count.sum())) < _MOST_WEIGHT:
+        why = "a row of weight w counts as w rows"
+        raise requirement(name, f"numbers with a sum above 0 and below {_MOST_WEIGHT:g}", f"a sum of {total:g}", why)
+    return count
 
 
 def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> list[Prior]:
@@ -197,6 +223,9 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> 
         return [prior.scaled(float(s)) for s in scales.scale]
     if not isinstance(prior, Mapping):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
+    odd = [each for each in prior.values() if not isinstance(each, Prior)]
+    if odd:
+        raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     unknown = [name for name in prior if name not in names and name != INTERCEPT]
     if unknown:
         raise requirement("prior", f"by the names of the columns ({', '.join(names[:8])}, …)", repr(unknown[0]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError
 
 _BLOCK = 1 << 21  # numbers looked at in one piece
+_LARGEST = 1e70
 _ROUNDING = 1e-10  # of a column's size, below which its spread is nothing but rounding
 
 
@@ -24,6 +27,26 @@ class Scales(NamedTuple):
     left: Array  # the mean, in scales, that no centre takes off
 
 
+def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
+    """Refuse columns whose numbers are so large, or differ by so little, that squares of coefficients would overflow:
+    with sizes from 10⁻⁷⁰ to 10⁷⁰ a coefficient is at most 10¹⁴⁰, and its square 10²⁸⁰.
+    """
+    if not X.shape[1]:
+        return
+    if hasattr(X, "format"):
+        low, high = (np.asarray(each.todense(), np.float64).ravel() for each in (X.min(axis=0), X.max(axis=0)))
+    else:
+        low, high = np.asarray(X.min(axis=0), np.float64), np.asarray(X.max(axis=0), np.float64)
+    size, differ = np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2
+    odd = (size > _LARGEST) | ((differ > 0) & (differ < 1 / _LARGEST))
+    if odd.any():
+        j = int(np.argmax(odd))
+        raise DataError(
+            f"{f'{what} {names[j]!r}' if names else what} goes from {low[j]:.3g} to {high[j]:.3g}, which is too "
+            f"{'large' if size[j] > _LARGEST else 'small'} to calculate with: take another unit."
+        )
+
+
 def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
     """Of dense or CSR rows; without `centred` (no intercept takes the centres up) they are only scaled, by √mean square
     about the mean as well."""
@@ -32,7 +55,7 @@ def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
     sd = np.sqrt(second)
     size = np.abs(first + mean)
     constant = sd <= _ROUNDING * np.maximum(size, np.abs(first))
-    scale = np.where(constant, np.where(centred, 1.0, np.maximum(size, 1e-300)), sd)
+    scale = np.where(constant, 1.0 if centred else size, sd)
     scale = np.where(scale > 0, scale, 1.0)
     centre = np.zeros_like(mean) if sparse or not centred else first + mean
     return Scales(centre, scale, constant, (first + mean - centre) / scale)

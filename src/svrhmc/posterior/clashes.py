@@ -29,6 +29,7 @@ from svrhmc.posterior.influence import Influence
 from svrhmc.targets.forms import RowsForm
 
 _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ
+_SAID = 1e-4  # of the prior's precision: a spread of which rows say less is no clash, as they have no residuals
 _ERRORS = 4.0  # standard errors that chance is allowed
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
@@ -58,6 +59,8 @@ def _prior(prior: Influence, some: RowsForm, rows: int, mean: Array, chance: flo
     stated = prior.precision > 0
     precision = np.where(stated, prior.precision, 1.0)
     curvature = np.abs(some.rows.squares(some.curvatures(some.predictors(mean[None])[0]))) * (rows / some.rows.n)
+    shared = np.arange(len(precision)) >= len(precision) - some.loss.shared
+    stated &= ~shared | (curvature > _SAID * precision)
     ratio = precision / np.maximum(curvature, 1e-300 * precision)
     sd = np.sqrt(prior.share / precision)
     away = np.maximum(np.abs(mean - prior.location) - _ERRORS * chance * sd, 0.0) * stated

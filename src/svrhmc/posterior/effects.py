@@ -163,6 +163,10 @@ def by_design(
     for name in chosen:
         if name not in design.variables:
             raise requirement("variables", f"of the formula ({', '.join(design.variables)})", repr(name))
+    if not chosen:
+        raise requirement(
+            "variables", "at least one column of the formula", "none", "of an intercept no change is made"
+        )
     w = np.ones(kept.columns.n) if kept.weights is None else kept.weights
     found, draws = [], []
     for name in chosen:

@@ -99,14 +99,18 @@ class Model:
 
     def at(self, X: Any, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
         """New rows in the place of those of the target; refuses others than it has."""
-        rows = make_rows(X)
         columns = self.columns if units is None else len(units.centre)
-        if rows.dim != columns:
-            raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{rows.dim} columns")
+        if columns or np.ndim(X) != 2 or not len(X) or np.shape(X)[1]:  # an intercept alone needs no columns
+            given = make_rows(X).dim
+            if given != columns:
+                raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{given} columns")
+        rows = make_rows(X if units is None else units.rows(X))
+        shift = None
+        if offset is not None:
+            each = offset if np.ndim(offset) else np.full(rows.n, offset)
+            shift = np.asarray(real_array("offset", each, (rows.n,)), np.float64)
         if units is not None:
-            rows = make_rows(units.rows(X))
-            offset = units.response + (0.0 if offset is None else np.asarray(offset, np.float64)) * np.ones(rows.n)
-        shift = None if offset is None else np.asarray(real_array("offset", offset, (rows.n,)), np.float64)
+            shift = units.response + (np.zeros(rows.n) if shift is None else shift)
         return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
 
 

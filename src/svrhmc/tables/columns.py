@@ -37,6 +37,18 @@ class Column:
         known = pandas.Index(list(levels), dtype=object)
         return np.asarray(known.get_indexer(np.asarray(self.values, object)), np.int64)
 
+    def coded(self) -> Column:
+        """As a category, whatever its values are; whole numbers are shown as such."""
+        if self.kind == CATEGORY:
+            return self
+        whole = self.kind == NUMBER and bool(np.all(self.values[self._there] % 1 == 0))
+        values = np.array([int(each) if whole and each == each else each for each in self.values.tolist()], object)
+        return Column(CATEGORY, values, self.gaps, tuple(sorted(set(values[self._there].tolist()))))
+
+    @property
+    def _there(self) -> Any:
+        return slice(None) if self.gaps is None else ~self.gaps
+
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
@@ -107,6 +119,7 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
             hint = f"did you mean {near[0]!r}?" if near else "it has " + ", ".join(map(repr, known[:12])) + _more(known)
             raise DataError(f"{what} has no column {name!r}: {hint}")
         found[name] = _no_dates(name, _column(name, frame[name]))
+        _require_finite(name, found[name])
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{what} must have columns of one length; got {lengths}.")
@@ -134,6 +147,15 @@ def _no_dates(name: str, column: Column) -> Column:
 _DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
 
+def _require_finite(name: str, column: Column) -> None:
+    if column.kind == NUMBER and np.isinf(column.values).any():
+        row = int(np.argmax(np.isinf(column.values)))
+        raise DataError(
+            f"column {name!r} must hold finite numbers; it is {column.values[row]} in row {row}: mend it, or leave "
+            "that row out."
+        )
+
+
 def _more(known: list[str]) -> str:
     return "." if len(known) <= 12 else f" and {len(known) - 12} more."
 
@@ -149,6 +171,9 @@ def _native(table: Any) -> Any:
         raise missing("narwhals", "formula", "a data frame") from None
     try:
         return narwhals.from_native(table, eager_only=True)
+    except narwhals.exceptions.DuplicateError as error:
+        twice = " ".join(str(error).split()[-4:-2]).lstrip("- ")
+        raise DataError(f"the table has several columns named {twice}: rename all but one of them.") from None
     except TypeError:
         hint = ": read the file first, as pandas.read_csv does" if isinstance(table, str | PathLike) else ""
         raise DataError(
@@ -162,11 +187,23 @@ def _column(name: str, values: Any) -> Column:
     if hasattr(values, "to_numpy") and hasattr(values, "dtype") and hasattr(values, "is_null"):
         return _series(name, values)
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a data frame's column, in a dictionary
-        return _series(name, _nw().from_native(values, series_only=True))
-    array = np.asarray(values)
+        return _series(name, _nw().from_native(_in_series(values), series_only=True))
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"column {name!r} must be one value for each row; got lists of unequal lengths.") from None
     if array.ndim != 1:
         raise DataError(f"column {name!r} must be one value for each row; got an array of shape {array.shape}.")
     return _array(name, array)
+
+
+def _in_series(values: Any) -> Any:
+    """A column of a data frame, and pandas' indices and arrays of its own kinds (`Categorical`, …) as one."""
+    if hasattr(values, "_from_sequence") or hasattr(values, "to_series"):
+        import pandas
+
+        return pandas.Series(values)
+    return values
 
 
 def _series(name: str, series: Any) -> Column:
@@ -192,6 +229,12 @@ def _series(name: str, series: Any) -> Column:
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas, whose levels have an order
             values = np.array(native.astype(object).to_numpy(), object)
             return Column(CATEGORY, values, _some(gaps), _present(values, gaps, tuple(native.cat.categories)))
+        if hasattr(native, "type") and hasattr(native.type, "value_type"):  # pyarrow: what the codes stand for
+            plain = _column(name, _nw().from_native(native.cast(native.type.value_type), series_only=True)).coded()
+            if not native.type.ordered:
+                return plain
+            order = tuple(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
+            return Column(CATEGORY, plain.values, plain.gaps, _present(plain.values, gaps, order))
         ordered = tuple(dtype.categories) if dtype == _nw().Enum else ()
         values = np.array(series.cast(_nw().String()).to_numpy(), object)
         return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ordered))

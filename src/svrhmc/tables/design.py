@@ -107,7 +107,18 @@ class Design:
         for begin in range(0, columns.n, _BLOCK):
             for part, low, high in zip(parts, ends[:-1], ends[1:], strict=True):
                 out[begin : begin + _BLOCK, low:high] = part[begin : begin + _BLOCK]
+            self._require_finite(out[begin : begin + _BLOCK], begin)
         return out
+
+    def _require_finite(self, some: Any, begin: int) -> None:
+        """Refuse what a transformation, such as the log of 0, does not make a number of."""
+        bad = ~np.isfinite(some)
+        if bad.any():
+            row, j = (int(each) for each in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            raise DataError(
+                f"the formula's {self.names[j]!r} must be finite; it is {some[row, j]} in row {begin + row} of those "
+                "that are used."
+            )
 
     def _sparse(self, columns: Columns) -> Any:
         from scipy.sparse import csr_matrix

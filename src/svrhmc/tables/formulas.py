@@ -68,6 +68,8 @@ def designed(formula: str, table: Any, extra: Iterable[str] = (), drop: bool = F
     design = Design(formula, response, to_text(made), intercept)
     X = design.matrix(columns)
     y = columns[response] if response in columns.by_name else _expression(response, columns)
+    if "Intercept" in design.variables:
+        raise DataError("column 'Intercept' has the name of another parameter of the model: rename the column.")
     if response in design.variables:
         raise DataError(f"the response {response!r} stands among its own predictors: take it out of the formula.")
     return Designed(X, y, {name: columns[name] for name in extra}, design, kept, gaps, columns)

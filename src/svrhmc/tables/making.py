@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
 import warnings
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ def parsed(formula: str, available: list[str]) -> tuple[str, list[str], bool]:
     """The response, the terms and whether there is an intercept; `.` stands for all other columns."""
     if "~" not in str(formula):
         raise DataError(f"the formula must read 'response ~ terms', such as 'y ~ age + C(plan)'; got {formula!r}.")
+    for name in ("0", "1"):  # formulaic takes the column for the number
+        if name in available and (f"`{name}`" in formula or re.search(r"(?<![\w`)])\.(?!\w)", formula)):
+            raise DataError(f"no formula can name the column {name!r}, which means an intercept: rename it.")
     with plainly(formula):
         found = formulaic().Formula(formula, _context={"__formulaic_variables_available__": available})
     sides = getattr(found, "_structure", {})
@@ -45,18 +49,38 @@ def parsed(formula: str, available: list[str]) -> tuple[str, list[str], bool]:
     rhs = found.rhs
     if not hasattr(rhs, "required_variables"):
         raise DataError(f"the formula must have one list of terms after '~'; got {formula!r}.")
-    terms = [str(term) for term in rhs]
+    terms = [":".join(_written(factor) for factor in term.factors) for term in rhs]
     return str(found.lhs), [term for term in terms if term not in ("0", "1")], "1" in terms
+
+
+def quoted(name: str) -> str:
+    """The name of a column as a formula takes it.
+
+    >>> quoted("age"), quoted("age in years")
+    ('age', '`age in years`')
+    """
+    if name.isidentifier() and not keyword.iskeyword(name) and name != "C":
+        return name
+    if "`" in name:
+        raise DataError(f"column {name!r} has a ` in its name, which no formula can name: rename it.")
+    if name.endswith("\\") or not name.strip():
+        raise DataError(f"column {name!r} has a name that no formula can name: rename it.")
+    return f"`{name}`"
+
+
+def _written(factor: Any) -> str:
+    """A factor as a formula takes it again, which formulaic's own text is not where a name has signs in it."""
+    text = str(factor.expr)
+    if factor.eval_method.value == "lookup":
+        return quoted(text)
+    if factor.eval_method.value == "literal" or re.fullmatch(r"[\w.]+\(.*\)", text, re.DOTALL):
+        return text
+    return f"{{{text}}}"
 
 
 def variables_in(term: str, available: list[str]) -> list[str]:
     """The columns of a table that a term names, bare or within an expression."""
-    if term in available:
-        return [term]
-    known, found = set(available), []
-    for quoted in re.findall(r"`([^`]+)`", term):
-        if quoted in known:
-            found.append(quoted)
+    known, found = set(available), re.findall(r"`([^`]+)`", term)
     plain = re.sub(r"`[^`]+`", "1", term)
     for piece in _pieces(plain):
         if piece in known:

@@ -80,7 +80,7 @@ def from_libsvm(path: Path, lines: Iterable[str]) -> tuple[Any, npt.NDArray[np.f
             pairs = [word.split(":") for word in words[1:]]
             place = np.array([int(index) for index, _ in pairs], np.int64)
             value = np.array([float(each) for _, each in pairs], np.float64)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise DataError(
                 f"{path}, line {number}: not of the form 'label index:value …': {line.strip()[:60]!r}."
             ) from None

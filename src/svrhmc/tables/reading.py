@@ -127,7 +127,7 @@ def _text(path: Path, head: texts.Head, how: Reading) -> Read:
     reader = _pandas_csv if _pyarrow() is None else _arrow_csv
     found = reader(path, layout, how)
     if not found.n:
-        raise DataError(f"{path} has a line of names and no rows.")
+        texts.require_rows(path, layout, how.encoding)
     return found
 
 
@@ -152,6 +152,7 @@ def _arrow_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
         table = parsed(False)
     except (pyarrow.ArrowException, UnicodeError):
         texts.require_even(path, layout, how.encoding)
+        texts.require_rows(path, layout, how.encoding)
         try:
             table = parsed(True)  # the lines are as they should be: some have line ends within quotes
         except (pyarrow.ArrowException, UnicodeError) as error:

@@ -113,6 +113,12 @@ def require_even(path: Path, how: Layout, encoding: str) -> None:
             )
 
 
+def require_rows(path: Path, how: Layout, encoding: str) -> None:
+    """Refuse a text that ends with the names of its columns."""
+    if not any(words for number, words in _rows(path, how, encoding) if number > 1 or not how.header):
+        raise DataError(f"{path} has a line of names and no rows.")
+
+
 def require_one_kind(path: Path, how: Layout, name: str, some: list[str], reading: Any) -> None:
     """Refuse a column of numbers in which a text stands, naming its line and what to do."""
     if not some:

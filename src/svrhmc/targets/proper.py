@@ -224,10 +224,12 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
 
 def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
     """Whether some coefficients fit every label, and rows say so many times more than the prior of the spread, that
-    what is left of it is below rounding: f falls by (W − rank)|τ|, and its prior gives back ½·precision·τ².
+    what is left of it is below rounding: f falls by W|τ|, and its prior gives back ½·precision·τ². Where the law given
+    τ is known, coefficients are integrated out, and take rank·|τ| of it back.
     """
     width, n = target.rows.columns, target.n
-    if width > _MOST_COLUMNS or weight - min(n, width) < _DIGITS * precision:
+    known = int(target.loss.mixture)
+    if width > _MOST_COLUMNS or weight - known * min(n, width) < _DIGITS * precision:
         return False
     heard = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
     label = target.y if target.offset is None else target.y - target.offset
@@ -237,7 +239,7 @@ def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
     scale = np.abs(A).max(axis=0)
     scale[scale == 0] = 1.0
     fit, _, rank, _ = np.linalg.lstsq(A / scale, label[some], rcond=None)
-    if np.abs(A / scale @ fit - label[some]).max() > size or weight - rank < _DIGITS * precision:
+    if np.abs(A / scale @ fit - label[some]).max() > size or weight - known * rank < _DIGITS * precision:
         return False
     away = target.rows.seen_once.predict((fit / scale)[None, :])[0] - label
     return bool(np.abs(away[heard]).max() <= 10 * size)
