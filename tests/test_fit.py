@@ -26,7 +26,8 @@ def reference(columns, log_likelihood, response=(0.0, 1.0), shared=0, intercept=
     A = np.column_stack([np.ones(len(Z)), Z]) if intercept else Z
     typical, size = response
     k = A.shape[1]
-    sd = np.concatenate([[5 * size] * intercept, [2.5 * size] * (k - intercept), [5.0] * shared])
+    step = np.where([len(np.unique(column)) == 2 for column in columns], np.ptp(X, axis=0), scale)  # of two values
+    sd = np.concatenate([[5 * size] * intercept, 2.5 * size * scale / step, [5.0] * shared])
     middle = np.concatenate([np.zeros(k), [np.log(size)] * shared])
 
     def minus_log(x):

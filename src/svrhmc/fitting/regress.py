@@ -1,6 +1,7 @@
 """A regression in the units of its data, with priors that follow the data's scale.
 
-With sⱼ the standard deviation of column j, and (m, s) what is typical of the response on the scale of the predictor
+With sⱼ the standard deviation of column j (where it has two values only, as the columns of a category have, their
+difference), and (m, s) what is typical of the response on the scale of the predictor
 (`Loss.overall`: the mean and standard deviation of y where the mean of y is the predictor itself; else the link of the
 mean, and 1):
 
@@ -12,8 +13,10 @@ more, which is what the coefficients' own priors say of the way from the centre 
 
 These are the weakly informative defaults of rstanarm (2.5 s/sⱼ; Gabry & Goodrich, "Prior Distributions for rstanarm
 Models") and of Bambi (Capretto et al., Journal of Statistical Software 103, 2022), but for the intercept, which is
-centred on the data and twice as wide, so that rare events and large counts are not pulled. They have the units of the
-data: a column in metres and one in millimetres give the same posterior.
+centred on the data and twice as wide, so that rare events and large counts are not pulled, and for columns of two
+values, where the step from one to the other counts (Gelman, Jakulin, Pittau & Su, Annals of Applied Statistics 2,
+2008): the standard deviation of a rare level is small, and 2.5 over it would be no information at all. They have the
+units of the data: a column in metres and one in millimetres give the same posterior.
 """
 
 from __future__ import annotations
@@ -160,7 +163,8 @@ def regression(
     by_offset = loss.identity_link and intercept
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
     slopes = _slopes(prior, known, scales, size)
-    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (scales.left @ scales.left)))
+    away = scales.left * scales.scale / scales.step
+    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far)
     each = ([middle] if intercept else []) + slopes
     shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
@@ -216,9 +220,9 @@ def _ones(weights: npt.ArrayLike | None, n: int, name: str) -> Array:
 
 def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> list[Prior]:
     """Priors of the standardised slopes."""
-    usual = Normal((_EFFECT * size) ** -2)
+    usual = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
-        return [usual] * len(names)
+        return list(usual)
     if isinstance(prior, Prior):
         return [prior.scaled(float(s)) for s in scales.scale]
     if not isinstance(prior, Mapping):
@@ -230,7 +234,8 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> 
     if unknown:
         raise requirement("prior", f"by the names of the columns ({', '.join(names[:8])}, …)", repr(unknown[0]))
     return [
-        prior[name].scaled(float(s)) if name in prior else usual for name, s in zip(names, scales.scale, strict=True)
+        prior[name].scaled(float(s)) if name in prior else one
+        for name, s, one in zip(names, scales.scale, usual, strict=True)
     ]
 
 
@@ -263,11 +268,13 @@ def _said(prior: Any, loss: Loss) -> str:
     if not loss.identity_link:
         centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
         return (
-            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²); the intercept, at the means of the "
+            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²), those of categories "
+            "N(0, 2.5²); the intercept, at the means of the "
             f"columns, ~ {centre}"
         )
     noise = "; log σ ~ N(log sd(y), 5²)" if loss.shared else ""
     return (
-        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²); the intercept, at the means of the "
+        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories "
+        "N(0, (2.5·sd(y))²); the intercept, at the means of the "
         f"columns, ~ N(mean of y, (5·sd(y))²){noise}"
     )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
 
+_FEW = 1000  # rows that show most columns to have more than two values
 _BLOCK = 1 << 21  # numbers looked at in one piece
 _LARGEST = 1e70
 _ROUNDING = 1e-10  # of a column's size, below which its spread is nothing but rounding
@@ -25,6 +26,7 @@ class Scales(NamedTuple):
     scale: Array
     constant: npt.NDArray[np.bool_]
     left: Array  # the mean, in scales, that no centre takes off
+    step: Array  # a typical change of the column: its scale, or the difference of its two values where it has but two
 
 
 def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
@@ -58,7 +60,28 @@ def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
     scale = np.where(constant, 1.0 if centred else size, sd)
     scale = np.where(scale > 0, scale, 1.0)
     centre = np.zeros_like(mean) if sparse or not centred else first + mean
-    return Scales(centre, scale, constant, (first + mean - centre) / scale)
+    step = np.where(constant, np.nan, _differences(X, sparse))
+    return Scales(centre, scale, constant, (first + mean - centre) / scale, np.where(np.isnan(step), scale, step))
+
+
+def _differences(X: Any, sparse: bool) -> Array:
+    """The difference of the two values of each column that has two; nan of the others.
+
+    A sparse column of one value v beside zeros has Σx² = vΣx.
+    """
+    n, dim = X.shape
+    if sparse:
+        ones = np.ones(n)
+        high, low = (np.asarray(each.todense(), np.float64).ravel() for each in (X.max(axis=0), X.min(axis=0)))
+        value = np.where(high > 0, high, low)
+        sums, squares = (np.asarray(part.T @ ones, np.float64).ravel() for part in (X, X.multiply(X)))
+        return np.where(np.abs(squares - value * sums) <= 1e-12 * squares, np.abs(value), np.nan)
+    found = np.full(dim, np.nan)
+    for j in np.flatnonzero([len(np.unique(X[:_FEW, j])) <= 2 for j in range(dim)]):
+        least, most = float(X[:, j].min()), float(X[:, j].max())
+        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n, 1)):
+            found[j] = most - least
+    return found
 
 
 def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
