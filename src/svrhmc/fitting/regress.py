@@ -57,6 +57,7 @@ class Regression(NamedTuple):
     location: Array
     precision: Array
     said: str
+    given: bool  # whether the prior was
 
 
 def regress(
@@ -117,7 +118,7 @@ def posterior_of(made: Regression, **settings: Any) -> Posterior:
     found = sampled(made.target, units=made.units, **settings)
     influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
-    told: Posterior = examined(named.about(made.target), stacklevel=4)
+    told: Posterior = examined(named.about(made.target), stacklevel=4, given=made.given)
     return told
 
 
@@ -179,7 +180,15 @@ def regression(
         shared_prior=shared,
     )
     location, precision = _stated(each, loss, shared)
-    return Regression(target, units, _names(known, intercept, loss, labels), location, precision, _said(prior, loss))
+    return Regression(
+        target,
+        units,
+        _names(known, intercept, loss, labels),
+        location,
+        precision,
+        _said(prior, loss),
+        prior is not None,
+    )
 
 
 def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:

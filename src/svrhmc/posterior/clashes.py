@@ -34,8 +34,12 @@ _ERRORS = 4.0  # standard errors that chance is allowed
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
-def examined(posterior: Any, stacklevel: int) -> Any:
-    """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well."""
+def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
+    """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well.
+
+    given: whether the prior was. One that follows the data's scale by itself is weak, and no matter of a warning; what
+    it did stands in `posterior.prior`.
+    """
     form = posterior.form
     if form is None:
         return posterior
@@ -46,7 +50,8 @@ def examined(posterior: Any, stacklevel: int) -> Any:
     mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
     chance = float((posterior.errors[0] / posterior.sd).max())
     some = form.chosen(spread(form.rows.n, _ROWS, 0))
-    said = _noise(some, form.rows.n, mean), _prior(prior, some, form.rows.n, mean, chance, posterior.labels)
+    noise = _noise(some, form.rows.n, mean)
+    said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
     found = tuple(filter(None, said))
     if found:
         warnings.warn(

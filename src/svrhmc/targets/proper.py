@@ -25,7 +25,7 @@ What is too large to decide in this way is left to the search for the mode, whic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,7 @@ class Modelling(Modelled, Protocol):
     loss: Loss
     offset: Array | None
     weights: Array | None
+    heavy: Any
 
 
 def require_proper(target: Modelling) -> bool:
@@ -210,8 +211,9 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
         return
     weight = float(target.n if target.weights is None else target.weights.sum())
     precision = float(target.prior_precision[coefficients:].min())
-    exact = loss.spread and _fitted_exactly(target, weight, precision)
     flat = bool((target.prior_strength[coefficients:] == 0).any())
+    known = loss.mixture and not flat and target.heavy is None  # then the law is known, and its prior holds the spread
+    exact = loss.spread and not known and _fitted_exactly(target, weight, precision)
     if (flat or exact) and (why := loss.unsettled(weight, free, exact)) is not None:
         raise requirement(
             "shared_prior" if not exact else "y",
