@@ -118,7 +118,7 @@ class SplitHMC(ExactSampler):
 
 def lobatto(steps: int) -> tuple[Array, Array]:
     """Nodes and weights of Gauss and Lobatto on [0, 1] with steps + 1 nodes: exact for polynomials of degree
-    2·steps − 1; the same from both ends, to the last digit.
+    2·steps − 1; the same from both ends, to rounding.
 
     >>> lobatto(2)
     (array([0. , 0.5, 1. ]), array([0.16666667, 0.66666667, 0.16666667]))
