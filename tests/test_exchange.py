@@ -11,6 +11,7 @@ from svrhmc import Posterior, sample, targets
 from svrhmc.targets.priors import Laplace, Normal, StudentT
 
 N = 120
+pytestmark = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # few draws, for few rows
 
 
 def table():
