@@ -123,7 +123,7 @@ def test_a_robust_fit_without_residuals_is_refused():
         ({"weights": [1e200] * 4}, "weights must be numbers with a sum above 0 and below 1e.18"),
         ({"offset": [1e200] * 4}, "the offset goes from 1e.200 to 1e.200, which is too large"),
         ({"prior": {"x": 3}}, "prior must be a dictionary of svrhmc.targets.priors by column; got 3"),
-        ({"sed": 3}, "settings must be those of svrhmc.sample .* got 'sed': did you mean 'seed'.$"),
+        ({"sed": 3}, "a keyword of fit must be one of .*'seed'.* got 'sed'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused_by_name(given, said):
