@@ -92,6 +92,7 @@ def test_code_of_others_is_kept_where_it_was(tmp_path):
     assert kind.from_function(theirs, __file__) is None
 
 
+@pytest.mark.filterwarnings("ignore:The model contradicts")
 @pytest.mark.parametrize("shown", [None, True])
 def test_without_a_console_runs_go_on(monkeypatch, shown):
     monkeypatch.setattr(sys, "stderr", None)

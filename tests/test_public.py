@@ -94,6 +94,7 @@ def exists(name):
     return True
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # ArviZ's advice on some rows
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page):
     """Block after block, as a reader would; `<!-- needs svrhmc.name -->` before one leaves it out until there is one."""

@@ -30,6 +30,7 @@ from svrhmc.targets.forms import RowsForm
 
 _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ
 _SAID = 1e-4  # of the prior's precision: a spread of which rows say less is no clash, as they have no residuals
+_SEEN = 1e-12  # the same for a coefficient: the rows looked at say nothing of it
 _ERRORS = 4.0  # standard errors that chance is allowed
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
@@ -65,7 +66,7 @@ def _prior(prior: Influence, some: RowsForm, rows: int, mean: Array, chance: flo
     precision = np.where(stated, prior.precision, 1.0)
     curvature = np.abs(some.rows.squares(some.curvatures(some.predictors(mean[None])[0]))) * (rows / some.rows.n)
     shared = np.arange(len(precision)) >= len(precision) - some.loss.shared
-    stated &= ~shared | (curvature > _SAID * precision)
+    stated &= curvature > np.where(shared, _SAID, _SEEN) * precision
     ratio = precision / np.maximum(curvature, 1e-300 * precision)
     sd = np.sqrt(prior.share / precision)
     away = np.maximum(np.abs(mean - prior.location) - _ERRORS * chance * sd, 0.0) * stated
