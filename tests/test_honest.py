@@ -210,7 +210,7 @@ def test_budgets_in_seconds_are_kept(kind):
     sample(target, 10)  # compiled, and the mode is known
     found = sample(target, 10**6, budget_seconds=2.0)
     assert not found.complete
-    assert 0.5 < found.seconds < 6.0
+    assert 0.1 < found.seconds < 8.0
     assert found.ess.min() > 20
 
 
