@@ -35,6 +35,7 @@ from svrhmc.core.errors import missing, one_of, requirement, truth, whole
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.posterior.prediction import Predictions, thinned
 from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.statements import level_ends
 from svrhmc.targets.priors import Prior
 
 try:
@@ -233,10 +234,8 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
         They are quantiles of one new y for each draw. For counts, which jump, the probability is at least about that.
         """
-        if not 0 < level < 1:
-            raise requirement("level", "a number above 0 and below 1", level)
-        X = self._checked(X)
-        return np.ascontiguousarray(self._summed(X, ((1 - level) / 2, (1 + level) / 2)).new_quantiles.T)
+        ends = level_ends(level)
+        return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
 
     def _summed(self, X: Any, levels: tuple[float, ...]) -> Any:
         return self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS)).summed(levels)

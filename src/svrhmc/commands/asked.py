@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from svrhmc.core.errors import DataError, missing, requirement
+from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.posterior.automatic import usual_settings
 from svrhmc.tables.making import quoted
 from svrhmc.tables.reading import Read, Reading, wanted
 
@@ -78,20 +78,21 @@ class Asked:
         told = [repr(formula), "table", *([repr(self.family)] if self.family else [])]
         told += [f"{word}={name!r}" for word, name in given.items()]
         told += [f"missing={self.missing!r}"] if self.missing != ASKED_BY_DEFAULT["missing"] else []
-        usual = {"draws": 1000, "tolerance": 0.02, "budget_seconds": None}
+        usual = {word: value for word, value in usual_settings().items() if word != "seed"}
         told += [f"{word}={value!r}" for word, value in self.sampling().items() if value != usual.get(word, "")]
         return f"import svrhmc\n\nposterior = svrhmc.fit({', '.join(told)})\nposterior.report('report.html')"
 
 
-ASKED_BY_DEFAULT: dict[str, Any] = {"missing": "refuse", "draws": 1000, "tolerance": 0.02}
+ASKED_BY_DEFAULT: dict[str, Any] = {
+    "missing": "refuse", **{word: usual_settings()[word] for word in ("draws", "tolerance")},
+}  # fmt: skip
 
 
 def require_columns(found: Read, file: Path, asked: Asked, target: str) -> None:
     """Refuse columns that are not in the file, with the nearest name that is."""
     for option, name in {**({"--target": target} if target else {}), **asked.columns}.items():
         if name not in found.names:
-            near = difflib.get_close_matches(name, found.names, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {wanted(found.names)}."
+            hint = nearest(name, found.names) or f"it has {wanted(found.names)}."
             raise DataError(f"{file} has no column {name!r} for {option}: {hint}")
 
 

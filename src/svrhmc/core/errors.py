@@ -7,8 +7,10 @@ ValueError: step_size must be a positive number; got -1.0.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -140,6 +142,16 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in allowed:
         return value
     raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """A question after the word that was probably meant, where one is near; else nothing.
+
+    >>> nearest("agee", ["age", "plan"]), nearest("xyz", ["age", "plan"])
+    ("did you mean 'age'?", '')
+    """
+    near = difflib.get_close_matches(word, list(known), 1, cutoff)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, one_of, real_array
-from svrhmc.fitting.regress import posterior_of, regression, require_varied
+from svrhmc.fitting.regress import posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
-from svrhmc.posterior.automatic import sample
 from svrhmc.posterior.effects import Kept
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables import designed
@@ -64,9 +62,7 @@ def fit(
     (('Intercept', 'age', 'plan[pro]'), 'bernoulli')
     """
     one_of("missing", missing, ("refuse", "drop"))
-    own, others = (tuple(signature(each).parameters) for each in (fit, sample))
-    for word in settings:
-        one_of("a keyword of fit", word, (*own[2:-1], *others[1:]))
+    require_settings(fit, settings)
     named: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     columns = [value for value in named.values() if isinstance(value, str)]
     made = designed(formula, table, columns, missing == "drop")
@@ -77,7 +73,6 @@ def fit(
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
-    require_varied(made.X, names, made.design.intercept)
     found = regression(
         made.X,
         response.y,
@@ -87,6 +82,7 @@ def fit(
         prior=_by_column(prior, made.design.parts, names),
         noise_variance=noise_variance,
         classes=response.classes or None,
+        varied=True,
         **given,
     )
     design = replace(

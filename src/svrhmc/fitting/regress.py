@@ -21,9 +21,8 @@ units of the data: a column in metres and one in millimetres give the same poste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -31,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, real_array, requirement
+from svrhmc.core.errors import DataError, one_of, real_array, requirement
 from svrhmc.fitting.scales import Scales, require_size, scales_of
-from svrhmc.posterior.automatic import sampled
+from svrhmc.posterior.automatic import sampled, usual_settings
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.result import Posterior
@@ -92,6 +91,7 @@ def regress(
     >>> posterior.names
     ('Intercept', 'dose', 'log sigma')
     """
+    require_settings(regress, settings)
     made = regression(
         X,
         y,
@@ -107,15 +107,16 @@ def regress(
     return posterior_of(made, **settings)
 
 
+def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
+    """Refuse keywords that neither a door nor `sample` has; the first two parameters of a door are the data."""
+    own = tuple(signature(door).parameters)[2:-1]
+    for word in settings:
+        one_of(f"a keyword of {door.__name__}", word, (*own, *usual_settings()))
+
+
 def posterior_of(made: Regression, **settings: Any) -> Posterior:
-    """Sample it."""
-    known = [name for name in signature(sampled).parameters if name not in ("target", "units")]
-    for name in settings:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            why = f"did you mean {near[0]!r}?" if near else ""
-            raise requirement("settings", f"those of svrhmc.sample ({', '.join(known)})", repr(name), why)
-    found = sampled(made.target, units=made.units, **settings)
+    """Sample it, with the settings of `svrhmc.sample` (`require_settings`)."""
+    found = sampled(made.target, made.units, **{**usual_settings(), **settings})
     influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
     told: Posterior = examined(named.about(made.target), stacklevel=4, given=made.given)
@@ -135,8 +136,12 @@ def regression(
     prior: Prior | Mapping[str, Prior] | None = None,
     classes: Sequence[Any] | None = None,
     noise_variance: float | None = None,
+    varied: bool = False,
 ) -> Regression:
-    """The target of `regress`, with all that leads back to the units of the data."""
+    """The target of `regress`, with all that leads back to the units of the data.
+
+    varied: whether columns that say nothing are refused.
+    """
     if not hasattr(X, "format"):
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
@@ -148,7 +153,8 @@ def regression(
     loss, label, found = known_family.coded(y)
     labels = found if classes is None else classes
     observed = loss.observed(label, n, trials)
-    count = _ones(weights, n, "weights") if observed.counts is None else _ones(weights, n, "weights") * observed.counts
+    plain = weights is None and observed.counts is None
+    count = _counted(weights, n) * (1.0 if observed.counts is None else observed.counts)
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
     known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(known) != columns or len(set(known)) < columns:
@@ -160,7 +166,9 @@ def regression(
     require_size(observed.y[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
-    scales = scales_of(X, None if weights is None and observed.counts is None else count, intercept)
+    scales = scales_of(X, None if plain else count, intercept)
+    if varied:
+        _require_varied(X, known, intercept, scales if plain else scales_of(X, None, intercept))
     by_offset = loss.identity_link and intercept
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
     slopes = _slopes(prior, known, scales, size)
@@ -191,10 +199,8 @@ def regression(
     )
 
 
-def require_varied(X: Any, names: Sequence[str], intercept: bool) -> None:
+def _require_varied(X: Any, names: Sequence[str], intercept: bool, scales: Scales) -> None:
     """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
-    require_size(X, names)
-    scales = scales_of(X, None, intercept)
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))
         raise DataError(f"column {names[j]!r} is constant, and cannot be told from the intercept: leave it out.")
@@ -217,21 +223,22 @@ _MOST_WEIGHT = 1e18  # of all rows together
 _LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
 
 
-def _ones(weights: npt.ArrayLike | None, n: int, name: str) -> Array:
+def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
+    """How many rows each row counts as."""
     if weights is None:
         return np.ones(n)
-    count = np.asarray(real_array(name, weights, (n,)), np.float64)
+    count = np.asarray(real_array("weights", weights, (n,)), np.float64)
     if (count >= 0).all() and not 0 < (total := float(count.sum())) < _MOST_WEIGHT:
-        why = "a row of weight w counts as w rows"
-        raise requirement(name, f"numbers with a sum above 0 and below {_MOST_WEIGHT:g}", f"a sum of {total:g}", why)
+        allowed, why = f"numbers with a sum above 0 and below {_MOST_WEIGHT:g}", "a row of weight w counts as w rows"
+        raise requirement("weights", allowed, f"a sum of {total:g}", why)
     return count
 
 
 def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> list[Prior]:
     """Priors of the standardised slopes."""
-    usual = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
+    usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
-        return list(usual)
+        return usual
     if isinstance(prior, Prior):
         return [prior.scaled(float(s)) for s in scales.scale]
     if not isinstance(prior, Mapping):
@@ -277,13 +284,11 @@ def _said(prior: Any, loss: Loss) -> str:
     if not loss.identity_link:
         centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
         return (
-            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²), those of categories "
-            "N(0, 2.5²); the intercept, at the means of the "
-            f"columns, ~ {centre}"
+            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²); the "
+            f"intercept, at the means of the columns, ~ {centre}"
         )
     noise = "; log σ ~ N(log sd(y), 5²)" if loss.shared else ""
     return (
-        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories "
-        "N(0, (2.5·sd(y))²); the intercept, at the means of the "
-        f"columns, ~ N(mean of y, (5·sd(y))²){noise}"
+        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, "
+        f"(2.5·sd(y))²); the intercept, at the means of the columns, ~ N(mean of y, (5·sd(y))²){noise}"
     )

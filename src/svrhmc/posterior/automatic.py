@@ -6,6 +6,7 @@ import math
 import os
 import time
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def sample(
     """
     found = sampled(
         target,
+        None,
         draws=draws,
         chains=chains,
         tolerance=tolerance,
@@ -90,21 +92,27 @@ def sample(
     return told
 
 
+def usual_settings() -> dict[str, Any]:
+    """The settings of `sample`, by name, as they are where nothing is said."""
+    parameters = signature(sample).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
 def sampled(
     target: FiniteSum,
+    units: Units | None,
     *,
-    draws: int = 1000,
-    chains: int = 4,
-    tolerance: float = 0.02,
-    seed: int = 0,
-    method: Any = None,
-    budget_seconds: float | None = None,
-    budget_passes: float | None = None,
-    threads: int | None = None,
-    certificate: bool = True,
-    progress: Progress = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    units: Units | None = None,
+    draws: int,
+    chains: int,
+    tolerance: float,
+    seed: int,
+    method: Any,
+    budget_seconds: float | None,
+    budget_passes: float | None,
+    threads: int | None,
+    certificate: bool,
+    progress: Progress,
+    checkpoint: str | os.PathLike[str] | None,
 ) -> Posterior:
     """`sample`, of a target whose coefficients are shown in other units than it has them."""
     if is_whitened(require_target(target)):

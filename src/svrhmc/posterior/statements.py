@@ -23,15 +23,15 @@ between backticks stands a name as it is.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import positive, requirement
+from svrhmc.core.errors import nearest, requirement
 from svrhmc.diagnostics import some_columns
 from svrhmc.posterior.prediction import quantile_levels
 
@@ -74,10 +74,9 @@ def quantiles(x: Array, mean: Array, sd: Array, levels: Any, gaussian: bool) -> 
 
 def level_ends(level: float) -> tuple[float, float]:
     """The levels at which the middle interval of so much probability ends."""
-    inner = positive("level", level)
-    if inner >= 1:
-        raise requirement("level", "a number between 0 and 1", repr(level))
-    return (1 - inner) / 2, (1 + inner) / 2
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise requirement("level", "a number above 0 and below 1", level)
+    return (1 - level) / 2, (1 + level) / 2
 
 
 def end_names(level: float) -> tuple[str, str]:
@@ -162,9 +161,8 @@ class _Reader:
         if name in self._place:
             return name
         known = list(self._place)
-        near = difflib.get_close_matches(name, known, 1, 0.4)
         shown = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {shown}"
+        hint = nearest(name, known, 0.4) or f"there are {shown}"
         raise requirement("the statement", "about the coefficients", f"the name {name!r}", hint.rstrip("."))
 
     def _next(self) -> tuple[str, str]:

@@ -13,6 +13,7 @@ of the coefficients as they are reported.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,20 @@ class Units:
     @property
     def _width(self) -> int:
         return len(self.centre) + int(self.intercept)
+
+    @property
+    def factors(self) -> Array:
+        """The diagonal of A."""
+        first = np.ones(int(self.intercept))
+        return np.concatenate([np.tile(np.concatenate([first, 1 / self.scale]), self.blocks), np.ones(self.shared)])
+
+    def leaning(self) -> Iterator[tuple[int, Array]]:
+        """The rows of A that are not its diagonal alone, those of the intercepts, with their places."""
+        for place in range(0, self.blocks * self._width, self._width) if self.intercept else ():
+            row = np.zeros(self.dim)
+            row[place] = 1.0
+            row[place + 1 : place + self._width] = -self.centre / self.scale
+            yield place, row
 
     def linear(self, x: Array) -> Array:
         """A x̃, for (…, dim)."""
@@ -135,12 +150,7 @@ class Shown:
         units = self._units
         if units is None:
             return found
-        slopes = Units(np.zeros_like(units.centre), units.scale, units.intercept, units.blocks, units.shared, 0.0)
-        found = np.array(slopes.linear(np.sqrt(found)) ** 2)
-        if units.intercept:
-            for place in range(0, units.blocks * units._width, units._width):
-                row = np.zeros(units.dim)
-                row[place] = 1.0
-                row[place + 1 : place + units._width] = -units.centre / units.scale
-                found[place] = float((self._whitening.pull(row) ** 2).sum())
+        found = found * units.factors**2
+        for place, row in units.leaning():
+            found[place] = float((self._whitening.pull(row) ** 2).sum())
         return found

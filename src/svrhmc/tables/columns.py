@@ -6,7 +6,6 @@ on what to make of it; values that are missing are counted, column by column.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import DataError, missing
+from svrhmc.core.errors import DataError, missing, nearest
 
 NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
@@ -115,8 +114,7 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
     found: dict[str, Column] = {}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "it has " + ", ".join(map(repr, known[:12])) + _more(known)
+            hint = nearest(name, known) or "it has " + ", ".join(map(repr, known[:12])) + _more(known)
             raise DataError(f"{what} has no column {name!r}: {hint}")
         found[name] = _no_dates(name, _column(name, frame[name]))
         _require_finite(name, found[name])
@@ -219,11 +217,7 @@ def _series(name: str, series: Any) -> Column:
             values = np.where(gaps, False, values).astype(bool)
         return Column(TRUTH, values, _some(gaps))
     if dtype.is_temporal():
-        raise DataError(
-            f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
-            "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such "
-            "as the month."
-        )
+        raise _dates(name)
     if dtype in (_nw().Categorical, _nw().Enum):
         native = series.to_native()
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas, whose levels have an order
@@ -244,6 +238,14 @@ def _series(name: str, series: Any) -> Column:
     return _array(name, np.asarray(series.to_numpy(), object))
 
 
+def _dates(name: str) -> DataError:
+    return DataError(
+        f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
+        "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such as "
+        "the month."
+    )
+
+
 def _present(values: npt.NDArray[Any], gaps: npt.NDArray[np.bool_], levels: tuple[Any, ...]) -> tuple[Any, ...]:
     """The levels that occur, in the table's order or sorted."""
     import pandas
@@ -261,10 +263,7 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
     if array.dtype.kind == "b":
         return Column(TRUTH, array.astype(bool), None)
     if array.dtype.kind == "M":
-        raise DataError(
-            f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
-            "first, such as days since the first one, or a category, such as the month."
-        )
+        raise _dates(name)
     if array.dtype.kind == "U":
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
     if array.dtype.kind != "O":

@@ -156,9 +156,3 @@ def is_table(X: Any) -> bool:
 def told(gaps: dict[str, int]) -> str:
     """Counts by column, in words."""
     return ", ".join(f"{name!r} ({count:,} missing)" for name, count in gaps.items())
-
-
-def require_columns(width: int, given: int) -> None:
-    """Refuse rows of another number of columns."""
-    if width != given:
-        raise requirement("X", f"rows of {width} columns, as the model was fitted with", f"{given} columns")

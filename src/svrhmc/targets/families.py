@@ -19,7 +19,6 @@ stands where another form has none.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, requirement
+from svrhmc.core.errors import nearest, one_of, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.faces import Faces, sides
@@ -382,7 +381,6 @@ def family_of(family: object) -> Loss:
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
     name = family.lower().replace("_", "-") if isinstance(family, str) else ""
-    near = [_ALSO[name]] if name in _ALSO else difflib.get_close_matches(name, FAMILIES, 1, 0.5)
-    why = f"did you mean {near[0]!r}?" if near else ""
+    why = f"did you mean {_ALSO[name]!r}?" if name in _ALSO else nearest(name, FAMILIES)
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
     raise requirement("family", allowed, repr(family), why)
