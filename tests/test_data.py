@@ -20,9 +20,9 @@ from publisher import LIBSVM, PAGE, STATIC, UCI, Cut, Publisher, Silent, as_publ
 from simulated_data import folder_like_the_real_one, whole_gisette
 from svrhmc.cli import app
 from svrhmc.core.errors import DataError, MissingDataError
-from svrhmc.files import libsvm
 from svrhmc.paper import data, download, run, sets
 from svrhmc.paper.archives import ArchiveError, unpack
+from svrhmc.tables.matrices import from_libsvm
 
 
 @pytest.fixture(scope="module")
@@ -654,14 +654,14 @@ def test_damage_of_any_kind_is_one_error_or_none(kind):
 
 
 def test_libsvm_reads_what_it_read_entry_by_entry():
-    labels, values, columns, ends = libsvm(["+1 1:0.5 3:-2", "", "-1", "2 2:1e3"], "x", 3)
+    X, labels = from_libsvm("x", ["+1 1:0.5 3:-2", "", "-1", "2 2:1e3"], 3)
     assert labels.tolist() == [1, -1, 2]
-    assert values.tolist() == [0.5, -2, 1000]
-    assert columns.tolist() == [0, 2, 1]
-    assert ends.tolist() == [0, 2, 2, 3]
+    assert X.data.tolist() == [0.5, -2, 1000]
+    assert X.indices.tolist() == [0, 2, 1]
+    assert X.indptr.tolist() == [0, 2, 2, 3]
     for line in ("1 1:2:3 4", "1 2: 3:4", "inf 1:2", "1 99999999999999999999:1", "1 1.5:2"):
         with pytest.raises(ValueError, match="x, line 1, must be a label"):
-            libsvm([line], "x", 9)
+            from_libsvm("x", [line], 9)
 
 
 def test_the_publisher_itself():

@@ -23,6 +23,7 @@ from svrhmc.paper import experiments, pieces, regression, run, synthetic, tuning
 from svrhmc.paper.blocks import inline
 from svrhmc.paper.pieces import Pieces, open_journal
 from svrhmc.paper.settings import fingerprint, load_settings
+from svrhmc.tables.matrices import from_libsvm
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,10 @@ def test_what_reproduce_refuses(arguments, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("+1 1:2 x", "line 2, must be a label and index:value pairs with increasing indices from 1 to 8; got"),
+        (
+            "+1 1:2 x",
+            "line 2, must be a label and index:value pairs of finite numbers with increasing indices from 1 to 8; got",
+        ),
         ("+1 3:2 1:4", "line 2"),
         ("+1 0:2", "line 2"),
         ("+1 9:2", "line 2"),
@@ -136,7 +140,7 @@ def test_what_reproduce_refuses(arguments, message):
 )
 def test_a_bad_line_is_an_error_with_its_number(line, message):
     with pytest.raises(ValueError, match=message):
-        svrhmc.files.libsvm(["-1 1:3", line], "pima", 8)
+        from_libsvm("pima", ["-1 1:3", line], 8)
 
 
 def test_the_settings_are_one_file_and_quick_changes_only_what_it_says():

@@ -144,11 +144,11 @@ def test_arrays_are_tables(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1 0:3", "line 2: indices must begin at 1 and grow"),
-        ("1 3:3 2:1", "line 2: indices must begin at 1 and grow"),
-        ("1 x:3", "line 2: not of the form"),
-        ("1 99999999999999999999:1", "line 2: not of the form"),
-        ("1 2:nan", "line 2: numbers must be finite"),
+        ("1 0:3", "line 2, must be a label and index:value pairs"),
+        ("1 3:3 2:1", "line 2, must be a label and index:value pairs"),
+        ("1 x:3", "line 2, must be a label and index:value pairs"),
+        ("1 99999999999999999999:1", "line 2, must be a label and index:value pairs"),
+        ("1 2:nan", "line 2, must be a label and index:value pairs"),
     ],
 )
 def test_libsvm_is_sparse_rows_and_a_bad_line_has_its_number(tmp_path, line, message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -68,36 +67,6 @@ def numbers(
     if not rows:
         raise requirement(name, "at least one row of numbers", "none")
     return np.array(rows)
-
-
-def libsvm(
-    lines: Iterable[str], name: str, columns: int, dtype: npt.DTypeLike = np.float64
-) -> tuple[Array, Array, Array, Array]:
-    """Labels, values, columns (from 0) and row ends of `label index:value …` lines with indices from 1, increasing."""
-    labels: list[float] = []
-    values: list[Array] = []
-    indices: list[Array] = []
-    for number, line in enumerate(lines, start=1):
-        words = line.split()
-        if not words:
-            continue
-        try:
-            pairs = [word.split(":") for word in words[1:]]
-            places = np.array([int(index) for index, _ in pairs], np.int64)
-            found = np.array([float(value) for _, value in pairs], dtype)
-            rising = not len(places) or (places[0] > 0 and places[-1] <= columns and (places[1:] > places[:-1]).all())
-            if not rising or not np.isfinite(found).all() or not math.isfinite(float(words[0])):
-                raise ValueError
-        except (ValueError, OverflowError):
-            allowed = f"a label and index:value pairs with increasing indices from 1 to {columns}"
-            raise requirement(f"{name}, line {number},", allowed, line.strip()[:60]) from None
-        labels.append(float(words[0]))
-        values.append(found)
-        indices.append((places - 1).astype(np.int32))
-    if not labels:
-        raise requirement(name, "at least one row", "none")
-    ends = np.cumsum([0, *map(len, values)])
-    return np.array(labels), np.concatenate(values), np.concatenate(indices), ends
 
 
 def _is_number(word: str) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.files import libsvm, numbers
+from svrhmc.files import numbers
+from svrhmc.tables.matrices import from_libsvm
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -101,9 +102,9 @@ def _read_libsvm(names: tuple[str, ...], columns: int, labels: tuple[int, int], 
     def read(texts: Texts) -> Arrays:
         arrays: Arrays = {}
         for name, (path, text) in zip(names, texts.items(), strict=True):
-            found = libsvm(text.splitlines(), path, columns, dtype)
-            arrays.update(zip((f"{name}_y", f"{name}_values", f"{name}_columns", f"{name}_ends"), found, strict=True))
-            _require_labels(path, found[0], labels)
+            X, y = from_libsvm(path, text.splitlines(), columns, dtype)
+            _require_labels(path, y, labels)
+            arrays |= {f"{name}_y": y, f"{name}_values": X.data, f"{name}_columns": X.indices, f"{name}_ends": X.indptr}
         return arrays
 
     return read

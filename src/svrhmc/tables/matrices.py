@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import ArchiveFileError, DataError
+from svrhmc.core.errors import ArchiveFileError, DataError, requirement
 from svrhmc.core.npz import read_npz
 
 _LINE = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\s+\d+:\S+)+\s*(?:#.*)?")
@@ -64,13 +64,19 @@ def is_libsvm(head: Iterable[str]) -> bool:
     return bool(some) and all(_LINE.fullmatch(line) for line in some)
 
 
-def from_libsvm(path: Path, lines: Iterable[str]) -> tuple[Any, npt.NDArray[np.float64]]:
-    """CSR rows and labels; indices begin at 1 and grow within a line."""
+def from_libsvm(
+    name: str | Path, lines: Iterable[str], columns: int | None = None, dtype: npt.DTypeLike = np.float64
+) -> tuple[Any, npt.NDArray[np.float64]]:
+    """CSR rows and labels of `label index:value …` lines; indices begin at 1 and grow within a line.
+
+    Without `columns` there are as many as the largest index.
+    """
     from scipy.sparse import csr_matrix
 
+    most = columns or _MOST_INDEX
     labels: list[float] = []
-    indices: list[npt.NDArray[np.int64]] = []
-    values: list[npt.NDArray[np.float64]] = []
+    indices: list[npt.NDArray[np.int32]] = []
+    values: list[npt.NDArray[Any]] = []
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
         if not words:
@@ -78,23 +84,19 @@ def from_libsvm(path: Path, lines: Iterable[str]) -> tuple[Any, npt.NDArray[np.f
         try:
             label = float(words[0])
             pairs = [word.split(":") for word in words[1:]]
-            place = np.array([int(index) for index, _ in pairs], np.int64)
-            value = np.array([float(each) for _, each in pairs], np.float64)
+            places = np.array([int(index) for index, _ in pairs], np.int64)
+            found = np.array([float(value) for _, value in pairs], dtype)
+            growing = not len(places) or (places[0] > 0 and places[-1] <= most and (places[1:] > places[:-1]).all())
+            if not growing or not (math.isfinite(label) and np.isfinite(found).all()):
+                raise ValueError
         except (ValueError, OverflowError):
-            raise DataError(
-                f"{path}, line {number}: not of the form 'label index:value …': {line.strip()[:60]!r}."
-            ) from None
-        if len(place) and (place[0] < 1 or place[-1] > _MOST_INDEX or (np.diff(place) <= 0).any()):
-            raise DataError(
-                f"{path}, line {number}: indices must begin at 1 and grow within a line; got {line.strip()[:60]!r}."
-            )
-        if not (math.isfinite(label) and np.isfinite(value).all()):
-            raise DataError(f"{path}, line {number}: numbers must be finite; got {line.strip()[:60]!r}.")
+            allowed = f"a label and index:value pairs of finite numbers with increasing indices from 1 to {most}"
+            raise requirement(f"{name}, line {number},", allowed, repr(line.strip()[:60]), kind=DataError) from None
         labels.append(label)
-        indices.append(place - 1)
-        values.append(value)
+        indices.append((places - 1).astype(np.int32))
+        values.append(found)
     if not labels or not (ends := np.cumsum([0, *map(len, values)]))[-1]:
-        raise DataError(f"{path} has no rows with numbers in them.")
+        raise DataError(f"{name} has no rows with numbers in them.")
     places = np.concatenate(indices)
-    X = csr_matrix((np.concatenate(values), places, ends), shape=(len(labels), int(places.max()) + 1))
+    X = csr_matrix((np.concatenate(values), places, ends), shape=(len(labels), columns or int(places.max()) + 1))
     return X, np.array(labels)
