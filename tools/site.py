@@ -174,7 +174,8 @@ def names_of(module: Any) -> list[str]:
 def reference(name: str) -> str:
     """The page of a module."""
     module = importlib.import_module(name)
-    lines = [f"# `{name}`", "", MODULES[name], ""]
+    known = {each for other in names_of(module) for each in parameters_of(getattr(module, other))}
+    lines = [f"# `{name}`", "", MODULES[name], "", *as_markdown(module.__doc__.partition("\n")[2], known)]
     for each in sorted(names_of(module), key=lambda name: name.endswith("Error")):  # errors last
         thing = getattr(module, each)
         home = first_home(each, thing)
@@ -198,7 +199,7 @@ def entry(name: str, thing: Any) -> list[str]:
     """A class with its methods, a function, or a constant."""
     if inspect.isclass(thing):
         kind = "exception" if issubclass(thing, BaseException) else "class"
-        lines = [f"## `{name}`", "", *signature(f"{kind} {name}", thing), *as_markdown(thing)]
+        lines = [f"## `{name}`", "", *signature(f"{kind} {name}", thing), *documented(thing)]
         within = [base for base in thing.__mro__ if base.__module__.startswith("svrhmc")]
         homes = {base: first_home(base.__name__, base) for base in within[1:]}
         above = [base for base, home in homes.items() if home is not None]
@@ -211,15 +212,15 @@ def entry(name: str, thing: Any) -> list[str]:
                 lines += part_of(name, each, member)
         return lines
     if inspect.isfunction(thing):
-        return [f"## `{name}`", "", *signature(name, thing), *as_markdown(thing)]
+        return [f"## `{name}`", "", *signature(name, thing), *documented(thing)]
     return [f"## `{name}`", "", f"```python\n{name} = {shown(thing)}\n```", ""]
 
 
 def part_of(owner: str, name: str, member: Any) -> list[str]:
     """A method or a property of a class."""
     if isinstance(member, property) or not callable(getattr(member, "__func__", member)):
-        return [f"### `{owner}.{name}`", "", "*property*", "", *as_markdown(member)]
-    return [f"### `{owner}.{name}`", "", *signature(name, getattr(member, "__func__", member)), *as_markdown(member)]
+        return [f"### `{owner}.{name}`", "", "*property*", "", *documented(member)]
+    return [f"### `{owner}.{name}`", "", *signature(name, getattr(member, "__func__", member)), *documented(member)]
 
 
 def described(member: Any) -> bool:
@@ -260,10 +261,9 @@ def signature(head: str, thing: Any) -> list[str]:
     return ["```python", line, "```", ""]
 
 
-def as_markdown(thing: Any) -> list[str]:
-    """A docstring, with lists of its `name: meaning` lines and code blocks of its examples."""
-    text = inspect.cleandoc(thing.__doc__ or "")
-    known = parameters_of(thing)
+def as_markdown(docstring: str, known: set[str]) -> list[str]:
+    """A docstring, with lists of its `name: meaning` lines of known names, and code blocks of its examples."""
+    text = inspect.cleandoc(docstring)
     lines: list[str] = []
     example = within = False
     for line in text.split("\n"):
@@ -287,6 +287,11 @@ def as_markdown(thing: Any) -> list[str]:
             within = within and line.startswith("    ")
             lines.append(line)
     return [*lines, *(["```"] if example else []), ""]
+
+
+def documented(thing: Any) -> list[str]:
+    """The docstring of a class, a function or a property."""
+    return as_markdown(thing.__doc__ or "", parameters_of(thing))
 
 
 def parameters_of(thing: Any) -> set[str]:

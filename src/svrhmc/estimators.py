@@ -204,7 +204,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         return np.column_stack([1 - found, found]) if found.ndim == 1 else found
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Their logarithms."""
+        """The logarithms of `predict_proba`."""
         return np.asarray(np.log(self.predict_proba(X)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

@@ -5,17 +5,19 @@
     "poisson"     y = 0, 1, 2, …,         E y = eᵗ
     "gaussian"    y real,                 y ~ N(t, σ²), σ unknown    (`gaussian(noise_variance)`: known)
 
-and those of `shared.py`: "student-t", "negative-binomial", "gamma", "categorical".
+and "student-t", "negative-binomial", "gamma", "categorical".
 
-A family is a `Loss`; a user names it, or makes it here. How one goes through targets and kernels: a row has k linear
-predictors and q shared parameters, m = k + q numbers t in all (`blocks.py`), and per-row data y, offset, weight, which
-belong to the form (`forms.py`). Where m = 1, predictors, slopes and curvatures are plain numbers, and compiled code is
-what it was before there were others (`kernels/losses.py`); where m > 1 they have one and two axes more, and compiled
-code takes another path, chosen by the type of the loss (`kernels/wide.py`). No other code asks for a family.
+A family is a `Loss`; a user names it, or makes it here.
 
 Every formula keeps its digits far out: nothing overflows for |t| up to 700, and no difference of nearly equal numbers
 stands where another form has none.
 """
+
+# How a family goes through targets and kernels: a row has k linear predictors and q shared parameters, m = k + q
+# numbers t in all (`blocks.py`), and per-row data y, offset, weight, which belong to the form (`forms.py`). Where m =
+# 1, predictors, slopes and curvatures are plain numbers, and compiled code is what it was before there were others
+# (`kernels/losses.py`); where m > 1 they have one and two axes more, and compiled code takes another path, chosen by
+# the type of the loss (`kernels/wide.py`). No other code asks for a family.
 
 from __future__ import annotations
 
