@@ -484,6 +484,7 @@ def test_halving_the_step_of_gradients_that_remember(gradient):
     assert (np.abs(found.sd) > 2 * LIMIT * found.sd_error).any()  # and there is something to be seen
 
 
+@pytest.mark.slow
 def test_the_mean_gradient_is_blind_at_the_kick_and_sees_half_a_step_away():
     """A skewed posterior: BAOAB's mean is off and E∇f = 0 all the same; UBU's is off, and E∇f says so."""
     X = np.array([[2.0], [1.6], [-2.4], [1.0], [-1.4], [3.2], [-0.6]])

@@ -491,7 +491,7 @@ def test_what_was_measured_for_a_choice_is_measured_once(tmp_path, monkeypatch):
     assert again.passes == pytest.approx(plain.passes, rel=1e-12)
 
 
-@pytest.mark.parametrize("after", [0.2, 0.5, 0.75, 0.95])
+@pytest.mark.parametrize("after", [0.5, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.2, 0.75, 0.95))])
 def test_an_attempt_that_draws_on_resumes(after, tmp_path, often, monkeypatch):
     """Chance alone would hide a bias at first, so that more draws are made: cut before, within and after them."""
     target = targets.logistic(*table(60, 3))

@@ -128,6 +128,7 @@ def test_processes_find_what_was_fetched_once(server, published, tmp_path):
     assert len(server.asked) == 5  # four data sets, and the first place of noise
 
 
+@pytest.mark.slow
 def test_without_data_the_synthetic_part_runs_and_each_set_is_named(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -101,6 +101,7 @@ def test_without_a_design_every_column_is_a_number():
         plain.effects(table={"a": [1.0]})
 
 
+@pytest.mark.slow
 def test_probabilities_of_classes_change_by_nothing_in_all():
     rng = np.random.default_rng(2)
     a = rng.normal(size=N)

@@ -88,6 +88,7 @@ def test_probabilities_are_averages_over_the_draws_and_not_those_at_their_mean(k
     assert set(drawn.ravel()) <= set(model.classes_)
 
 
+@pytest.mark.slow
 def test_weights_count_rows_and_rates_are_counts_with_an_exposure():
     X, y = counts(60)
     often = np.random.default_rng(1).integers(0, 4, 60)

@@ -132,6 +132,7 @@ def test_other_rows_and_units(kind):
         assert found.covariance[2, 2] == pytest.approx(plain.covariance[2, 2], rel=1e-7)
 
 
+@pytest.mark.slow
 def test_one_dimension_against_quad():
     y = np.array([1.0, 2.0, 4.0])
     target = glm(np.ones((3, 1)), y, "gaussian")

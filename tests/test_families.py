@@ -259,7 +259,9 @@ GRID = {
 }
 
 
-@pytest.mark.parametrize("storage", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "storage", [np.asarray, pytest.param(scipy.sparse.csr_matrix, marks=pytest.mark.slow)], ids=["dense", "csr"]
+)
 def test_both_engines_walk_the_same_path_with_offsets_and_weights(storage):
     target = poisson_target(storage)
     chosen = GRID if storage is np.asarray else {name: GRID[name] for name in ("second order", "full")}
@@ -416,6 +418,7 @@ def test_bad_input_is_refused_at_the_door(make, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_chains_that_share_a_pass_over_sparse_rows_know_weights_and_offsets():
     """Split HMC with two chains and with three, of which one is alone, on CSR and dense rows of the same numbers."""
     rng = np.random.default_rng(8)

@@ -266,6 +266,7 @@ def test_settings_at_an_edge_are_flagged(folder, unchecked, tmp_path):
     assert "2 of 2 at the grid's edge (batch size)" in reports[1]
 
 
+@pytest.mark.slow
 def test_a_reported_run_that_diverges_is_left_out_and_said(folder, unchecked, tmp_path):
     run.reproduce(("figure2", "table3"), tmp_path, folder, quick=True, seeds=3, jobs=1, say=lambda line: None)
     path = tmp_path / "work" / "figure2-pima-sgld.json"
@@ -361,6 +362,7 @@ class Killed:
                     return
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_moment_writes_the_same_files(folder, tmp_path):
     killed = Killed(folder, seed=1)
     killed("figure1", tmp_path / "killed", jobs=1, kills=5, longest=0.7)

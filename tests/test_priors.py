@@ -72,7 +72,9 @@ def test_targets_hold_their_prior():
     assert target.identity() != glm(X, y, "poisson", prior=MIXED[::-1]).identity()
 
 
-@pytest.mark.parametrize("storage", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "storage", [np.asarray, pytest.param(scipy.sparse.csr_matrix, marks=pytest.mark.slow)], ids=["dense", "csr"]
+)
 def test_both_engines_walk_the_same_path(storage):
     X, y, _ = data()
     target = glm(storage(X), y, "poisson", prior=MIXED)

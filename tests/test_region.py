@@ -89,6 +89,7 @@ def test_a_million_draws_have_the_moments_of_the_posterior(sampler):
     assert worst_z(sampler, skewed(), 10_000)[0] < LIMIT
 
 
+@pytest.mark.slow
 def test_a_ball_for_a_loss_that_needs_none_and_a_prior_that_is_not_normal():
     X = skewed().rows.X
     student = [priors.Normal(0.6), priors.StudentT(3.0, 1.0)]
@@ -274,6 +275,7 @@ def test_the_radius_is_the_one_with_the_fewest_rows():
     assert region(whitened(glm(np.ones((9, 1)), np.arange(9) % 2), "dense"), 0.5, None).radius == math.inf
 
 
+@pytest.mark.slow
 def test_sample_takes_it_for_many_counts_and_not_where_a_tail_is_long():
     found = sample(tall(), 1500, seed=2)
     assert (found.method, found.certificate.verdict) == ("subsampled-mh", "exact")

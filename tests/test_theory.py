@@ -124,6 +124,7 @@ def test_the_contraction_of_the_repaired_bound_holds_for_every_curvature():
     assert worst(1.1, 3.0) > 0
 
 
+@pytest.mark.slow
 def test_the_one_step_error_of_the_repaired_bound_holds_on_quadratics():
     """|G z − 𝓛 z| from a stationary start, exactly, against (√109/2) η² √(d/L)."""
     from scipy.linalg import expm
