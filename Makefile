@@ -56,7 +56,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/run.done: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,formula,plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[arviz,cli,formula,plot]'
 	@touch $@
 
 .venv/bench.done: pyproject.toml | .venv/bin/python
