@@ -44,6 +44,10 @@ def test_a_logarithm_counts_by_the_slope_at_each_row():
     assert "Averaged over all 300 rows, under 200 draws" in str(effects)
     assert "<table>" in effects._repr_html_()
     few = found.effects(level=0.5, rows=50, draws=100, variables=["age"])
+    assert found.effects(level=0.5, rows=50, draws=100, variables="age").names == few.names
+    for wrong in (3, [3]):
+        with pytest.raises(ValueError, match="variables must be names of columns, or None for all; got"):
+            found.effects(variables=wrong)
     assert few.names == ("age",)
     assert few.said == "Averaged over 50 of 300 rows, spread evenly, under 100 draws of the posterior."
     with pytest.raises(ValueError, match=r"variables must be of the formula \(plan, member, age\); got 'zip'"):

@@ -225,6 +225,39 @@ def test_what_is_wrong_is_said():
     assert "BayesianRegression" in dir(svrhmc)
 
 
+@pytest.mark.parametrize("make", [CLASSES, NUMBERS, COUNTS])
+def test_texts_and_dates_are_named_by_row_and_column(make):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    y = np.arange(6) % 2
+    table = pandas.DataFrame({"age": np.arange(6.0), "plan": list("xyxyxy")})
+    said = r"^X must be numbers; got the text 'x' in row 0 of column {}: make numbers of categories first .*svrhmc.fit"
+    coded = table.assign(plan=table["plan"].astype("category"))
+    for X, column in (
+        (table, "'plan'"),
+        (coded, "'plan'"),
+        (polars.from_pandas(table), "'plan'"),
+        (table.to_numpy(), "1"),
+    ):
+        with pytest.raises(ValueError, match=said.format(column)):
+            make().fit(X, y)
+    with pytest.raises(ValueError, match=r"got the date '2026-01-01.*' in row 0 of column 'plan': make a number of it"):
+        make().fit(table.assign(plan=pandas.date_range("2026-01-01", periods=6)), y)
+    with pytest.raises(ValueError, match=r"^sample_weight must be numbers; got the text 'x' in row 0"):
+        make().fit(table[["age"]], y, list("xyxyxy"))
+    if make is not CLASSES:
+        with pytest.raises(ValueError, match=r"^y must be numbers; got the text 'x' in row 0: for classes use"):
+            make().fit(table[["age"]], list("xyxyxy"))
+    with pytest.raises(TypeError, match="float"):  # what is no text is left to scikit-learn, whose checks ask for it
+        make().fit(np.array([[{"a": 1}, 1.0]] * 6, object), y)
+
+
+def test_new_rows_of_texts_are_refused_too():
+    X, y = numbers(20)
+    model = NUMBERS(draws=100).fit(X, y)
+    with pytest.raises(ValueError, match=r"^X must be numbers; got the text 'q' in row 0 of column 2"):
+        model.predict(np.array([[1.0, 2.0, "q"]], object))
+
+
 def test_without_scikit_learn_an_estimator_says_what_to_install():
     code = "import sys; sys.modules['sklearn'] = None; import svrhmc; svrhmc.BayesianRegression"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr

@@ -6,6 +6,7 @@ import pytest
 import svrhmc
 from svrhmc.core.errors import DataError
 from svrhmc.fitting import regress
+from svrhmc.tables import columns_of
 
 
 def _odd_table():
@@ -99,6 +100,40 @@ def test_columns_of_pandas_and_pyarrow_that_are_coded_are_the_same_in_any_table(
         np.testing.assert_allclose(first.predict(table).mean, other.predict(tables[0]).mean, rtol=1e-12)
     ordered = pyarrow.DictionaryArray.from_arrays([0, 1, 2] * 4, ["lo", "mid", "hi"], ordered=True)
     assert svrhmc.fit("y ~ c", pyarrow.table({"y": y, "c": ordered})).names[1:3] == ("c[mid]", "c[hi]")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_baseline_of_a_category_does_not_depend_on_the_kind_of_table(ordered):
+    """Sorted where the type declares no order, whatever order it keeps them in; the declared order where it does."""
+    pandas, polars, pyarrow = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
+    values, order = ["b", "c", "a", "c"] * 3, ["c", "a", "b"]
+    category = pandas.Categorical(values, categories=order, ordered=ordered)
+    codes = [order.index(each) for each in values]
+    frame = pandas.DataFrame({"g": category})
+    tables = {
+        "pandas": frame,
+        "dictionary": {"g": category},
+        "pyarrow": pyarrow.table({"g": pyarrow.DictionaryArray.from_arrays(codes, order, ordered=ordered)}),
+        "pyarrow, converted": pyarrow.Table.from_pandas(frame),
+        "polars": polars.DataFrame(
+            {"g": polars.Series(values, dtype=polars.Enum(order) if ordered else polars.Categorical)}
+        ),
+    }
+    tables["pandas, of polars"] = tables["polars"].to_pandas()
+    if not ordered:
+        tables |= {"texts": {"g": values}, "polars, converted": polars.from_pandas(frame)}
+    found = {name: columns_of(table, ["g"])["g"].levels for name, table in tables.items()}
+    assert found == dict.fromkeys(tables, tuple(order) if ordered else ("a", "b", "c"))
+
+
+def test_intervals_are_categories_and_categories_of_several_kinds_are_refused():
+    pandas = pytest.importorskip("pandas")
+    y = np.random.default_rng(8).normal(size=12)
+    cut = pandas.cut(np.arange(12.0), [-1, 8, 9, 20])
+    assert columns_of({"g": cut}, ["g"])["g"].levels == ("(-1, 8]", "(8, 9]", "(9, 20]")  # not sorted as texts
+    assert svrhmc.fit("y ~ g", {"y": y, "g": cut}, draws=50).design.baselines == ("g[(-1, 8]]",)
+    with pytest.raises(ValueError, match=r"column 'g' has categories of several kinds \(int and str\)"):
+        columns_of({"g": pandas.Categorical([1, "a"])}, ["g"])
 
 
 def test_offsets_of_another_length_are_refused_when_predicting():

@@ -72,6 +72,18 @@ def test_levels_that_are_none_are_refused(known, level):
         known.quantile([0.5, 2.0])
 
 
+@pytest.mark.parametrize("levels", ["a", ["a"], None, [0.1, None], {}, [[0.1, 0.2], [0.3]], True, 1j, np.nan, []])
+def test_levels_that_are_no_numbers_are_refused_in_our_own_words(known, levels):
+    for ask in (known.quantile, lambda each: known.predict([[1.0, 0.0, 0.0]], levels=each)):
+        with pytest.raises(ValueError, match=r"^levels must be numbers from 0 to 1; got "):
+            ask(levels)
+
+
+def test_one_level_is_a_level(known):
+    assert known.predict([[1.0, 0.0, 0.0]], levels=0.5).quantiles.shape == (1, 1)
+    assert known.quantile(0.5).shape == (3,)
+
+
 NAMES = ("Intercept", "age", "plan[pro]", "C: age", "a b", "log(x)", "x", "age:x")
 DRAWS = np.random.default_rng(2).normal(size=(4000, 8))
 A, P, C, S, L, X, AX = DRAWS.T[1:]
@@ -122,6 +134,8 @@ def test_a_statement_holds_for_the_draws_it_holds_for(text, holds):
         ("(" * 200 + "age" + ")" * 200 + " > 0", "nested more than 50 times"),
         ("-" * 200 + "age > 0", "nested more than 50 times"),
         ("", "a text such as"),
+        (None, "a text such as"),
+        (3, "a text such as"),
     ],
 )
 def test_what_is_no_statement_is_refused(text, why):
@@ -191,6 +205,11 @@ def test_a_forest_has_a_row_for_each_coefficient_but_the_intercept(fitted, known
     assert labels == ["age", "plan[pro]", "rare <b>"]
     assert (tmp_path / "forest.svg").read_bytes().startswith(b"<?xml")
     assert len(known.plot().axes[0].get_yticks()) == 3
+    known.plot(tmp_path / "FOREST.PNG")
+    for name in ("forest.badsuffix", "forest", "forest.png."):
+        with pytest.raises(ValueError, match=r"the path of a figure must be one that ends in .png, .svg or .pdf; got "):
+            known.plot(tmp_path / name)
+    assert {each.name for each in tmp_path.iterdir()} == {"forest.svg", "FOREST.PNG"}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +32,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import missing, one_of, requirement, truth, whole
 from svrhmc.fitting.regress import posterior_of, regression
+from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.posterior.prediction import Predictions, thinned
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.statements import level_ends
@@ -42,7 +42,7 @@ try:
     from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import d2_tweedie_score
-    from sklearn.utils import check_array, check_consistent_length, check_random_state
+    from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 _DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
+_ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what rows may be
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 
 
@@ -149,7 +150,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        with read_as_numbers(X=X):
+            return validate_data(self, X, reset=False, **_ROWS)
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Rows and numbers."""
+        with read_as_numbers(X=X, y=y):
+            X, y = validate_data(self, X, y, y_numeric=True, **_ROWS)
+            return X, np.asarray(y, np.float64)
 
     def _predictions(self, X: Any, draws: Array, seed: int = 0) -> Predictions:
         """At checked rows, under some of the draws."""
@@ -184,9 +192,10 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        with read_as_numbers(X=X):
+            X, y = validate_data(self, X, y, **_ROWS)
         check_classification_targets(y)
-        X, y, weights = _weighted(X, y, sample_weight)
+        X, y, weights = weighted(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[0]!r}")
@@ -293,8 +302,7 @@ class BayesianRegression(_Regressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
         family = one_of("family", self.family, ("gaussian", "student-t"))
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
-        X, y, weights = _weighted(X, y, sample_weight)
+        X, y, weights = weighted(*self._read(X, y), sample_weight)
         return self._fitted(X, y, family, weights)
 
     def _mean(self, X: Any) -> Array:
@@ -319,9 +327,7 @@ class _Counts(_Regressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
-        X, y, weights = _weighted(X, y, sample_weight)
-        y = np.asarray(y, np.float64)
+        X, y, weights = weighted(*self._read(X, y), sample_weight)
         part = y - np.floor(y)
         between = np.flatnonzero(part)
         if len(between):
@@ -370,26 +376,6 @@ class BayesianNegativeBinomialRegression(_Counts):
     """
 
     _family = "negative-binomial"
-
-
-def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array | None]:
-    """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
-    if sample_weight is None:
-        return X, y, None
-    if isinstance(sample_weight, Real):
-        sample_weight = np.full(X.shape[0], sample_weight)
-    weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-    if weights.ndim != 1:
-        raise requirement("sample_weight", "one number for each row", f"shape {weights.shape}")
-    check_consistent_length(X, weights)
-    if (weights < 0).any():
-        raise requirement("sample_weight", "numbers not below 0", f"{weights.min():g}")
-    if not weights.any():
-        raise requirement("sample_weight", "positive for some row", "zero for all of them")
-    kept = weights > 0
-    if not kept.all():
-        X, y, weights = X[kept], y[kept], weights[kept]
-    return X, y, None if (weights == 1).all() else weights
 
 
 def _seed(random_state: Any) -> int:

@@ -117,14 +117,31 @@ class Trace:
         return Summary(numbered(self.draws.shape[2]), columns)
 
     def to_arviz(self) -> Any:
-        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x)."""
+        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
+
+        Group sample_stats has `passes`, the passes over the data that a chain had made by then, and `acceptance_rate`,
+        that of the whole chain, where the sampler has a Metropolis step.
+        """
         coords = {COEFFICIENT: np.arange(self.draws.shape[2])}
-        groups = {"posterior": {"x": self.draws}}
+        groups = {"posterior": {"x": self.draws}, "sample_stats": self.stats()}
+        return inference_data(groups, coords, {"x": [COEFFICIENT]}, self.attributes())
+
+    def stats(self) -> dict[str, Array]:
+        """What is known of each draw beside it: arrays (chain, draw)."""
+        known = {"passes": self.passes}
         if self.acceptance is not None:
-            rate = np.broadcast_to(self.acceptance[:, None], self.draws.shape[:2])
-            groups["sample_stats"] = {"acceptance_rate": np.array(rate)}
-        attrs = {"inference_library": "svrhmc", "inference_library_version": VERSION, "seed": int(self.seed)}
-        return inference_data(groups, coords, {"x": [COEFFICIENT]}, attrs)
+            known["acceptance_rate"] = self.acceptance[:, None]
+        return {name: np.array(np.broadcast_to(each, self.draws.shape[:2])) for name, each in known.items()}
+
+    def attributes(self) -> dict[str, Any]:
+        """What made the draws, as ArviZ names it."""
+        return {
+            "inference_library": "svrhmc",
+            "inference_library_version": VERSION,
+            "seed": int(self.seed),
+            "sampler": str(self.sampler),
+            "sampling_time": float(self.seconds),
+        }
 
     def save(self, path: str | Path) -> None:
         """Write the trace to one file. If the process is killed meanwhile, an older file of that name stays intact.

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from svrhmc.core.errors import missing
+from svrhmc.core.errors import missing, requirement
 from svrhmc.core.storage import write_bytes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -25,8 +25,10 @@ STYLE = {
 def written(figure: Any, path: str | Path) -> None:
     """Write a figure, with no date in it, whole or not at all."""
     place, content = Path(path), BytesIO()
-    metadata = {"Date": None} if place.suffix == ".svg" else {}
-    figure.savefig(content, format=place.suffix.removeprefix("."), metadata=metadata)
+    kind = place.suffix.removeprefix(".").lower()
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise requirement("the path of a figure", "one that ends in .png, .svg or .pdf", repr(str(path)))
+    figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else {})
     write_bytes(place, content.getvalue())
 
 

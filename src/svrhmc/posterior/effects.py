@@ -266,11 +266,12 @@ def effects_of(
     rows: int,
     draws: int,
     seed: int,
-    variables: Sequence[str] | None,
+    variables: str | Sequence[str] | None,
     table: Any,
 ) -> Effects:
     """The effects of a `Posterior`."""
     level_ends(level)
+    chosen = _listed(variables)
     rows, draws, seed = whole("rows", rows, 1), whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
     if posterior.model is None:
         raise requirement("the posterior", "of a target with rows, to have effects", "one without")
@@ -279,18 +280,26 @@ def effects_of(
     if posterior.design is not None:
         kept = _kept(posterior, table)
         some = kept.chosen(spread(kept.columns.n, rows, seed))
-        contrasts, found = by_design(posterior.design, posterior.model, posterior.units, some, inner, variables)
+        contrasts, found = by_design(posterior.design, posterior.model, posterior.units, some, inner, chosen)
         used, n = some.columns.n, kept.n
     else:
         if table is not None:
             raise requirement("table", "None where the model has no formula", type(table).__name__)
         form = posterior.fitted()
         n, places = form.rows.n, spread(form.rows.n, rows, seed)
-        contrasts, found = _of_arrays(posterior, form.chosen(places), x, inner, variables)
+        contrasts, found = _of_arrays(posterior, form.chosen(places), x, inner, chosen)
         used = len(places)
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
     said = f"Averaged over {few}, under {len(x):,} draws of the posterior."
     return Effects.of(contrasts, found, level, said, _changed(posterior.design))
+
+
+def _listed(variables: Any) -> Sequence[str] | None:
+    """Names of columns; one name alone is a list of it."""
+    names = [variables] if isinstance(variables, str) else variables
+    if names is not None and not (isinstance(names, Sequence) and all(isinstance(name, str) for name in names)):
+        raise requirement("variables", "names of columns, or None for all", repr(variables))
+    return names
 
 
 def _changed(design: Any) -> str:

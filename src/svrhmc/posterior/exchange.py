@@ -5,10 +5,18 @@ of its levels, and a dimension `class` before that where each class has coeffici
 variable `x` with the dimension `coefficient`. Groups beside the draws: log_prior (of each coordinate in the variables
 that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats, observed_data,
 constant_data, and on request log_likelihood and posterior_predictive.
+
+sample_stats has what is known, and nothing else: `lp`, the log density of the posterior up to a constant; `passes`, the
+passes over the data that a chain had made by then; and `acceptance_rate`, that of the whole chain, where there is a
+Metropolis step. There is no `energy` and no `diverging`: momenta at the draws are not kept, and no run goes on after a
+divergence, which is an error here.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +24,14 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement, whole
-from svrhmc.core.version import VERSION
 from svrhmc.posterior.effects import spread
-from svrhmc.posterior.prediction import Predictions, log_likelihoods
+from svrhmc.posterior.prediction import Predictions, evenly, log_likelihoods
 from svrhmc.targets.forms import RowsForm
-from svrhmc.trace import COEFFICIENT, inference_data
+from svrhmc.trace import COEFFICIENT, Trace, inference_data
 
 _MOST = 1 << 30  # bytes of a group
 _SMALL = 100_000  # rows up to which observed data are given unasked
+_UNASKED, _HELD = 1 << 24, 1 << 22  # rows times draws up to which densities are found unasked, and at a time
 _INTERCEPT, _CLASS, _ROW = "Intercept", "class", "row"
 
 
@@ -35,64 +43,97 @@ class Variable(NamedTuple):
     places: Indices
 
 
-def to_arviz(
-    posterior: Any, log_likelihood: bool, posterior_predictive: bool, rows: int | npt.ArrayLike | None, seed: int
-) -> Any:
+class Asked(NamedTuple):
+    """What is wanted beside the draws (`Posterior.to_arviz`)."""
+
+    log_likelihood: bool
+    posterior_predictive: bool
+    rows: int | npt.ArrayLike | None
+    seed: int
+    draws: int | None
+    lp: bool | None
+
+
+def to_arviz(posterior: Any, asked: Asked) -> Any:
     """A `Posterior` as ArviZ has it."""
     variables = _variables(posterior)
-    draws = posterior.trace.draws
+    trace = posterior.trace if asked.draws is None else _fewer(posterior.trace, asked.draws)
+    inner = trace.draws if posterior.units is None else posterior.units.inward(trace.draws)
     coords: dict[str, Any] = {name: each for one in variables for name, each in one.dims.items()}
     dims = {one.name: list(one.dims) for one in variables}
-    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, draws)}
-    if posterior.trace.acceptance is not None:
-        rate = np.broadcast_to(posterior.trace.acceptance[:, None], draws.shape[:2])
-        groups["sample_stats"] = {"acceptance_rate": np.array(rate)}
-    wanted = log_likelihood or posterior_predictive or rows is not None
+    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, trace.draws)}
+    groups["sample_stats"] = _log_density(posterior, inner, asked.lp) | trace.stats()
+    wanted = asked.log_likelihood or asked.posterior_predictive or asked.rows is not None
     form = posterior.fitted() if wanted else posterior.form
     if form is not None:
-        prior = form.log_prior(draws if posterior.units is None else posterior.units.inward(draws))
-        groups["log_prior"] = _arranged(variables, prior)
+        groups["log_prior"] = _arranged(variables, form.log_prior(inner))
         if wanted or form.rows.n <= _SMALL:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
-            places = _places(rows, form.rows.n, seed)
+            places = _places(asked.rows, form.rows.n, asked.seed)
             coords[_ROW], dims[_clean(y)] = places, [_ROW]
-            seen = _of_rows(posterior, form.chosen(places), log_likelihood, posterior_predictive)
+            seen = _of_rows(form.chosen(places), inner, asked, trace.seed)
             groups |= {group: {_clean(y): values} for group, values in seen.items()}
             if (known := _columns(posterior, places)) is not None:
                 names = {name: name if name not in dims else f"{name} (column)" for name in known}
                 groups["constant_data"] = {names[name]: values for name, values in known.items()}
                 dims |= {name: [_ROW] for name in names.values()}
-    attrs = {
-        "inference_library": "svrhmc",
-        "inference_library_version": VERSION,
-        "seed": int(posterior.trace.seed),
-        "sampler": posterior.method,
-        "verdict": str(posterior.certificate),
-    }
+    attrs = {**trace.attributes(), "sampler": posterior.method, "verdict": str(posterior.certificate)}
     return inference_data(groups, coords, dims, attrs)
 
 
-def _of_rows(posterior: Any, form: RowsForm, log_likelihood: bool, posterior_predictive: bool) -> dict[str, Array]:
-    """What there is one number of for each row."""
-    chains, draws, _ = posterior.trace.draws.shape
+def _fewer(trace: Trace, most: int) -> Trace:
+    """At most so many draws, evenly from every chain."""
+    chains, places = evenly(trace.draws.shape[0], trace.draws.shape[1], most)
+    acceptance = None if trace.acceptance is None else trace.acceptance[:chains]
+    return replace(
+        trace, draws=trace.draws[:chains, places], passes=trace.passes[places], acceptance=acceptance,
+        velocity=trace.velocity[:chains], chains=trace.chains[:chains],
+    )  # fmt: skip
+
+
+def _log_density(posterior: Any, inner: Array, wanted: bool | None) -> dict[str, Array]:
+    """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
+    target, count = posterior._target, inner.shape[0] * inner.shape[1]
+    if wanted is False or target is None or not target.has_potential:
+        if wanted:
+            why = "no file keeps the rows" if target is None else "its target has gradients alone"
+            raise requirement("lp", "None or False for this posterior", wanted, why)
+        return {}
+    if wanted is None and count * target.n > _UNASKED:
+        return {}
+    x, each = inner.reshape(count, -1), max(1, _HELD // target.n)
+    found = [target.potentials(x[begin : begin + each]) for begin in range(0, count, each)]
+    return {"lp": -np.concatenate(found).reshape(inner.shape[:2])}
+
+
+def _of_rows(form: RowsForm, inner: Array, asked: Asked, seed: int) -> dict[str, Array]:
+    """What there is one number of for each row; found for some rows at a time, and held once."""
+    shape = (*inner.shape[:2], form.rows.n)
     trials = form.weights if form.loss.tried else None
     found = {"observed_data": form.loss.seen(form.y, trials)}
-    if not (log_likelihood or posterior_predictive):
+    if not (asked.log_likelihood or asked.posterior_predictive):
         return found
-    size = 8 * chains * draws * form.rows.n
-    if size > _MOST:
+    if (size := 8 * math.prod(shape)) > _MOST:
         remedy = (
-            "name fewer rows (rows=…), or take them in blocks, by log_likelihood(draws) and predict_draws(X, draws)"
+            "ask for fewer draws (draws=…) or rows (rows=…), or take them in blocks, by log_likelihood(draws) and "
+            "predict_draws(X, draws)"
         )
         raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
-    x, shape = posterior.inner(chains * draws), (chains, draws, form.rows.n)
-    if log_likelihood:
-        parts = [values for _, values in log_likelihoods(form, x)]
-        found["log_likelihood"] = np.concatenate(parts, axis=1).reshape(shape)
-    if posterior_predictive:
-        new = [block.new for block in Predictions(form, x, posterior.trace.seed or 0, trials).blocks()]
-        found["posterior_predictive"] = np.concatenate(new, axis=1).reshape(shape)
+    x = inner.reshape(-1, inner.shape[2])
+    if asked.log_likelihood:
+        found["log_likelihood"] = _filled(shape, log_likelihoods(form, x))
+    if asked.posterior_predictive:
+        blocks = Predictions(form, x, seed or 0, trials).blocks()
+        found["posterior_predictive"] = _filled(shape, ((block.start, block.new) for block in blocks))
     return found
+
+
+def _filled(shape: tuple[int, ...], blocks: Iterator[tuple[int, Array]]) -> Array:
+    """(chain, draw, row) from blocks (draws, rows), each from a row on."""
+    out = np.empty(shape)
+    for start, values in blocks:
+        out[:, :, start : start + values.shape[1]] = values.reshape(*shape[:2], -1)
+    return out
 
 
 def _columns(posterior: Any, places: Indices) -> dict[str, Any] | None:

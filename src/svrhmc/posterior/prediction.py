@@ -8,7 +8,7 @@ rows there are; u is a function of (seed, draw, row), so that blocks change noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,17 +187,28 @@ def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
         yield start, -form.values(t, chosen) - constant
 
 
+def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:
+    """At most so many of all draws, evenly from every chain: how many chains, and which draws of each.
+
+    >>> evenly(4, 100, 12), evenly(4, 100, 3)
+    ((4, array([ 0, 50, 99])), (3, array([0])))
+    """
+    each = max(1, min(count, most // chains)) if chains <= most else 1
+    return min(chains, most), np.unique(np.linspace(0, count - 1, each).round().astype(np.int64))
+
+
 def thinned(draws: Array, most: int) -> Array:
     """At most so many of (chain, draw, dim), evenly from every chain: (draws, dim)."""
-    chains, count, dim = draws.shape
-    each = max(1, min(count, most // chains)) if chains <= most else 1
-    places = np.unique(np.linspace(0, count - 1, each).round().astype(int))
-    return np.ascontiguousarray(draws[: min(chains, most), places].reshape(-1, dim))
+    chains, places = evenly(draws.shape[0], draws.shape[1], most)
+    return np.ascontiguousarray(draws[:chains, places].reshape(-1, draws.shape[2]))
 
 
-def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """Numbers in [0, 1]; refuses others."""
-    found = tuple(float(level) for level in levels)
-    if not found or not all(0 <= level <= 1 for level in found):
+def quantile_levels(levels: npt.ArrayLike) -> tuple[float, ...]:
+    """Numbers in [0, 1], one or several; refuses others."""
+    try:
+        found = np.asarray(levels)
+    except ValueError:  # lists of unequal lengths
+        found = np.empty(0)
+    if found.dtype.kind not in "iuf" or not found.size or not ((found >= 0) & (found <= 1)).all():
         raise requirement("levels", "numbers from 0 to 1", repr(levels))
-    return found
+    return tuple(found.ravel().tolist())

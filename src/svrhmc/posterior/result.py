@@ -28,7 +28,7 @@ from svrhmc.posterior import summaries
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
 from svrhmc.posterior.effects import Effects, Kept, effects_of
-from svrhmc.posterior.exchange import to_arviz
+from svrhmc.posterior.exchange import Asked, to_arviz
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.pictures import forest
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
@@ -186,7 +186,7 @@ class Posterior:
         draws: int = 400,
         seed: int = 0,
         *,
-        variables: Sequence[str] | None = None,
+        variables: str | Sequence[str] | None = None,
         table: Any = None,
     ) -> Effects:
         """Average marginal effects: what a change of each column does to the mean of y, averaged over the rows that
@@ -305,15 +305,27 @@ class Posterior:
         posterior_predictive: bool = False,
         rows: int | npt.ArrayLike | None = None,
         seed: int = 0,
+        *,
+        draws: int | None = None,
+        lp: bool | None = None,
     ) -> Any:
         """All of it as ArviZ keeps it, with names (`svrhmc.posterior.exchange`); on request with the likelihood of the
         rows (for `az.loo`) and new y of them (for `az.plot_ppc`).
 
         Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes. rows: at most so
-        many, spread evenly by the seed, or the numbers of those that are wanted.
+        many, spread evenly by the seed, or the numbers of those that are wanted. draws: at most so many in all, taken
+        evenly from every chain. lp: whether to find the log density of each draw, which is a pass over the rows for
+        each; None: where rows times draws are at most 2²⁴.
         """
-        wanted = truth("log_likelihood", log_likelihood), truth("posterior_predictive", posterior_predictive)
-        return to_arviz(self, *wanted, rows, whole("seed", seed, 0, (1 << 63) - 1))
+        asked = Asked(
+            truth("log_likelihood", log_likelihood),
+            truth("posterior_predictive", posterior_predictive),
+            rows,
+            whole("seed", seed, 0, (1 << 63) - 1),
+            None if draws is None else whole("draws", draws, 1),
+            None if lp is None else truth("lp", lp),
+        )
+        return to_arviz(self, asked)
 
     @property
     def form(self) -> RowsForm | None:

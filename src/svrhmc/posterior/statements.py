@@ -61,7 +61,7 @@ def moved(x: Array, mean: Array, sd: Array) -> Array:
 
 def quantiles(x: Array, mean: Array, sd: Array, levels: Any, gaussian: bool) -> Array:
     """Of each coordinate, (levels…, dim), from draws (draws, dim)."""
-    known = np.asarray(quantile_levels(np.atleast_1d(np.asarray(levels, np.float64)).ravel().tolist()))
+    known = np.asarray(quantile_levels(levels), np.float64)
     if gaussian:
         from scipy.special import ndtri
 
@@ -89,13 +89,13 @@ def end_names(level: float) -> tuple[str, str]:
     return low, high
 
 
-def probability(text: str, names: Sequence[str], x: Array) -> float:
+def probability(text: Any, names: Sequence[str], x: Array) -> float:
     """The share of draws (draws, dim) for which a statement holds.
 
     >>> probability("age > 0 and `plan[pro]` < age", ["age", "plan[pro]"], np.array([[1.0, 0.5], [1.0, 2.0]]))
     0.5
     """
-    if not str(text).strip():
+    if not isinstance(text, str) or not text.strip():
         raise requirement("the statement", 'a text such as "age > 0"', repr(text))
     found = _Reader(text, names, x).whole()
     if found.dtype != bool:

@@ -2,6 +2,10 @@
 
 A column is a number, a truth value or a category (text). What is none of these, dates above all, is refused with a hint
 on what to make of it; values that are missing are counted, column by column.
+
+The levels of a category are in the order that its type declares (ordered categories of pandas, an ordered dictionary of
+pyarrow, an Enum of polars), and else sorted. The order in which unordered types happen to keep them, such as that of
+appearance, means nothing. So the same values have the same first level, the baseline, in every kind of table.
 """
 
 from __future__ import annotations
@@ -220,9 +224,11 @@ def _series(name: str, series: Any) -> Column:
         raise _dates(name)
     if dtype in (_nw().Categorical, _nw().Enum):
         native = series.to_native()
-        if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas, whose levels have an order
-            values = np.array(native.astype(object).to_numpy(), object)
-            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, tuple(native.cat.categories)))
+        if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas
+            levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
+            values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
+            order = tuple(levels) if native.cat.ordered else _sorted(name, levels)
+            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, order))
         if hasattr(native, "type") and hasattr(native.type, "value_type"):  # pyarrow: what the codes stand for
             plain = _column(name, _nw().from_native(native.cast(native.type.value_type), series_only=True)).coded()
             if not native.type.ordered:
@@ -236,6 +242,15 @@ def _series(name: str, series: Any) -> Column:
         values = np.array(series.to_numpy(), object)
         return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ()))
     return _array(name, np.asarray(series.to_numpy(), object))
+
+
+def _sorted(name: str, levels: list[Any]) -> tuple[Any, ...]:
+    """Levels that have no order of their own; refuses those of several kinds."""
+    try:
+        return tuple(sorted(levels))
+    except TypeError:
+        kinds = " and ".join(sorted({type(level).__name__ for level in levels}))
+        raise DataError(f"column {name!r} has categories of several kinds ({kinds}): make texts of all.") from None
 
 
 def _dates(name: str) -> DataError:

@@ -106,6 +106,11 @@ class FiniteSum(ABC):
     def mode(self) -> Array:
         """x* = argmin f."""
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether f itself is known, and not its gradients alone."""
+        return True
+
     @abstractmethod
     def potentials(self, x: Array) -> Array:
         """f at each of many states: (chains, dim) → (chains,)."""

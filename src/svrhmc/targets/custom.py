@@ -176,6 +176,11 @@ class Custom(FiniteSum):
                 pairs = [*pairs[-19:], (s, y)]
         return x
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether it was given."""
+        return self._potential is not None
+
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
         if self._potential is None:
