@@ -7,6 +7,7 @@ import svrhmc
 from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
 from svrhmc.posterior.effects import spread, varied
+from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import thinned
 from svrhmc.posterior.statements import moved
 
@@ -144,3 +145,62 @@ def test_rows_are_spread_evenly_and_in_step_with_nothing():
     assert (spread(12_000, 1000, 1) != places).any()
     X = np.column_stack([np.ones(50), np.full(50, 1e6), np.arange(50.0), 2000 + np.arange(50) % 2])
     assert varied(targets.linear(X, np.zeros(50)).form()).tolist() == [2, 3]
+
+
+FAMILIES = {"bernoulli": [0, 1], "poisson": [0, 3], "negative-binomial": [0, 3], "categorical": ["a", "b", "c"], "gaussian": [0.0, 1.5]}  # fmt: skip
+
+
+def levelled(family, levels):
+    """Rows (n of them at the first level), one row at every level, and draws."""
+    rng = np.random.default_rng(3)
+    number, y = rng.normal(size=40), np.resize(FAMILIES[family], 40 + levels)
+    codes = np.append(np.zeros(40, int), np.arange(levels))
+    numbers = np.append(number, np.full(levels, number[0]))
+    X = np.column_stack([np.ones(40 + levels), numbers, codes[:, None] == np.arange(1, levels)]).astype(float)
+    form = targets.glm(X, y, family).form()
+    x = rng.normal(size=(5, form.rows.dim)) * 1.5
+    return form.chosen(np.arange(40)), form.chosen(np.arange(40, 40 + levels)), x, rng.uniform(size=40)
+
+
+def one_by_one(rows, levels, x, w):
+    """Level after level, by a predictor of each row."""
+    found = []
+    for k in range(levels.rows.n):
+        shift = levels.predictors(x)[:, k] - levels.predictors(x)[:, 0]
+        mean = rows.loss.mean(rows.predictors(x) + shift[:, None])
+        found.append(np.einsum("dr...,r->d...", mean, w).reshape(len(x), -1))
+    return np.stack(found, axis=1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("levels", [3, 400])
+def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
+    rows, each, x, w = levelled(family, levels)
+    expected = one_by_one(rows, each, x, w)
+    looks, mean = [], type(rows.loss).mean
+    monkeypatch.setattr(type(rows.loss), "mean", lambda self, t: looks.append(t.shape[1]) or mean(self, t))
+    found = level_averages(rows, each, x, w)
+    size = np.abs(expected).max(axis=1, keepdims=True)
+    assert np.abs((found - found[:, :1]) - (expected - expected[:, :1])).max() < 1e-8 * size.max()
+    assert (np.abs((found - found[:, :1]) - (expected - expected[:, :1])) < 1e-8 * size).all()
+    if family not in ("categorical", "gaussian"):
+        assert sum(looks) <= 40 * min(levels, 16 + 32 + 64 + 128 + 4)
+    monkeypatch.setattr("svrhmc.posterior.levels._ENOUGH", np.inf)  # the control: a degree of 16 is not enough
+    rough = level_averages(rows, each, x, w)
+    if levels == 400 and family == "bernoulli":
+        assert np.abs((rough - rough[:, :1]) - (expected - expected[:, :1])).max() > 1e-5
+
+
+def test_a_category_of_its_own_has_the_effects_that_its_designs_say(monkeypatch):
+    data = table()
+    data["high"] = data["y"] > np.median(data["y"])
+    found = svrhmc.fit("high ~ np.log(age) + plan + member", data, weights="w", draws=100)
+    fast = found.effects(draws=50)
+    assert found.design.separate("plan")
+    assert not found.design.separate("age")
+    assert not svrhmc.fit("y ~ age * plan", data, draws=50).design.separate("plan")
+    monkeypatch.setattr(type(found.design), "separate", lambda self, name: False)
+    slow = found.effects(draws=50)
+    assert fast.names == slow.names
+    np.testing.assert_allclose(fast.draws, slow.draws, atol=1e-10)
+    assert np.abs(fast.mean).min() > 1e-4

@@ -81,7 +81,7 @@ class Drawing:
         self.chains, self._shown, self._journal, self._ledger, self._told = chains, shown, journal, ledger, told
         self._later = later
         self._name, self._clock, self._numbers = name, Clock(), numbers
-        self._accepted = np.zeros(len(numbers), np.int64)  # proposals, by chain
+        self._accepted: Indices | None = None  # proposals, by chain, where there are any
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
         self._before: tuple[float, float] | None = None  # what was used before the first draw
@@ -97,7 +97,7 @@ class Drawing:
         if found is not None:
             said = found.said
             chains.state = state_of(found)
-            self._accepted, self._looked = found.arrays["accepted"], said["looked"]
+            self._accepted, self._looked = found.arrays.get("accepted"), said["looked"]
             self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped, self._burn_in = said["free"], said["stopped"], said["burn_in"]
             self._before = None if said["before"] is None else tuple(said["before"])
@@ -117,7 +117,12 @@ class Drawing:
             self._burn_in = self.chains.state.step
         if self._journal.kept:
             self._record()
-        return self._accepted
+        return np.zeros(len(self._numbers), np.int64) if self._accepted is None else self._accepted
+
+    @property
+    def acceptance(self) -> Array | None:
+        """The share of all proposals so far that each chain accepted; None where there are none."""
+        return None if self._accepted is None else self._accepted / self.chains.state.step
 
     def draw(self, wanted: int, expected: float, progress: Progress) -> Drawn:
         """Extend until so many draws are effective for x and x², or a budget ends, or no end is in sight.
@@ -205,7 +210,7 @@ class Drawing:
     def _take(self, step: int, extension: Extension, kept: bool) -> None:
         self._ledger.evaluations += float(extension.evaluations)
         if extension.accepted is not None:
-            self._accepted = self._accepted + extension.accepted
+            self._accepted = extension.accepted + (0 if self._accepted is None else self._accepted)
         if not kept:
             return
         self._require_near(step, extension.draws)
@@ -233,4 +238,5 @@ class Drawing:
             "free": self._free, "stopped": self._stopped, "looked": self._looked, "before": self._before,
             "ledger": self._ledger.said(),
         }  # fmt: skip
-        self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, "accepted": self._accepted})
+        counts = {} if self._accepted is None else {"accepted": self._accepted}
+        self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, **counts})

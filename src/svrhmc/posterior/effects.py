@@ -25,6 +25,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary
+from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import Model, Predictions, thinned
 from svrhmc.posterior.statements import end_names, level_ends, moved
 from svrhmc.posterior.units import Units
@@ -168,16 +169,34 @@ def by_design(
             "variables", "at least one column of the formula", "none", "of an intercept no change is made"
         )
     w = np.ones(kept.columns.n) if kept.weights is None else kept.weights
+    w = w / w.sum()
+
+    def form_of(table: Kept, name: str, values: Any) -> RowsForm:
+        some = replace(table.columns[name], values=values)
+        columns = Columns({**table.columns.by_name, name: some}, table.columns.n)
+        return model.at(design.matrix(columns), table.offset, units)
+
     found, draws = [], []
     for name in chosen:
-        for contrast, sides in _changes(kept.columns[name], design.choices.get(name), w / w.sum()):
-            change: Any = 0.0
-            for values, each in sides:
-                some = replace(kept.columns[name], values=values)
-                columns = Columns({**kept.columns.by_name, name: some}, kept.columns.n)
-                change = change + _total(model.at(design.matrix(columns), kept.offset, units), x, each)
-            found += [Contrast(group, name, contrast) for group in _groups(change.shape[1], design.classes)]
-            draws.append(change)
+        column, levels = kept.columns[name], design.choices.get(name)
+        if levels is None and column.kind == TRUTH:
+            levels = (False, True)
+        if levels is None:
+            contrasts = [SLOPE]
+            sides = [_total(form_of(kept, name, values), x, each) for values, each in _sides(column, w)]
+            change = np.stack(sides).sum(axis=0)[:, None]
+        else:
+            contrasts = [f"{_shown(level)} - {_shown(levels[0])}" for level in levels[1:]]
+            if design.separate(name):
+                one = kept.chosen(np.zeros(len(levels), np.int64))
+                at_each = form_of(one, name, np.array(levels, column.values.dtype))
+                totals = level_averages(form_of(kept, name, _filled(column, levels[0])), at_each, x, w)
+            else:
+                totals = np.stack([_total(form_of(kept, name, _filled(column, each)), x, w) for each in levels], axis=1)
+            change = totals[:, 1:] - totals[:, :1]
+        groups = _groups(change.shape[2], design.classes)
+        found += [Contrast(group, name, contrast) for contrast in contrasts for group in groups]
+        draws.append(change.reshape(len(x), -1))
     return found, np.concatenate(draws, axis=1)
 
 
@@ -218,20 +237,15 @@ def _derivative(form: RowsForm, t: Array, block: int) -> Array:
     return change.reshape(*t.shape[:2], -1)
 
 
-def _changes(column: Column, levels: tuple[Any, ...] | None, w: Array) -> Any:
-    """What the changes of a column are called, and their two sides: values, and how much each row counts."""
-    if levels is not None or column.kind == TRUTH:
-        first, *others = (False, True) if levels is None else levels
-        for level in others:
-            yield f"{_shown(level)} - {_shown(first)}", ((_filled(column, level), w), (_filled(column, first), -w))
-        return
+def _sides(column: Column, w: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Both sides of a small change of numbers: values, and how much each row counts."""
     a = np.asarray(column.values, np.float64)
     h = _STEP * float(a.std())
     low, high = np.maximum(a - h, a.min()), np.minimum(a + h, a.max())  # one-sided at the ends of what was fitted
     if h == 0:
         h = _STEP * max(1.0, abs(float(a[0])))
         low, high = a - h, a + h
-    yield SLOPE, ((high, w / (high - low)), (low, -w / (high - low)))
+    return (high, w / (high - low)), (low, -w / (high - low))
 
 
 def _filled(column: Column, value: Any) -> Any:

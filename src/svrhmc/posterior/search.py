@@ -289,6 +289,7 @@ class Search:
             seed=request.seed,
             chains=request.chains,
             engine=drawing.chains.engine,
+            acceptance=drawing.acceptance,
         )
         return Posterior(
             mean=best.mean,

@@ -65,6 +65,12 @@ class Design:
         """The levels of the variables that are categories, the baseline first."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
 
+    def separate(self, name: str) -> bool:
+        """Whether a column is a category that stands in a term of its own alone, so that a level adds the same number
+        to the predictor of every row.
+        """
+        return [term.kind for term in self.made_of if name in term.variables] == ["category"]
+
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         """Of each column the term, and the level or the number within it."""
