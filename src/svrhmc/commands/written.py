@@ -55,7 +55,7 @@ def write_all(
 
 def _netcdf(posterior: Posterior, path: Path) -> list[str]:
     """As ArviZ keeps it; without ArviZ a line that says so."""
-    lines = f"{path.name} is not written: it needs ArviZ and h5netcdf (pip install 'svrhmc[arviz]')."
+    lines = f"{path.name} is not written: it needs ArviZ, h5netcdf and h5py (pip install 'svrhmc[arviz]')."
     try:
         found = posterior.to_arviz()
     except ModuleNotFoundError:

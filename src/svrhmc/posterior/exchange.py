@@ -106,11 +106,13 @@ def _log_density(posterior: Any, inner: Array, wanted: bool | None) -> dict[str,
     return {"lp": -np.concatenate(found).reshape(inner.shape[:2])}
 
 
-def _of_rows(form: RowsForm, inner: Array, asked: Asked, seed: int) -> dict[str, Array]:
+def _of_rows(form: RowsForm, inner: Array, asked: Asked, seed: int) -> dict[str, npt.NDArray[Any]]:
     """What there is one number of for each row; found for some rows at a time, and held once."""
     shape = (*inner.shape[:2], form.rows.n)
     trials = form.weights if form.loss.tried else None
-    found = {"observed_data": form.loss.seen(form.y, trials)}
+    seen = form.loss.seen(form.y, trials)
+    kind = np.int64 if form.loss.outcome != "numbers" and (seen == np.floor(seen)).all() else np.float64
+    found: dict[str, npt.NDArray[Any]] = {"observed_data": seen.astype(kind)}  # ArviZ tells counts by their type
     if not (asked.log_likelihood or asked.posterior_predictive):
         return found
     if (size := 8 * math.prod(shape)) > _MOST:
@@ -121,18 +123,18 @@ def _of_rows(form: RowsForm, inner: Array, asked: Asked, seed: int) -> dict[str,
         raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
     x = inner.reshape(-1, inner.shape[2])
     if asked.log_likelihood:
-        found["log_likelihood"] = _filled(shape, log_likelihoods(form, x))
+        found["log_likelihood"] = _filled(np.empty(shape), log_likelihoods(form, x))
     if asked.posterior_predictive:
         blocks = Predictions(form, x, seed or 0, trials).blocks()
-        found["posterior_predictive"] = _filled(shape, ((block.start, block.new) for block in blocks))
+        new = _filled(np.empty(shape, kind), ((block.start, block.new) for block in blocks))
+        found["posterior_predictive"] = new
     return found
 
 
-def _filled(shape: tuple[int, ...], blocks: Iterator[tuple[int, Array]]) -> Array:
+def _filled(out: npt.NDArray[Any], blocks: Iterator[tuple[int, Array]]) -> npt.NDArray[Any]:
     """(chain, draw, row) from blocks (draws, rows), each from a row on."""
-    out = np.empty(shape)
     for start, values in blocks:
-        out[:, :, start : start + values.shape[1]] = values.reshape(*shape[:2], -1)
+        out[:, :, start : start + values.shape[1]] = values.reshape(*out.shape[:2], -1)
     return out
 
 
