@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import StorageError, requirement, truth, whole
 from svrhmc.core.parts import from_settings, to_settings
 from svrhmc.core.storage import is_record, read_record, remove_partials, write_record
@@ -28,7 +29,7 @@ from svrhmc.core.version import VERSION
 
 Result = TypeVar("Result")
 _MOST_SAID = 1 << 22  # bytes of all that is said beside the arrays
-_NUMBERS = (np.float64, np.int64)
+_ARRAYS: dict[Any, np.dtype[Any]] = {Array: np.dtype(np.float64), Indices: np.dtype(np.int64)}
 
 
 def save(path: Path, value: Any, name: str, version: int) -> None:
@@ -169,11 +170,7 @@ def _inner(kind: Any) -> Any:
 
 def _array_kind(kind: Any) -> np.dtype[Any] | None:
     """The type of an array's numbers; None for what is no array."""
-    bare = _bare(kind)
-    if typing.get_origin(bare) is not np.ndarray:
-        return None
-    found = np.dtype(typing.get_args(typing.get_args(bare)[1])[0])
-    return found if found in _NUMBERS else None
+    return _ARRAYS.get(_bare(kind))
 
 
 def _has_default(field: Any) -> bool:
