@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import look
 from svrhmc.gradients import Full
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.targets.forms import rows_of
@@ -69,6 +70,7 @@ class Shape:
         """
         space, how = self.fresh.space, self.fresh.space.whitening
         worst = np.argsort(-self.spread, kind="stable")[:_DIRECTIONS]
+        look()
         unit = how.pull(np.eye(space.dim)[worst])  # rows of W
         unit = _AWAY * unit / np.sqrt((unit**2).sum(axis=1, keepdims=True))
         if space.n <= _ROWS:
@@ -78,6 +80,7 @@ class Shape:
             places = (np.arange(_ROWS) + 0.5) / _ROWS
             rows = np.minimum(np.searchsorted(np.cumsum(probability), places), space.n - 1)
             weights = 1 / (_ROWS * probability[rows])
+        look()
         u = space.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = space.predictors[rows], rows_of(space.form())
         assert form is not None

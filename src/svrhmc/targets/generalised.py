@@ -75,7 +75,6 @@ class GeneralisedLinear(FiniteSum):
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
         form = BlocksForm if loss.wide else RowsForm
         self._form = form(*known, offset=offset, weights=weights, heavy=heavy)
-        self.mode_passes = 0.0  # over the rows, to find the mode
         self._lengths: tuple[Any, Array] | None = None
 
     def __repr__(self) -> str:
@@ -229,7 +228,7 @@ class GeneralisedLinear(FiniteSum):
         self._require_rank()
         search = ModeSearch(self)
         mode = search.find()
-        self.mode_passes += search.passes
+        self.mode_passes = search.passes
         return mode
 
     def warm(self) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores, digest, tally
+from svrhmc.core.deadline import look, looking
 from svrhmc.core.errors import real_array
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.sparse import checked_csr
@@ -242,9 +243,14 @@ class DenseRows(Rows):
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        begins = range(0, self.n, size)
+        begins, at = range(0, self.n, size), looking()
+
+        def some(begin: int) -> Array:
+            at(0.0)
+            return norms(self.X[begin : begin + size])
+
         with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
-            return np.concatenate(list(pool.map(lambda begin: norms(self.X[begin : begin + size]), begins)))
+            return np.concatenate(list(pool.map(some, begins)))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
@@ -270,6 +276,7 @@ class DenseRows(Rows):
     def _blocks(self) -> Iterator[tuple[int, Array]]:
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         for begin in range(0, self.n, size):
+            look()
             yield begin, np.asarray(self.X[begin : begin + size], np.float64)
 
 
@@ -357,7 +364,11 @@ class SparseRows(Rows):
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, each made dense."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in range(0, self.n, size)])
+        found = []
+        for begin in range(0, self.n, size):
+            look()
+            found.append(norms(self.X[begin : begin + size].toarray()))
+        return np.concatenate(found)
 
     def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
         """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
