@@ -64,6 +64,8 @@ class Deadline:
     def affordable(self, price: tuple[float, float], kept: tuple[float, float] = (0.0, 0.0)) -> float:
         """How many times what is left, but for what is kept, pays a price in seconds and passes."""
         left = [have - keep for have, keep in zip(self.left(), kept, strict=True)]
+        if min(left) <= 0:
+            return 0.0
         return min((have / each for have, each in zip(left, price, strict=True) if each > 0), default=math.inf)
 
     def look(self, passes: float = 0.0, kept: float = 0.0) -> None:

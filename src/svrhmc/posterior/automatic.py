@@ -187,7 +187,7 @@ def _law(request: Request, ledger: Ledger) -> Law | None:
 
 def _drawn(law: Law, stream: Stream, asked: int, ledger: Ledger) -> Array:
     """Independent draws of each chain, as many as asked for; with a budget in seconds 4, and 4 times as many again and
-    again while what is left pays for them at the last price. The first ones are the same, however many follow.
+    again while what is left pays for them at the last price.
     """
     count = asked if math.isinf(ledger.limits[0]) else LEAST
     while True:

@@ -23,7 +23,7 @@ from svrhmc.runs import arrays_of, said_of, state_of
 
 _FIRST = 5  # draws, or steps, of a first piece
 LEAST = 4  # draws of a chain, without which nothing can be said of them
-_TRIFLE = 0.02  # of a budget in seconds: too little to tell what a step takes
+_TELLING = 0.02  # seconds of a piece that tell what a step takes
 _SOME = 16  # chains by which it is told what it takes to show a draw
 _MOST = 100  # times the draws that were expected to be enough
 
@@ -90,7 +90,7 @@ class Drawing:
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
         self._pieces = ((0.0, 0), (0.0, 0))  # seconds and steps of the first piece and of the longest
-        self._timed = self._showing = 0.0  # seconds of all pieces; those of showing one
+        self._showing = 0.0  # seconds that it takes to show a piece
         self._free, self._stopped = True, False
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
@@ -206,15 +206,16 @@ class Drawing:
     def _price(self) -> tuple[float, float]:
         """Of a step of all chains, in seconds and in passes.
 
-        A piece of k steps takes a + bk seconds; b is found from the first piece and the longest, and is taken as 0 as
-        long as all of them were a trifle. Passes are known beforehand, then their average.
+        A piece of k steps takes a + bk seconds; b is found from the first piece and the longest, and is what the costs
+        say (or less) as long as that was too short to tell. Passes are known beforehand, then their average.
         """
         state, ((t, k), (seconds, steps)) = self.chains.state, self._pieces
         passes = len(self._numbers) * state.spent / (state.step * self._told["n"]) if state.step else self._later.passes
-        if self._timed <= _TRIFLE * self._ledger.limits[0]:
-            return 0.0, passes
-        slope = (seconds - t) / (steps - k) if steps > k else seconds / steps
-        return min(max(slope, 0.0), seconds / steps), passes
+        each = seconds / max(steps, 1)
+        if seconds < _TELLING:
+            return min(self._later.step, each), passes
+        slope = (seconds - t) / (steps - k) if steps > k else each
+        return min(max(slope, 0.0), each), passes
 
     def _pace(self) -> float:
         """Seconds here for one of `svrhmc.posterior.costs`."""
@@ -255,7 +256,6 @@ class Drawing:
         """What a piece took."""
         (first, longest), now = self._pieces, (seconds, steps)
         self._pieces = (first if first[1] else now, now if steps >= longest[1] else longest)
-        self._timed += seconds
 
     def _watched(self, tell: Report) -> Report:
         """A report that ends what is on its way where the rest of a budget is needed for what comes after."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Clock, Deadline
 from svrhmc.core.errors import BudgetError
 from svrhmc.core.progress import Progress, compiling
 
@@ -17,8 +18,10 @@ class Ledger(Deadline):
     `steps` holds the seconds of each stage, by name.
     """
 
-    def __init__(self, n: int, seconds: float, passes: float, progress: Progress) -> None:
-        super().__init__(n, seconds, passes)
+    def __init__(
+        self, n: int, seconds: float, passes: float, progress: Progress, clock: Clock = time.perf_counter
+    ) -> None:
+        super().__init__(n, seconds, passes, clock)
         self._progress = progress
         self.steps: dict[str, float] = {}
 
@@ -35,8 +38,7 @@ class Ledger(Deadline):
         """The error where a budget ended before there was anything to return."""
         names, used = ("budget_seconds", "budget_passes"), self.used()
         which = 0 if self.left()[0] <= 0 else 1
-        share = min(max(self.done, 0.05), 0.9)
-        about = math.inf if which else float(f"{used[0] / share:.1g}")
+        about = math.inf if which or not self.done else float(f"{used[0] / min(self.done, 0.9):.1g}")
         return BudgetError(names[which], self.limits[which], what, about)
 
     def said(self) -> dict[str, Any]:

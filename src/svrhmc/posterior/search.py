@@ -18,7 +18,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
-from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unsettled
+from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
 from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
@@ -297,7 +297,9 @@ class Search:
         doubt = doubt or found.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
-        elif request.certificate and not found.doubt:
+        elif request.certificate and found.doubt:
+            certificate = unmeasured(request.tolerance, found.stein, doubt)
+        elif request.certificate:
             slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
             with stage("certificate", request.progress):
                 certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)

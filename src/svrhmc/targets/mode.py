@@ -34,7 +34,7 @@ _PATIENCE = 6  # steps that may be left where a Hessian is kept although they ar
 _LEAST = 1e-18  # of a step: a shorter one changes nothing
 _DIGITS = 64  # times float64's rounding, in a gradient
 _ROUGH = 0.3  # the tolerance there
-_USUAL = 12  # rounds of a search
+_USUAL = 8  # rounds of a search
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 
@@ -98,6 +98,7 @@ class ModeSearch:
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
         """The mode, to so many posterior standard deviations."""
+        done(1 / _USUAL)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
             return self._find(tolerance)
 
@@ -122,8 +123,8 @@ class ModeSearch:
 
     def _look(self) -> None:
         """At a deadline, before each round."""
-        done((self.rounds + 0.5) / _USUAL)
         self.rounds += 1
+        done((self.rounds + 1) / _USUAL)
         look(self._before + self._share * self.passes)
 
     def _mode_of_some(self) -> tuple[Array, Array | None] | None:
