@@ -26,7 +26,7 @@ from svrhmc.trace import Trace
 
 ENDED = "budget"  # the record of a search that ended so
 _SEED = 1 << 53
-_NUMBERS = 1 << 22  # in draws, that are made whatever is left of a budget
+_NUMBERS = 1 << 19  # in draws, that are made whatever is left of a budget
 _NO_DRAWS = "the budget ended before any draw; these numbers are those of the Laplace approximation"
 _NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
 

@@ -60,6 +60,7 @@ def sample(
         "baoab" or "ubu" (biased: the step is halved, at most four times, until the verdict is "certified"); or a
         sampler of the grid or of `svrhmc.exact`, which is run with its own settings in whitened variables.
     budget_seconds, budget_passes: stop when so much is spent, with the draws made so far; compilation is not counted.
+        Where there are none yet the Laplace approximation is returned, and before the mode is found it is an error.
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
