@@ -3,7 +3,14 @@
 from typing import Any
 
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
-from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
+from svrhmc.core.errors import (
+    BudgetError,
+    CheckpointError,
+    DivergenceError,
+    PosteriorFileError,
+    TraceFileError,
+    UnstableStepError,
+)
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
 from svrhmc.fitting import fit
@@ -29,6 +36,7 @@ from svrhmc.trace import Trace
 __version__ = VERSION
 
 __all__ = [
+    "BudgetError",
     "CheckpointError",
     "DivergenceError",
     "Posterior",
