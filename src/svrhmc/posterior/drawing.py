@@ -90,7 +90,7 @@ class Drawing:
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
         self._pieces = ((0.0, 0), (0.0, 0))  # seconds and steps of the first piece and of the longest
-        self._showing = 0.0  # seconds that it takes to show a piece
+        self._count, self._showing = 0, 0.0  # pieces; seconds that it takes to show one
         self._free, self._stopped = True, False
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
@@ -212,7 +212,7 @@ class Drawing:
         state, ((t, k), (seconds, steps)) = self.chains.state, self._pieces
         passes = len(self._numbers) * state.spent / (state.step * self._told["n"]) if state.step else self._later.passes
         each = seconds / max(steps, 1)
-        if seconds < _TELLING:
+        if seconds < _TELLING or self._count < 2:  # one piece alone may have been held up
             return min(self._later.step, each), passes
         slope = (seconds - t) / (steps - k) if steps > k else each
         return min(max(slope, 0.0), each), passes
@@ -255,7 +255,9 @@ class Drawing:
     def _learn(self, seconds: float, steps: int) -> None:
         """What a piece took."""
         (first, longest), now = self._pieces, (seconds, steps)
-        self._pieces = (first if first[1] else now, now if steps >= longest[1] else longest)
+        longer = steps > longest[1] or (steps == longest[1] and seconds < longest[0])
+        self._pieces = (first if first[1] else now, now if longer else longest)
+        self._count += 1
 
     def _watched(self, tell: Report) -> Report:
         """A report that ends what is on its way where the rest of a budget is needed for what comes after."""
