@@ -2,8 +2,9 @@
 
 A loop that could be long calls `look()` wherever it can stop; `look` raises `BudgetSpent` where the deadline that binds
 the call has passed, and does nothing where none does. So a loop need not be told of a deadline, and without one nothing
-changes. Between two looks lies one indivisible piece of work (a block of rows, a factorisation, a step of all chains),
-by which a budget may be exceeded. Passes are known beforehand, or as they are made: `look(passes)` is given those that
+changes. Between two looks lies one indivisible piece of work (a block of rows, a step of all chains), by which a budget
+may be exceeded. One that could be long, the factorisation of a matrix, is not begun unless it is expected to end in
+time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those that
 are not counted yet, and raises if they go beyond the budget.
 """
 
@@ -11,12 +12,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+import numpy as np
 
 Clock = Callable[[], float]
 Look = Callable[[float], None]
+T = TypeVar("T")
+
+_SIDE = 256  # of the matrices whose product tells how fast the machine is
+_SHORT = 1e7  # multiplications that are begun whatever is left: some milliseconds
+_TELLING = 1e8  # multiplications of a piece that tell how fast the machine is
+
+# Multiplications in products of matrices that take as long as n³ of these; as one of a product of sparse ones
+CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.5, 2.0, 5.0, 6.0, 90.0
 
 
 class BudgetSpent(Exception):  # noqa: N818  (a signal: what is ready is returned)
@@ -27,7 +39,8 @@ class Deadline:
     """Seconds (but for those apart, of compilation) and passes over n rows, with a limit on each.
 
     evaluations: component gradients so far. compiling: seconds that do not count. done: the share of the present stage
-    that is made, as far as it can tell; 0 where it cannot.
+    that is made, as far as it can tell; 0 where it cannot. needed: the seconds from the beginning to the end of a piece
+    that was not begun for want of time; infinite where there was none.
     """
 
     def __init__(
@@ -35,7 +48,8 @@ class Deadline:
     ) -> None:
         self.limits, self._n, self._clock = (seconds, passes), n, clock
         self._began, self._paused = clock(), math.inf
-        self.evaluations, self.compiling, self.done = 0.0, 0.0, 0.0
+        self.evaluations, self.compiling, self.done, self.needed = 0.0, 0.0, 0.0, math.inf
+        self._each: float | None = None  # seconds of a multiplication
 
     def used(self) -> tuple[float, float]:
         """Seconds, and passes over the data."""
@@ -81,6 +95,27 @@ class Deadline:
             raise BudgetSpent
 
     @contextmanager
+    def piece(self, operations: float) -> Iterator[None]:
+        """Work that cannot be cut, of so many multiplications in products of matrices: not begun, but `BudgetSpent`,
+        where it is expected to take more seconds than are left.
+
+        How long a multiplication takes is told by a small product, then by the last long piece; before a piece is
+        refused the product is made again, as another process may have held up what was measured before.
+        """
+        self.look()
+        if operations > _SHORT and math.isfinite(self.limits[0]):
+            each = self._each = self._each or trial(self._clock)
+            if operations * each > self.left()[0]:
+                each = self._each = min(each, trial(self._clock))
+            if operations * each > self.left()[0]:
+                self.needed = self.used()[0] + operations * each
+                raise BudgetSpent
+        began = self._clock()
+        yield
+        if operations > _TELLING:
+            self._each = (self._clock() - began) / operations
+
+    @contextmanager
     def apart(self) -> Iterator[None]:
         """Seconds that do not count."""
         began, self._paused = self._clock(), min(self._paused, self._clock())
@@ -108,10 +143,38 @@ def look(passes: float = 0.0) -> None:
     looking()(passes)
 
 
+def looked(each: Iterable[T]) -> Iterator[T]:
+    """One after another, with a look before each."""
+    for one in each:
+        look()
+        yield one
+
+
 def looking() -> Look:
     """`look`, for threads that this one starts."""
     deadline = _binding.get()
     return _nowhere if deadline is None else deadline.look
+
+
+@contextmanager
+def piece(operations: float) -> Iterator[None]:
+    """Work of so many multiplications that cannot be cut, under the deadline that binds this call."""
+    deadline = _binding.get()
+    if deadline is None:
+        yield
+    else:
+        with deadline.piece(operations):
+            yield
+
+
+def trial(clock: Clock) -> float:
+    """Seconds of a multiplication in a product of two small matrices: the less of two."""
+    square, taken = np.ones((_SIDE, _SIDE)), []
+    for _ in range(2):
+        began = clock()
+        square @ square
+        taken.append(clock() - began)
+    return min(taken) / _SIDE**3
 
 
 def done(share: float) -> None:

@@ -44,8 +44,8 @@ class DivergenceError(RuntimeError):
 
 
 class BudgetError(RuntimeError):
-    """A budget ended before there was anything to return. Has its `name`, its `limit`, and `needed`: roughly the
-    seconds that would have been enough (infinite where that is not known).
+    """A budget is too small for anything to be returned. Has its `name`, its `limit`, and `needed`: roughly the seconds
+    that what is missing takes (infinite where that is not known).
     """
 
     def __init__(self, name: str, limit: float, missing: str, needed: float = math.inf) -> None:
@@ -53,7 +53,7 @@ class BudgetError(RuntimeError):
         self._arguments = (name, limit, missing, needed)
         about = "" if math.isinf(needed) else f" It would take roughly {needed:g} s."
         super().__init__(
-            f"{name}={limit:g} ended before {missing}, and without that there is nothing to return.{about} Give a "
+            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return.{about} Give a "
             "larger budget, or none."
         )
 

@@ -183,7 +183,7 @@ def _law(request: Request, ledger: Ledger) -> Law | None:
         with ledger.binding():
             return request.target.exact_law
     except BudgetSpent:
-        raise ledger.missing("the law of the posterior was found") from None
+        raise ledger.missing("the law of the posterior is found") from None
 
 
 def _drawn(law: Law, stream: Stream, asked: int, ledger: Ledger) -> Array:

@@ -24,6 +24,7 @@ from svrhmc.runs import arrays_of, said_of, state_of
 _FIRST = 5  # draws, or steps, of a first piece
 LEAST = 4  # draws of a chain, without which nothing can be said of them
 _TELLING = 0.02  # seconds of a piece that tell what a step takes
+_HELD_UP = 3.0  # times what steps take at best, that is taken for what they do
 _SOME = 16  # chains by which it is told what it takes to show a draw
 _MOST = 100  # times the draws that were expected to be enough
 
@@ -89,8 +90,8 @@ class Drawing:
         self._accepted: Indices | None = None  # proposals, by chain, where there are any
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
-        self._pieces = ((0.0, 0), (0.0, 0))  # seconds and steps of the first piece and of the longest
-        self._count, self._showing = 0, 0.0  # pieces; seconds that it takes to show one
+        self._pieces: list[tuple[float, int]] = []  # seconds and steps of each
+        self._showing = 0.0  # seconds that it takes to show a draw of all chains
         self._free, self._stopped = True, False
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
@@ -206,20 +207,19 @@ class Drawing:
     def _price(self) -> tuple[float, float]:
         """Of a step of all chains, in seconds and in passes.
 
-        A piece of k steps takes a + bk seconds; b is found from the first piece and the longest, and is what the costs
-        say (or less) as long as that was too short to tell. Passes are known beforehand, then their average.
+        That of the fastest piece, as another process may have held up the others; what the costs say (or less) as long
+        as all were too short to tell. Passes are known beforehand, then their average.
         """
-        state, ((t, k), (seconds, steps)) = self.chains.state, self._pieces
+        state, fastest = self.chains.state, min((seconds / steps for seconds, steps in self._pieces), default=0.0)
         passes = len(self._numbers) * state.spent / (state.step * self._told["n"]) if state.step else self._later.passes
-        each = seconds / max(steps, 1)
-        if seconds < _TELLING or self._count < 2:  # one piece alone may have been held up
-            return min(self._later.step, each), passes
-        slope = (seconds - t) / (steps - k) if steps > k else each
-        return min(max(slope, 0.0), each), passes
+        told = len(self._pieces) > 1 and max(self._pieces)[0] >= _TELLING
+        return fastest if told else min(self._later.step, fastest), passes
 
     def _pace(self) -> float:
-        """Seconds here for one of `svrhmc.posterior.costs`."""
-        return self._price()[0] / self._later.step
+        """Seconds here for one of `svrhmc.posterior.costs`: by all pieces, but no more than some times the fastest."""
+        seconds, steps = sum(piece[0] for piece in self._pieces), sum(piece[1] for piece in self._pieces)
+        price = self._price()[0]
+        return min(max(price, seconds / max(steps, 1)), _HELD_UP * price) / self._later.step
 
     def _after(self, made: int) -> tuple[float, float]:
         """What is made after so many draws of a chain, in seconds and passes."""
@@ -254,10 +254,7 @@ class Drawing:
 
     def _learn(self, seconds: float, steps: int) -> None:
         """What a piece took."""
-        (first, longest), now = self._pieces, (seconds, steps)
-        longer = steps > longest[1] or (steps == longest[1] and seconds < longest[0])
-        self._pieces = (first if first[1] else now, now if longer else longest)
-        self._count += 1
+        self._pieces.append((seconds, steps))
 
     def _watched(self, tell: Report) -> Report:
         """A report that ends what is on its way where the rest of a budget is needed for what comes after."""

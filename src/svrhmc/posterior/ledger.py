@@ -37,8 +37,10 @@ class Ledger(Deadline):
     def missing(self, what: str) -> BudgetError:
         """The error where a budget ended before there was anything to return."""
         names, used = ("budget_seconds", "budget_passes"), self.used()
-        which = 0 if self.left()[0] <= 0 else 1
-        about = math.inf if which or not self.done else float(f"{used[0] / min(self.done, 0.9):.1g}")
+        which = 0 if self.left()[0] <= 0 or math.isfinite(self.needed) else 1
+        guesses = [self.needed] if math.isfinite(self.needed) else []
+        guesses += [used[0] / min(self.done, 0.9)] if self.done else []
+        about = math.inf if which or not guesses else float(f"{max(guesses):.2g}")
         return BudgetError(names[which], self.limits[which], what, about)
 
     def said(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Search:
             with stage("finding the mode", request.progress), self.ledger.binding():
                 how = variables(request.target, request.seed, self.journal, self.ledger)
         except BudgetSpent:
-            raise self.ledger.missing("the mode was found") from None
+            raise self.ledger.missing("the mode and the curvature there are found") from None
         space: Any = whitened(request.target, how)
         self.space = space
         self.fresh = Fresh(self.space, request.threads, self.ledger)

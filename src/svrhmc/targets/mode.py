@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import done, look
+from svrhmc.core.deadline import CHOLESKY, done, look, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.improper import least_eigenvalue, nearly_dependent, separable
@@ -149,7 +149,8 @@ class ModeSearch:
         from scipy.linalg import cho_factor, cho_solve
 
         try:
-            factor = None if hessian is None else cho_factor(hessian)
+            with piece(CHOLESKY * self.target.dim**3):
+                factor = None if hessian is None else cho_factor(hessian)
         except ValueError:  # of some rows, which may leave a direction out
             factor = None
         fresh = factor is None
@@ -203,7 +204,8 @@ class ModeSearch:
             while damping < _MOST_DAMPING:
                 look(self._before + self._share * self.passes)
                 try:
-                    step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
+                    with piece(CHOLESKY * self.target.dim**3):
+                        step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
                 except np.linalg.LinAlgError:
                     damping = max(4 * damping, 1e-4)
                     continue
@@ -256,7 +258,8 @@ class ModeSearch:
                 "X", "made of numbers whose squares do not overflow", "larger ones", "scale its columns to about 1"
             )
         try:
-            return cho_factor(hessian)
+            with piece(CHOLESKY * self.target.dim**3):
+                return cho_factor(hessian)
         except np.linalg.LinAlgError:
             raise nearly_dependent(self.target, hessian) from None
 
