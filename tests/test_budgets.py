@@ -10,18 +10,21 @@ import scipy.sparse
 
 import svrhmc
 from svrhmc import Sampler, sample, targets
-from svrhmc.core.deadline import BudgetSpent, Deadline, look, looking
+from svrhmc.core import deadline as deadlines
+from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, piece
 from svrhmc.core.errors import BudgetError
 from svrhmc.dynamics import UBU
 from svrhmc.engines.compiled.chains import CompiledChains
 from svrhmc.engines.compiled.metropolis import SplitChains
 from svrhmc.exact import SubsampledMH
+from svrhmc.fitting import regress
 from svrhmc.gradients import Full
 from svrhmc.posterior import automatic
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs
 from svrhmc.posterior.result import Posterior
+from svrhmc.targets import rows
 from svrhmc.targets.generalised import GeneralisedLinear
 
 FAR = 1e9
@@ -128,6 +131,84 @@ def test_only_what_a_deadline_binds_looks_at_it():
     look()
 
 
+def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypatch):
+    clock, trials = Clock(), []
+
+    def trial(_):
+        trials.append(clock.now)
+        return 1e-9
+
+    monkeypatch.setattr(deadlines, "trial", trial)
+    deadline = Deadline(1, 5.0, math.inf, clock)
+    with deadline.piece(1e7):  # too short to ask
+        assert trials == []
+    with deadline.piece(1e9):  # a second
+        clock.now += 4.0  # but another process held it up,
+    assert len(trials) == 1
+    with deadline.piece(5e8):  # so that the machine is tried again: half a second
+        assert len(trials) == 2
+        clock.now += 0.5
+    with pytest.raises(BudgetSpent), deadline.piece(2e9):
+        pytest.fail("begun")
+    assert deadline.needed == pytest.approx(6.5)
+    clock.now = 5.0
+    with pytest.raises(BudgetSpent), deadline.piece(1.0):  # nothing is begun after the end
+        pytest.fail("begun")
+    with Deadline(1, math.inf, 5.0, clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
+        assert len(trials) == 3
+
+
+def test_a_trial_takes_the_time_of_a_small_product():
+    times = iter([0.0, 3.0, 10.0, 12.0])
+    assert deadlines.trial(lambda: next(times)) == 2.0 / 256**3
+
+
+def gaussian(n, dim):
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(n, dim)), rng.normal(size=n)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: regression(40, 300),
+        lambda: targets.linear(*gaussian(40, 300)),
+        lambda: targets.glm(*gaussian(40, 300), family="gaussian"),
+        lambda: targets.glm(*gaussian(400, 300), family="student-t"),
+    ],
+    ids=["logistic", "linear", "gaussian", "student-t"],
+)
+def test_where_a_factor_of_the_hessian_does_not_fit_the_error_says_how_long_it_takes(made, clock, monkeypatch):
+    monkeypatch.setattr(deadlines, "trial", lambda _: 1e-3)
+    with pytest.raises(BudgetError, match=r"budget_seconds=5 ends before .* It would take roughly .* s\.") as caught:
+        sample(made(), budget_seconds=5.0)
+    assert 0.5e-3 * 300**3 <= caught.value.needed < 1e6
+    assert clock.now == 0.0  # nothing of it was begun
+
+
+def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypatch):
+    rng = np.random.default_rng(4)
+    target = targets.logistic(
+        scipy.sparse.random_array((200, 30), density=0.2, rng=rng, format="csr"), np.arange(200) % 2
+    )
+    whole = target.hessian(np.zeros(30))
+    monkeypatch.setattr(rows, "_BLOCK_PRODUCTS", 100)
+    assert (target.hessian(np.zeros(30)) == whole).all()
+    clock, calls = Clock(), []
+    deadline = Deadline(1, 5.0, math.inf, clock)
+
+    def late_look(each):
+        for one in looked(each):
+            calls.append(one)
+            clock.now += 3.0
+            yield one
+
+    monkeypatch.setattr(rows, "looked", late_look)
+    with deadline.binding(), pytest.raises(BudgetSpent):
+        target.hessian(np.zeros(30))
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("made", [regression, functools.partial(targets.glm, family="poisson")])
 def test_the_search_for_the_mode_stops_after_one_hessian(made, clock, monkeypatch):
     target = regression() if made is regression else made(np.ones((30, 1)), np.arange(30) % 3)
@@ -219,6 +300,59 @@ def test_draws_that_were_made_are_given(owner, clock, monkeypatch):
     assert found.trace.draws.shape[1] >= 4
     assert not found.complete
     assert np.isfinite(found.errors).all()
+
+
+def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
+    plain, calls = SplitChains.extend, []
+
+    def extend(self, count, *rest):
+        calls.append(count)
+        clock.now += 0.001 * count + (1.0 if len(calls) == 3 else 0.0)
+        return plain(self, count, *rest)
+
+    monkeypatch.setattr(SplitChains, "extend", extend)
+    found = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
+    assert found.method == "split-hmc"
+    assert found.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
+    assert found.seconds <= 5.0
+
+
+def churn():
+    rng = np.random.default_rng(5)
+    age = rng.normal(size=60)
+    return {"age": age, "churn": (age + rng.logistic(size=60) > 0).astype(int)}
+
+
+DOORS = {
+    "fit": lambda table: svrhmc.fit("churn ~ age", table, budget_seconds=5.0),
+    "regress": lambda table: regress(table["age"][:, None], table["churn"], "bernoulli", budget_seconds=5.0),
+    "estimator": lambda table: svrhmc.BayesianLogisticRegression(budget_seconds=5.0).fit(
+        table["age"][:, None], table["churn"]
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_front_doors_keep_to_the_same_deadline(door, clock, monkeypatch):
+    calls = late(monkeypatch, clock, GeneralisedLinear, "hessian")
+    with pytest.raises(BudgetError, match="budget_seconds=5 ends before the mode"):
+        DOORS[door](churn())
+    assert len(calls) == 1
+
+
+def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from svrhmc.cli import app
+
+    calls, table = late(monkeypatch, clock, GeneralisedLinear, "hessian"), churn()
+    lines = ["age,churn", *(f"{a},{b}" for a, b in zip(table["age"], table["churn"], strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    asked = ["fit", str(tmp_path / "t.csv"), "--target", "churn", "--budget", "5", "--out", str(tmp_path / "o")]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 1
+    assert "error: budget_seconds=5 ends before the mode" in found.stderr
+    assert len(calls) == 1
 
 
 def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
