@@ -5,7 +5,7 @@
 Each problem is compiled first on a small copy of itself, and a run in which something was compiled nevertheless is made
 again. A line for each budget says what was used (seconds on the clock and of the processor, passes), what came of it,
 and whether the overshoot is at most a fifth of the budget or a second, whichever is more; for passes a fifth. Runs with
-a budget in passes have one of 20 seconds besides, so that they end.
+a budget in passes have one of 3 seconds besides, so that they end.
 
 The clock of the deadline is that on the wall, or the processor's: seconds of all threads together. On a machine that
 others use, seconds on the wall count what they do, and those of the processor do not.
@@ -112,7 +112,7 @@ PROBLEMS = {
 
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 COMPILED = 0.2  # seconds of loading what was compiled before; beyond that, something was compiled
-LONGEST = 20.0  # seconds of a run with a budget in passes
+LONGEST = 3.0  # seconds of a run with a budget in passes
 
 
 def told(target, settings, clock):
