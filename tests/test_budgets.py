@@ -142,20 +142,17 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
     deadline = Deadline(1, 5.0, math.inf, clock)
     with deadline.piece(1e7):  # too short to ask
         assert trials == []
-    with deadline.piece(1e9):  # a second
-        clock.now += 4.0  # but another process held it up,
-    assert len(trials) == 1
-    with deadline.piece(5e8):  # so that the machine is tried again: half a second
-        assert len(trials) == 2
-        clock.now += 0.5
+    with deadline.piece(4.9e9):  # 4.9 seconds
+        assert trials == [0.0]
+    clock.now = 4.0
     with pytest.raises(BudgetSpent), deadline.piece(2e9):
         pytest.fail("begun")
-    assert deadline.needed == pytest.approx(6.5)
+    assert deadline.needed == pytest.approx(6.0)
     clock.now = 5.0
     with pytest.raises(BudgetSpent), deadline.piece(1.0):  # nothing is begun after the end
         pytest.fail("begun")
     with Deadline(1, math.inf, 5.0, clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
-        assert len(trials) == 3
+        assert len(trials) == 2
 
 
 def test_a_trial_takes_the_time_of_a_small_product():
@@ -182,7 +179,7 @@ def test_where_a_factor_of_the_hessian_does_not_fit_the_error_says_how_long_it_t
     monkeypatch.setattr(deadlines, "trial", lambda _: 1e-3)
     with pytest.raises(BudgetError, match=r"budget_seconds=5 ends before .* It would take roughly .* s\.") as caught:
         sample(made(), budget_seconds=5.0)
-    assert 0.5e-3 * 300**3 <= caught.value.needed < 1e6
+    assert 0.3e-3 * 300**3 <= caught.value.needed < 1e6
     assert clock.now == 0.0  # nothing of it was begun
 
 

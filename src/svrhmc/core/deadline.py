@@ -3,8 +3,8 @@
 A loop that could be long calls `look()` wherever it can stop; `look` raises `BudgetSpent` where the deadline that binds
 the call has passed, and does nothing where none does. So a loop need not be told of a deadline, and without one nothing
 changes. Between two looks lies one indivisible piece of work (a block of rows, a step of all chains), by which a budget
-may be exceeded. One that could be long, the factorisation of a matrix, is not begun unless it is expected to end in
-time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those that
+may be exceeded. One that could be long, a Hessian or the factorisation of one, is not begun unless it is expected to
+end in time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those that
 are not counted yet, and raises if they go beyond the budget.
 """
 
@@ -25,10 +25,9 @@ T = TypeVar("T")
 
 _SIDE = 256  # of the matrices whose product tells how fast the machine is
 _SHORT = 1e7  # multiplications that are begun whatever is left: some milliseconds
-_TELLING = 1e8  # multiplications of a piece that tell how fast the machine is
 
 # Multiplications in products of matrices that take as long as n³ of these; as one of a product of sparse ones
-CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.5, 2.0, 5.0, 6.0, 90.0
+CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.35, 1.5, 5.0, 6.0, 1000.0
 
 
 class BudgetSpent(Exception):  # noqa: N818  (a signal: what is ready is returned)
@@ -49,7 +48,6 @@ class Deadline:
         self.limits, self._n, self._clock = (seconds, passes), n, clock
         self._began, self._paused = clock(), math.inf
         self.evaluations, self.compiling, self.done, self.needed = 0.0, 0.0, 0.0, math.inf
-        self._each: float | None = None  # seconds of a multiplication
 
     def used(self) -> tuple[float, float]:
         """Seconds, and passes over the data."""
@@ -99,21 +97,15 @@ class Deadline:
         """Work that cannot be cut, of so many multiplications in products of matrices: not begun, but `BudgetSpent`,
         where it is expected to take more seconds than are left.
 
-        How long a multiplication takes is told by a small product, then by the last long piece; before a piece is
-        refused the product is made again, as another process may have held up what was measured before.
+        How long a multiplication takes, a small product tells.
         """
         self.look()
         if operations > _SHORT and math.isfinite(self.limits[0]):
-            each = self._each = self._each or trial(self._clock)
-            if operations * each > self.left()[0]:
-                each = self._each = min(each, trial(self._clock))
-            if operations * each > self.left()[0]:
-                self.needed = self.used()[0] + operations * each
+            seconds = operations * trial(self._clock)
+            if seconds > self.left()[0]:
+                self.needed = self.used()[0] + seconds
                 raise BudgetSpent
-        began = self._clock()
         yield
-        if operations > _TELLING:
-            self._each = (self._clock() - began) / operations
 
     @contextmanager
     def apart(self) -> Iterator[None]:

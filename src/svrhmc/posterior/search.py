@@ -270,7 +270,7 @@ class Search:
     def _later(self, sampler: Any) -> Later:
         """What a verdict takes; what is free, or not asked for, is nothing."""
         request, space = self.request, self.space
-        chains, own = len(request.chains), costs.of_correction(space)
+        chains, own = len(request.chains), costs.of_correction(space, _CORRECTED * request.draws)
         if self.ledger.unlimited:
             return Later()
         if sampler.gradients_come_free:

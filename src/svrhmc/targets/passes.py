@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, cores
-from svrhmc.core.deadline import looking
+from svrhmc.core.deadline import looking, piece
 from svrhmc.kernels import float64
 from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
@@ -95,7 +95,7 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
                 each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
         return total
 
-    with ThreadPoolExecutor(min(cores(), parts)) as pool:
+    with piece(count * n * dim**2 / 2), ThreadPoolExecutor(min(cores(), parts)) as pool:
         joined: Array = sum(pool.map(part, cuts[:-1], cuts[1:]), np.zeros((count, dim, dim)))
     return joined
 

@@ -207,8 +207,8 @@ class DenseRows(Rows):
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
-        for begin, block in self._blocks():
-            with piece(block.size * self.dim):
+        with piece(self.n * self.dim**2):
+            for begin, block in self._blocks():
                 total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
 
@@ -335,12 +335,12 @@ class SparseRows(Rows):
             from svrhmc.kernels.float64 import lower_gram
 
             lower = np.diag(diagonal)
-            with piece(SPARSE / 2 * products):
+            with piece(SPARSE / 8 * products):  # compiled
                 lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
             return lower
         if products > most:
             return None
-        with piece(SPARSE * products):
+        with piece(2 * SPARSE * products):  # and sorted
             weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
             total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
             total.sort_indices()

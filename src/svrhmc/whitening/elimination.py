@@ -59,10 +59,11 @@ def eliminate(H: Any, single: int = _SINGLE) -> Eliminated | str:
     columns: list[tuple[Array, Any]] = []  # the diagonal of L there, and L below it, with rows that are coordinates
     work = 0.0
     while True:
-        chosen = _independent(left_over)
-        if chosen.sum() < max(1, _LEAST * len(left)):
-            break
-        diagonal, below, rest = _cut(left_over, chosen)
+        with piece(SPARSE * left_over.nnz):
+            chosen = _independent(left_over)
+            if chosen.sum() < max(1, _LEAST * len(left)):
+                break
+            diagonal, below, rest = _cut(left_over, chosen)
         if not (diagonal > 0).all():
             return _INDEFINITE
         root = np.sqrt(diagonal)
