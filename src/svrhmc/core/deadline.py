@@ -4,8 +4,8 @@ A loop that could be long calls `look()` wherever it can stop; `look` raises `Bu
 the call has passed, and does nothing where none does. So a loop need not be told of a deadline, and without one nothing
 changes. Between two looks lies one indivisible piece of work (a block of rows, a step of all chains), by which a budget
 may be exceeded. One that could be long, a Hessian or the factorisation of one, is not begun unless it is expected to
-end in time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those that
-are not counted yet, and raises if they go beyond the budget.
+end in time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those
+that are not counted yet, and raises if they go beyond the budget.
 """
 
 from __future__ import annotations
