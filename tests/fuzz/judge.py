@@ -21,7 +21,7 @@ import numpy as np
 import svrhmc
 
 PACKAGE = Path(svrhmc.__file__).resolve().parent
-SECONDS = 20  # that a call may take
+SECONDS = 20  # of processor time that a call may take, compilation not counted
 # errors by which the package refuses an input; all others are failures even if it raises them itself
 KINDS = (ValueError, TypeError, RuntimeError, ModuleNotFoundError, AttributeError)
 OWN_WARNINGS = ("The model contradicts the data's scale: ",)
@@ -172,17 +172,29 @@ def _name(call) -> str:
     return f"{getattr(call, '__module__', '')}.{getattr(call, '__qualname__', call)}".removeprefix("svrhmc.")
 
 
+def _compiles(frame) -> bool:
+    """Whether the time goes into compilation, which is not counted."""
+    while frame is not None:
+        if "/numba/" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def _watched(name):
     """An alarm that ends Python code; what does not return to Python ends with its process (`machine.py`)."""
 
     def ring(number, frame):
-        raise _HangError(name)
+        if _compiles(frame):
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        else:
+            raise _HangError(name)
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -28,7 +28,10 @@ METHODS_OF = (
 )  # fmt: skip
 COMMANDS = ("fit", "predict", "compare", "plan", "reproduce", "warm")
 CASES: dict[str, Case] = {}
-_PARTS = ("targets",)
+_PARTS = (
+    "targets", "dynamics", "gradients", "samplers", "theory", "distances", "whitening", "exact", "posteriors", "tables",
+    "traces", "files", "shell",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def public_names() -> set[str]:
         f"{module.__name__}.{name}"
         for module in MODULES
         for name in module.__all__
-        if not inspect.ismodule(getattr(module, name))
+        if inspect.isclass(getattr(module, name)) or callable(getattr(module, name))
     }
     found |= {f"svrhmc.{name}" for name in svrhmc._ESTIMATORS}
     for module in OPEN:
