@@ -90,6 +90,9 @@ def child(plan: dict[str, Any]) -> None:
     """Run the cases of a plan, writing what happens to its log."""
     import warnings
 
+    import numba  # noqa: F401  its import is no part of a call
+    import pandas  # noqa: F401
+
     from . import judge, registry
 
     faulthandler.enable()
@@ -102,14 +105,14 @@ def child(plan: dict[str, Any]) -> None:
 
     def before(case: str, text: str) -> None:
         examples[0] += 1
-        faulthandler.dump_traceback_later(STUCK, exit=True)
+        faulthandler.dump_traceback_later(plan["stuck"], exit=True)
         data = json.dumps({"case": case, "input": text}).encode()
         os.ftruncate(handle, 0)
         os.pwrite(handle, data, 0)
 
     warnings.simplefilter("ignore")
     for name in plan["cases"]:
-        one = registry.load()[name]
+        one = registry.load(*plan["parts"])[name]
         calls = sum(judge.counted.values())
         examples[0] = 0
         log.write(json.dumps({"begin": name}) + "\n")
@@ -142,27 +145,29 @@ class Tally:
         return "\n".join(lines)
 
 
-def drive(cases: list[str], calls: int, seconds: float, slice_seconds: float, seed: int, folder: Path, known: set[str], say: Any = print) -> Tally:
+def drive(cases: list[str], calls: int, seconds: float, slice_seconds: float, seed: int, folder: Path, known: set[str], say: Any = print,
+          parts: tuple[str, ...] = (), rounds: int = 10**9, stuck: float = STUCK) -> Tally:  # fmt: skip
     """Rounds of all cases, each round with another seed, until there are so many calls or the time is over."""
     tally, began, turn = Tally(), time.monotonic(), seed
     known = set(known)
-    while tally.calls < calls and time.monotonic() - began < seconds:
+    while tally.calls < calls and time.monotonic() - began < seconds and turn - seed < rounds:
         left = list(cases)
         while left and time.monotonic() - began < seconds and tally.calls < calls:
             some, left = left[:10], left[10:]
-            left = _one_child(some, turn, slice_seconds, folder, tally, known, say) + left
+            more = {"cases": some, "seed": turn, "seconds": slice_seconds, "parts": parts, "stuck": stuck}
+            left = _one_child(more, folder, tally, known, say) + left
         turn += 1
         tally.seconds = time.monotonic() - began
         say(f"round {turn - seed}: {tally.calls:,} calls, {len(tally.failures)} failures, {tally.seconds:.0f} s")
     return tally
 
 
-def _one_child(cases, turn, seconds, folder, tally, known, say) -> list[str]:
+def _one_child(more, folder, tally, known, say) -> list[str]:
     """Run some cases in a child; those that it did not come to are given back."""
-    log, last, plan = folder / "log", folder / "last", folder / "plan"
+    log, last, plan, cases = folder / "log", folder / "last", folder / "plan", more["cases"]
     log.write_text("")
     last.write_text("")
-    told = {"cases": cases, "seed": turn, "examples": 100_000, "seconds": seconds, "log": str(log), "last": str(last), "known": sorted(known)}
+    told = {**more, "examples": 100_000, "log": str(log), "last": str(last), "known": sorted(known)}
     plan.write_text(json.dumps(told))
     words = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--child", str(plan)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}

@@ -60,10 +60,12 @@ def case(strategy: Any, *covers: str, cost: float = 0.01, numba: bool = False) -
     return declare
 
 
-def load() -> dict[str, Case]:
-    """All cases."""
+def load(*more: str) -> dict[str, Case]:
+    """All cases, and those of other modules of this folder."""
     for part in _PARTS:
         importlib.import_module(f"{__package__}.cases.{part}")
+    for part in more:
+        importlib.import_module(f"{__package__}.{part}")
     return CASES
 
 

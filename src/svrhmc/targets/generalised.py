@@ -188,7 +188,10 @@ class GeneralisedLinear(FiniteSum):
         """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
-        curvature, prior = self.row_curvatures(x), np.diag(self.prior_curvature(self._point(x)[0]))
+        return self._known("the Hessian", self._point(x), self._hessian)
+
+    def _hessian(self, point: Array) -> Array:
+        curvature, prior = self.row_curvatures(point[0]), np.diag(self.prior_curvature(point[0]))
         quick = self.rows.gram(curvature, precise=self.quadratic) + prior
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
@@ -205,7 +208,10 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        return self.curved_product(self.row_curvatures(x), direction, self.prior_curvature(self._point(x)[0]))
+        def product(at: Array) -> Array:
+            return self.curved_product(self.row_curvatures(at[0]), direction, self.prior_curvature(at[0]))
+
+        return self._known("a product with ∇²f", self._point(x), product)
 
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
@@ -264,7 +270,7 @@ class GeneralisedLinear(FiniteSum):
         force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
         try:
             factor = cho_factor(self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
-        except np.linalg.LinAlgError:
+        except ValueError:  # too large for float64, or no factor
             return None
         return np.asarray(cho_solve(factor, force), np.float64)
 
@@ -386,8 +392,8 @@ class GeneralisedLinear(FiniteSum):
         beyond.
         """
         if self.dim <= DENSE_DIM:
-            spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(bend))
-            return float(spectrum[-1 if which == "LA" else 0])
+            gram = self._known("∇²f", np.zeros((1, self.dim)), lambda _: self.rows.gram(curvature) + np.diag(bend))
+            return float(np.linalg.eigvalsh(gram)[-1 if which == "LA" else 0])
         from scipy.sparse.linalg import eigsh
 
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
-from svrhmc.core.errors import nonnegative, positive, real_array, requirement
+from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
 STUDENT, LAPLACE = 1, 2  # kinds of ψ, as compiled code has them
 
@@ -61,6 +61,10 @@ class Normal(Prior):
     precision: Any = 1.0
     mean: Any = 0.0
 
+    def __post_init__(self) -> None:
+        for name, value in (("prior_precision", self.precision), ("prior_mean", self.mean)):
+            per_column(name, value, 1) if _is_one(value) else real_array(name, value, ("columns",))
+
     @staticmethod
     def with_sd(sd: float, mean: float = 0.0) -> Normal:
         """N(mean, sd²).
@@ -68,7 +72,11 @@ class Normal(Prior):
         >>> Normal.with_sd(0.5)
         Normal(precision=4.0, mean=0.0)
         """
-        return Normal(positive("sd", sd) ** -2, mean)
+        try:
+            precision = positive("sd", sd) ** -2
+        except OverflowError:
+            precision = float("inf")
+        return Normal(positive("1/sd²", precision), mean)
 
     def check(self, dim: int) -> None:
         """One number, or one for each of the coordinates."""
@@ -82,7 +90,8 @@ class Normal(Prior):
 
     def scaled(self, factor: float) -> Normal:
         """Precision over factor², mean times factor."""
-        return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
+        with np.errstate(over="ignore"):
+            return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -130,6 +139,7 @@ class StudentT(Prior):
     def __post_init__(self) -> None:
         positive("df", self.df)
         positive("scale", self.scale)
+        finite("location", self.location)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
@@ -159,6 +169,7 @@ class Laplace(Prior):
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)
+        finite("location", self.location)
         positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
 
     def of(self, j: int) -> tuple[int, float, float, float]:
@@ -319,5 +330,11 @@ def settle(prior: object, dim: int) -> Settled:
 
 def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
     """One finite number for each column."""
-    array = real_array(name, np.atleast_1d(np.asarray(value)), (1 if np.ndim(value) == 0 else dim,))
+    one = _is_one(value)
+    array = real_array(name, np.atleast_1d(np.asarray(value)) if one else value, (1 if one else dim,))
     return np.array(np.broadcast_to(array, dim), np.float64)
+
+
+def _is_one(value: object) -> bool:
+    """Whether it is one thing, and no list or array of several."""
+    return not isinstance(value, list | tuple) and np.ndim(value) == 0  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ def recipes(given):
 def keeps(given):
     """Which states are kept, by going through them."""
     first, thin, end = given
-    if first < 1 or thin < 1:
+    if not (1 <= first <= 1 << 62 and 1 <= thin <= 1 << 62):
         return
     keep = engines.Keep(first, thin)
     by_hand = [k for k in range(1, end + 1) if k >= first and (k - first) % thin == 0]
