@@ -19,6 +19,7 @@ def main() -> int:
     words.add_argument("--slice", type=float, default=6.0, help="seconds for a case in each round")
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--case", action="append", help="only cases whose name contains this; may be repeated")
+    words.add_argument("--plain", action="store_true", help="only cases that compile nothing")
     words.add_argument("--input", help="run this input of the one --case again, as the report printed it")
     words.add_argument("--out", type=Path, help="write the report to this file as JSON")
     words.add_argument("--child", type=Path, help=argparse.SUPPRESS)
@@ -32,6 +33,7 @@ def main() -> int:
         print("no failure")
         return 0
     chosen = [name for name in cases if not asked.case or any(part in name for part in asked.case)]
+    chosen = [name for name in chosen if not (asked.plain and cases[name].numba)]
     with tempfile.TemporaryDirectory() as folder:
         tally = machine.drive(
             chosen, asked.calls, asked.seconds, asked.slice, asked.seed, Path(folder), set(), lambda line: print(line, flush=True)

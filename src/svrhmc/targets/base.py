@@ -267,7 +267,8 @@ class FiniteSum(ABC):
             value = found(point)
         if not np.isfinite(value).all():
             why = "the numbers of the target, or of x, are too large; scale them to about 1"
-            raise requirement(f"{what} at x = {np.array2string(point[0], threshold=8)}", "finite in float64", "more", why)
+            where = np.array2string(point[0], threshold=8)
+            raise requirement(f"{what} at x = {where}", "finite in float64", "what is not", why)
         return value
 
     def _point(self, x: npt.ArrayLike) -> Array:

@@ -18,7 +18,7 @@ from .targets import quadratics
 
 METHODS = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")
 method = st.one_of(st.sampled_from(METHODS), st.sampled_from(METHODS), st.sampled_from(["vr-sgld", "saga-ld", "saga-hmc", "x", None]))
-constant = st.one_of(inputs.tame_positive, inputs.tame_positive, inputs.setting, st.integers(-60, 60).map(lambda k: 10.0**k))
+constant = st.one_of(*[inputs.tame_positive] * 4, inputs.setting, st.integers(-60, 60).map(lambda k: 10.0**k))
 accuracy = st.one_of(st.sampled_from([0.1, 1.0, 0.01]), constant)
 
 
