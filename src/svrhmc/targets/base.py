@@ -258,7 +258,9 @@ class FiniteSum(ABC):
         state, rows = self._point(x), self._rows(indices)
         each, one = np.repeat(state, len(rows), axis=0), rows[:, None]
         return self._known(
-            "a component's gradient", state, lambda _: self.prior_gradient(each) + self.assemble(self.parts(each, one), one)
+            "a component's gradient",
+            state,
+            lambda _: self.prior_gradient(each) + self.assemble(self.parts(each, one), one),
         )
 
     def _known(self, what: str, point: Array, found: Callable[[Array], Array]) -> Array:

@@ -138,7 +138,9 @@ class Gaussian(FiniteSum):
             inverse = np.linalg.inv(self.mean_precision)
             covariance, mean = inverse / 2 + inverse.T / 2, np.linalg.solve(self.mean_precision, self.mean_force)
         if not (np.isfinite(covariance).all() and np.isfinite(mean).all()):
-            raise requirement("precision", "such that its inverse is finite in float64", f"eigenvalue {self.convexity:g}")
+            raise requirement(
+                "precision", "such that its inverse is finite in float64", f"eigenvalue {self.convexity:g}"
+            )
         return Moments(mean, covariance)
 
     def curvature_range(self, bound: bool) -> tuple[float, float]:

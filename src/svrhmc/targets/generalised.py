@@ -209,6 +209,7 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
+
         def product(at: Array) -> Array:
             return self.curved_product(self.row_curvatures(at[0]), direction, self.prior_curvature(at[0]))
 
@@ -363,7 +364,9 @@ class GeneralisedLinear(FiniteSum):
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""
-        return self._known("ℓ″ of a row", self._point(x), lambda at: self._form.curvatures(self._form.predictors(at)[0]))
+        return self._known(
+            "ℓ″ of a row", self._point(x), lambda at: self._form.curvatures(self._form.predictors(at)[0])
+        )
 
     def operator(self, curvature: Array, bend: Array) -> Any:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from svrhmc import files
 from svrhmc.tables import reading
 
+from ..inputs import often
 from ..judge import agree, ask, holds
 from ..registry import case
 
-CELL = st.one_of(st.integers(-99, 99).map(str), st.integers(-99, 99).map(str), st.sampled_from(["1.5", "-2e3", "", "nan", "inf", "a", "ä", '"x"', '"', " 1 ", "1e999", "0x10", "1_000", "٣", "1,5", "NA", "\x00", "🙂", "True"]))
+CELL = often(st.integers(-99, 99).map(str), st.sampled_from(["1.5", "-2e3", "", "nan", "inf", "a", "ä", '"x"', '"', " 1 ", "1e999", "0x10", "1_000", "٣", "1,5", "NA", "\x00", "🙂", "True"]))
 LINES = st.lists(st.lists(CELL, min_size=1, max_size=4), max_size=6)
 TEXTS = st.one_of(
     LINES.map(lambda lines: "\n".join(",".join(line) for line in lines)),

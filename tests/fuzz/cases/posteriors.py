@@ -87,7 +87,7 @@ def kinds():
 
 
 KIND = st.sampled_from(["linear", "gaussian", "fit"])
-level = st.one_of(st.sampled_from([0.9, 0.5, 0.05]), inputs.anything)
+level = inputs.often(st.sampled_from([0.9, 0.5, 0.05]), inputs.anything)
 
 
 @case(st.tuples(KIND, level, st.one_of(level, st.lists(level, max_size=3))), "svrhmc.Posterior.*", "svrhmc.Summary.*", cost=0.02)

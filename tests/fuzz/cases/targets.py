@@ -46,7 +46,7 @@ def models(draw, odd=True):
     offset = tuple(draw(inputs.plain) for _ in y) if draw(maybe) else None
     weights = tuple(draw(st.sampled_from([0.0, 1.0, 2.5, 1e-9, 1e9])) for _ in y) if draw(maybe) else None
     prior = draw(PRIOR) if odd else ("normal", draw(inputs.tame_positive), draw(inputs.plain))
-    x = tuple(draw(inputs.plain if not odd else st.one_of(inputs.plain, inputs.plain, inputs.finite)) for _ in range(8))
+    x = tuple(draw(inputs.plain if not odd else inputs.mostly_plain) for _ in range(8))
     return family, X, y, offset, weights, prior, x
 
 
@@ -135,9 +135,9 @@ def modes(given):
 @st.composite
 def regressions(draw):
     X = draw(inputs.tables())
-    y = draw(inputs.numbers(X.shape[0], st.one_of(inputs.plain, inputs.plain, inputs.finite)))
-    noise = draw(st.one_of(inputs.tame_positive, inputs.setting))
-    precision, mean = draw(st.one_of(inputs.tame_positive, inputs.anything)), draw(st.one_of(inputs.plain, inputs.anything))
+    y = draw(inputs.numbers(X.shape[0], inputs.mostly_plain))
+    noise = draw(inputs.setting)
+    precision, mean = draw(inputs.often(inputs.tame_positive, inputs.anything)), draw(inputs.often(inputs.plain, inputs.anything))
     if draw(st.booleans()):
         precision = draw(inputs.numbers(X.shape[1], inputs.tame_positive))
     return X, y, noise, precision, mean
@@ -195,7 +195,7 @@ def conjugate(given):
 @st.composite
 def quadratics(draw, tame=False):
     n, dim = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    each = inputs.plain if tame else st.one_of(inputs.plain, inputs.plain, inputs.plain, inputs.finite)
+    each = inputs.plain if tame else inputs.mostly_plain
     centers = tuple(draw(inputs.numbers(dim, each)) for _ in range(n))
     if draw(st.booleans()):
         return centers, draw(inputs.symmetric(dim, tame))
@@ -344,7 +344,7 @@ def known_errors(k):
     refuses(targets.logistic, X, y, match=words, **more)
 
 
-@case(st.tuples(inputs.tables(), st.integers(0, 255), st.one_of(inputs.tame_positive, inputs.anything), st.one_of(inputs.plain, inputs.anything)), "svrhmc.targets.logistic", cost=0.02)
+@case(st.tuples(inputs.tables(), st.integers(0, 255), inputs.often(inputs.tame_positive, inputs.anything), inputs.often(inputs.plain, inputs.anything)), "svrhmc.targets.logistic", cost=0.02)
 def logistic(given):
     """The same as `glm`, and the same for every way to write the rows and labels down."""
     X, bits, precision, mean = given

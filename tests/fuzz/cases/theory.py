@@ -17,9 +17,9 @@ from .gradients import SMALL, make
 from .targets import quadratics
 
 METHODS = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")
-method = st.one_of(st.sampled_from(METHODS), st.sampled_from(METHODS), st.sampled_from(["vr-sgld", "saga-ld", "saga-hmc", "x", None]))
-constant = st.one_of(*[inputs.tame_positive] * 4, inputs.setting, st.integers(-60, 60).map(lambda k: 10.0**k))
-accuracy = st.one_of(st.sampled_from([0.1, 1.0, 0.01]), constant)
+method = inputs.often(st.sampled_from(METHODS), st.sampled_from(["vr-sgld", "saga-ld", "saga-hmc", "x", None]))
+constant = inputs.often(inputs.tame_positive, inputs.setting, st.integers(-60, 60).map(lambda k: 10.0**k))
+accuracy = inputs.often(st.sampled_from([0.1, 1.0, 0.01]), constant)
 
 
 @st.composite
@@ -28,7 +28,7 @@ def problems(draw):
     if isinstance(L, float) and isinstance(mu, float) and L < mu:
         L, mu = mu, L
     variance = draw(st.one_of(st.none(), st.just(0.0), constant))
-    rough = draw(st.one_of(st.none(), constant))
+    rough = draw(inputs.often(st.none(), st.just(L), constant, times=2))
     return (draw(inputs.count), draw(inputs.count), L, mu, draw(st.one_of(st.just(0.0), constant)), variance, rough, draw(st.booleans()), draw(st.booleans()))  # fmt: skip
 
 
