@@ -209,11 +209,8 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-
-        def product(at: Array) -> Array:
-            return self.curved_product(self.row_curvatures(at[0]), direction, self.prior_curvature(at[0]))
-
-        return self._known("a product with ∇²f", self._point(x), product)
+        curvature, bend = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
+        return self._known("a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend))
 
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
@@ -364,9 +361,8 @@ class GeneralisedLinear(FiniteSum):
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""
-        return self._known(
-            "ℓ″ of a row", self._point(x), lambda at: self._form.curvatures(self._form.predictors(at)[0])
-        )
+        form = self._form
+        return self._known("ℓ″ of a row", self._point(x), lambda at: form.curvatures(form.predictors(at)[0]))
 
     def operator(self, curvature: Array, bend: Array) -> Any:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""

@@ -120,7 +120,8 @@ class ModeSearch:
 
     def _slope(self, x: Array) -> Array:
         """∇f likewise."""
-        return self.target.gradients(x[None, :])[0]
+        slope: Array = self.target.gradients(x[None, :])[0]
+        return slope
 
     def _mode_of_some(self) -> tuple[Array, Array | None] | None:
         """Mode and Hessian from some of the rows, with as much less of the prior; None where they have no mode."""

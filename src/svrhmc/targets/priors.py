@@ -26,6 +26,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
+_RANGE = (1e-50, 1e50)  # of scales and shapes
 STUDENT, LAPLACE = 1, 2  # kinds of ψ, as compiled code has them
 
 
@@ -137,8 +138,8 @@ class StudentT(Prior):
     location: float = 0.0
 
     def __post_init__(self) -> None:
-        positive("df", self.df)
-        positive("scale", self.scale)
+        _ordinary("df", self.df)
+        _ordinary("scale", self.scale)
         finite("location", self.location)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
@@ -168,9 +169,10 @@ class Laplace(Prior):
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        positive("scale", self.scale)
+        _ordinary("scale", self.scale)
         finite("location", self.location)
         positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
+        _ordinary("smoothing", self.smoothing)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
@@ -333,6 +335,13 @@ def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
     one = _is_one(value)
     array = real_array(name, np.atleast_1d(np.asarray(value)) if one else value, (1 if one else dim,))
     return np.array(np.broadcast_to(array, dim), np.float64)
+
+
+def _ordinary(name: str, value: float) -> None:
+    """Refuse numbers whose powers leave float64."""
+    low, high = _RANGE
+    if not low <= positive(name, value) <= high:
+        raise requirement(name, f"a number from {low:g} to {high:g}", value)
 
 
 def _is_one(value: object) -> bool:
