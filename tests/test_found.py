@@ -30,7 +30,12 @@ def _no_warning():
 )
 def test_what_float64_does_not_hold_is_an_error_and_no_warning_or_nan(make, x):
     target = make()
-    for ask in (target.potential, target.gradient, lambda at: target.component_gradients(at, [0]), getattr(target, "hessian", target.gradient)):
+    for ask in (
+        target.potential,
+        target.gradient,
+        lambda at: target.component_gradients(at, [0]),
+        getattr(target, "hessian", target.gradient),
+    ):
         try:
             assert np.isfinite(ask(x)).all()
         except ValueError as error:
@@ -42,8 +47,7 @@ def test_a_regression_whose_sums_overflow_says_so():
         targets.linear([[0.0], [1e300]], [0.0, 1.7e308], prior_precision=1e-300).closed_form
     with pytest.raises(ValueError, match=r"X, y and the prior must be of ordinary size"):
         targets.conjugate([[0.125]], [0.0], 0.125, 1e160).exact_law
-    with pytest.raises(ValueError, match="must be finite in float64"):
-        targets.glm([[0.0], [1.25e154]], [0, 1], "poisson", prior_precision=1.5).mode()
+    assert targets.glm([[0.0], [1.25e154]], [0, 1], "poisson", prior_precision=1.5).mode() == [0.0]  # e⁰ = y
 
 
 def test_settings_of_targets_and_priors_are_checked_at_the_door():

@@ -78,8 +78,9 @@ def r_hat(draws: Array) -> Array:
     n = split.shape[1]
     within = split.var(axis=1, ddof=1).mean(axis=0)
     between = split.mean(axis=1).var(axis=0, ddof=1)
-    ratio: Array = ((n - 1) / n * within + between) / np.where(within > 0, within, 1.0)
-    return np.sqrt(ratio)
+    least = np.maximum(within, np.finfo(np.float64).eps ** 2 * between)  # of halves that stand still, but apart
+    ratio: Array = ((n - 1) / n * within + between) / np.where(least > 0, least, 1.0)
+    return np.sqrt(np.where(least > 0, ratio, 1.0))
 
 
 @by_columns

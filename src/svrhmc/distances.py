@@ -55,11 +55,11 @@ def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayL
     sample = np.asarray(real_array("draws", draws, ("N", "dim")), np.float64)
     if len(sample) < 2:
         raise requirement("draws", "at least 2 rows", len(sample))
-    unit = _unit(sample)
-    near = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64) / unit
-    known = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64) / unit / unit
+    near = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
+    known = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
+    unit = _unit(sample, near, np.sqrt(np.abs(known)))
     fitted = np.atleast_2d(np.cov(sample / unit, rowvar=False))
-    value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, near, known)
+    value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, near / unit, known / unit / unit)
     return PlugIn(value, plug_in_floor(covariance, len(sample)))
 
 
@@ -139,7 +139,7 @@ def _line_w2(a: Array, b: Array) -> float:
 def _unit(*arrays: Array) -> float:
     """A power of 2 near the largest number where that is so large or small that squares leave float64; else 1."""
     largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
-    return 1.0 if largest == 0 or 1e-100 < largest < 1e100 else 2.0 ** min(np.frexp(largest)[1], 1023)
+    return 1.0 if largest == 0 or 1e-60 < largest < 1e60 else 2.0 ** min(np.frexp(largest)[1], 1023)
 
 
 def _two_samples(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Array, Array]:

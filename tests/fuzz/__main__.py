@@ -36,7 +36,14 @@ def main() -> int:
     chosen = [name for name in chosen if not (asked.plain and cases[name].numba)]
     with tempfile.TemporaryDirectory() as folder:
         tally = machine.drive(
-            chosen, asked.calls, asked.seconds, asked.slice, asked.seed, Path(folder), set(), lambda line: print(line, flush=True)
+            chosen,
+            asked.calls,
+            asked.seconds,
+            asked.slice,
+            asked.seed,
+            Path(folder),
+            set(),
+            lambda line: print(line, flush=True),
         )
     print(tally.text())
     if asked.out:

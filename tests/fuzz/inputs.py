@@ -19,7 +19,6 @@ BAD = (nan, inf, -inf)
 WRONG = (None, "1", True, [1.0], {}, 1 + 2j, b"x", "ä", -1, 0, 2**63, 2**64, 10**30, 0.5, nan, inf)
 
 
-
 def often(usual, *others, times=5):
     """Mostly the usual one. (`st.one_of` takes a strategy that is given twice for one.)"""
     branches = [usual, *others]
@@ -56,13 +55,24 @@ class Table:
 
     @property
     def dense(self) -> Any:
-        """The numbers as float64, after a turn through the dtype."""
+        """The numbers as float64, after a turn through the dtype, and of a damaged matrix what it still stands for."""
         with np.errstate(all="ignore"):
+            if self.damage and self.stands:
+                return self.make().toarray().astype(np.float64)
             return self._array().astype(np.float64)
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.values), len(self.values[0]) if self.values else self.columns or 0
+
+    @property
+    def stands(self) -> bool:
+        """Whether a damaged matrix is still one: columns in range, rows that do not end before they begin."""
+        made = self.make()
+        inside = ((made.indices >= 0) & (made.indices < made.shape[1])).all()
+        return bool(
+            inside and (np.diff(made.indptr) >= 0).all() and made.indptr[0] == 0 and len(made.data) >= made.indptr[-1]
+        )
 
     @property
     def sound(self) -> bool:
@@ -146,7 +156,11 @@ def tables(draw, most_rows=8, most_columns=3, odd=True, least=0):
     if odd and least == 0 and draw(st.integers(0, 40)) == 0:
         n, d = draw(st.sampled_from([(0, d), (n, 0), (0, 0)]))
     rows = [[draw(plain) for _ in range(d)] for _ in range(n)]
-    pattern = draw(st.sampled_from(["plain"] * 6 + ["ones", "zeros", "same", "twice", "near", "scaled", "huge", "tiny", "wild", "bad"]))
+    pattern = draw(
+        st.sampled_from(
+            ["plain"] * 6 + ["ones", "zeros", "same", "twice", "near", "scaled", "huge", "tiny", "wild", "bad"]
+        )
+    )
     if not odd:
         pattern = draw(st.sampled_from(["plain", "plain", "ones"]))
     if n and d:
@@ -186,7 +200,11 @@ def symmetric(draw, dim, tame=None):
     """A matrix, positive definite unless it is meant not to be."""
     root = [[draw(plain) for _ in range(dim)] for _ in range(dim)]
     S = np.array(root) @ np.array(root).T + 0.125 * np.eye(dim)
-    odd = "tame" if tame else draw(st.sampled_from(["tame"] * 6 + ["scaled", "flat", "indefinite", "skew", "bad", "huge", "tiny"]))
+    odd = (
+        "tame"
+        if tame
+        else draw(st.sampled_from(["tame"] * 6 + ["scaled", "flat", "indefinite", "skew", "bad", "huge", "tiny"]))
+    )
     if odd == "scaled":
         s = np.array([10.0 ** draw(st.integers(-10, 10)) for _ in range(dim)])
         S = S * s * s[:, None]

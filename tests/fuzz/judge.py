@@ -67,11 +67,11 @@ def ask(call, *args, tame=False, allow=(), nan=(), **kwargs):
             reason = bare(error, allow)
             if reason:
                 raise FailureError(f"{_name(call)}: {reason}: {type(error).__name__}: {error}") from error
-            _no_warning(call, told)
+            _no_warning(call, told, allow)
             if tame:
                 raise FailureError(f"{_name(call)} refused a plain input: {type(error).__name__}: {error}") from error
             raise RefusedError(error) from error
-    _no_warning(call, told)
+    _no_warning(call, told, allow)
     where = nan_in(answer, nan)
     if where:
         raise FailureError(f"{_name(call)}: nan in {where}")
@@ -157,9 +157,10 @@ def nan_in(answer, but=(), depth=5, where="the answer"):
     return None
 
 
-def _no_warning(call, told):
+def _no_warning(call, told, allow):
     for each in told:
-        if not str(each.message).startswith(OWN_WARNINGS):
+        of_a_library = any(f"/{library}/" in each.filename for library in allow)
+        if not str(each.message).startswith(OWN_WARNINGS) and not of_a_library:
             place = f"{Path(each.filename).name}, line {each.lineno}"
             raise FailureError(f"{_name(call)} warned: {each.category.__name__}: {each.message} ({place})")
 

@@ -34,10 +34,17 @@ class _EnoughError(BaseException):
 def signature(case: str, error: BaseException | str) -> str:
     """A name for a failure that does not depend on the numbers in it."""
     text = str(error).split("\n")[0]
-    return f"{case}: " + re.sub(r"\s+", " ", re.sub(r"'[^']*'|[-+]?\d[\d.,e+-]*|\bnan\b|\binf\b|\[.*?\]|[^\x00-\x7f]+", "#", text))[:110]
+    return (
+        f"{case}: "
+        + re.sub(r"\s+", " ", re.sub(r"'[^']*'|[-+]?\d[\d.,e+-]*|\bnan\b|\binf\b|\[.*?\]|[^\x00-\x7f]+", "#", text))[
+            :110
+        ]
+    )
 
 
-def explore(one: Any, seed: int | None, examples: int, seconds: float, before: Any, known: set[str]) -> dict[str, Any] | None:
+def explore(
+    one: Any, seed: int | None, examples: int, seconds: float, before: Any, known: set[str]
+) -> dict[str, Any] | None:
     """Examples of a case until one fails in a way that is not known; that failure, made small."""
     import hypothesis
 
@@ -117,13 +124,17 @@ def child(plan: dict[str, Any]) -> None:
         examples[0] = 0
         log.write(json.dumps({"begin": name}) + "\n")
         for again in range(3):
-            failure = explore(one, plan["seed"] * 7 + again, plan["examples"], plan["seconds"] / (1 + again), before, known)
+            failure = explore(
+                one, plan["seed"] * 7 + again, plan["examples"], plan["seconds"] / (1 + again), before, known
+            )
             if failure is None:
                 break
             known.add(failure["signature"])
             log.write(json.dumps({"failure": failure}) + "\n")
         faulthandler.cancel_dump_traceback_later()
-        log.write(json.dumps({"done": name, "calls": sum(judge.counted.values()) - calls, "examples": examples[0]}) + "\n")
+        log.write(
+            json.dumps({"done": name, "calls": sum(judge.counted.values()) - calls, "examples": examples[0]}) + "\n"
+        )
     log.write(json.dumps({"counted": dict(judge.counted)}) + "\n")
 
 
@@ -139,9 +150,13 @@ class Tally:
     seconds: float = 0.0
 
     def text(self) -> str:
-        lines = [f"{self.calls:,} calls in {self.examples:,} examples of {len(self.by_case)} cases, {self.seconds:.0f} s: {len(self.failures)} failures"]
+        lines = [
+            f"{self.calls:,} calls in {self.examples:,} examples of {len(self.by_case)} cases, {self.seconds:.0f} s: {len(self.failures)} failures"
+        ]
         for one in self.failures.values():
-            lines.append(f"\n{one['case']}: {one['error']}\n  again: python -m tests.fuzz --case {one['case']} --input {one['input']!r}")
+            lines.append(
+                f"\n{one['case']}: {one['error']}\n  again: python -m tests.fuzz --case {one['case']} --input {one['input']!r}"
+            )
         return "\n".join(lines)
 
 

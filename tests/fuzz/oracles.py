@@ -125,18 +125,25 @@ class Model:
             t = self._predictors(x, i)
             value, slope, bend, third = derivatives(lambda u, i=i: loss(self.family, u, self.y[i], self.extra[i]), t)
             J = self._jacobian(i)
-            reach = np.array([float(sum(abs(J[k][j] * x[j]) for j in range(dim))) for k in range(len(t))]) + abs(float(self.offset[i]))
+            reach = np.array([float(sum(abs(J[k][j] * x[j]) for j in range(dim))) for k in range(len(t))]) + abs(
+                float(self.offset[i])
+            )
             m = size(self.family, t, float(self.y[i]), self.extra[i])
             f += w * value
             one = np.abs(np.array([[float(each) for each in line] for line in J]))
-            s, c = np.abs(np.array([float(each) for each in slope])), np.abs(np.array([[float(e) for e in line] for line in bend]))
+            s, c = (
+                np.abs(np.array([float(each) for each in slope])),
+                np.abs(np.array([[float(e) for e in line] for line in bend])),
+            )
             af += float(w) * (abs(float(value)) + s @ reach + m)
             ag += float(w) * one.T @ (s + m + c @ reach)
             aH += float(w) * one.T @ (c + m + float(third) * reach.sum()) @ one
             for j in range(dim):
                 g[j] += w * sum(slope[k] * J[k][j] for k in range(len(t)))
-                for l in range(dim):
-                    H[j][l] += w * sum(J[k][j] * bend[k][q] * J[q][l] for k in range(len(t)) for q in range(len(t)))
+                for other in range(dim):
+                    H[j][other] += w * sum(
+                        J[k][j] * bend[k][q] * J[q][other] for k in range(len(t)) for q in range(len(t))
+                    )
         for j in range(dim):
             value, slope, bend, _ = derivatives(lambda u, j=j: prior(self.priors[j], u[0]), [x[j]])
             f, g[j], H[j][j] = f + value, g[j] + slope[0], H[j][j] + bend[0][0]
@@ -205,7 +212,9 @@ def linear_posterior(X, y, noise, precision, mean):
     X = mpmath.matrix(X.tolist())
     L = mpmath.diag([mpf(float(each)) for each in precision])
     A = X.T * X / mpf(noise) + L
-    b = X.T * mpmath.matrix([mpf(float(each)) for each in y]) / mpf(noise) + L * mpmath.matrix([mpf(float(each)) for each in mean])
+    b = X.T * mpmath.matrix([mpf(float(each)) for each in y]) / mpf(noise) + L * mpmath.matrix(
+        [mpf(float(each)) for each in mean]
+    )
     return gaussian_posterior(A, b)
 
 
@@ -226,7 +235,9 @@ def free_noise(eta, gamma, u):
     """(Var εˣ, Cov, Var εᵛ) of the process without gradient over a step."""
     eta, g, u = mpf(eta), mpf(gamma), mpf(u)
     e = mpmath.exp(-g * eta)
-    return tuple(float(each) for each in (u / g**2 * (2 * g * eta + 4 * e - e**2 - 3), u / g * (1 - e) ** 2, u * (1 - e**2)))
+    return tuple(
+        float(each) for each in (u / g**2 * (2 * g * eta + 4 * e - e**2 - 3), u / g * (1 - e) ** 2, u * (1 - e**2))
+    )
 
 
 @precise

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import svrhmc
-from svrhmc import diagnostics, estimators, files, fitting, posterior
 from svrhmc import compare as comparing
+from svrhmc import diagnostics, estimators, files, fitting, posterior
 
 from . import judge
 
@@ -18,7 +18,15 @@ MODULES = [
     svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact,
     posterior, estimators, fitting,
 ]  # fmt: skip
-OPEN = [svrhmc.dynamics, svrhmc.distances, svrhmc.targets.families, svrhmc.targets.priors, files, diagnostics, comparing]
+OPEN = [
+    svrhmc.dynamics,
+    svrhmc.distances,
+    svrhmc.targets.families,
+    svrhmc.targets.priors,
+    files,
+    diagnostics,
+    comparing,
+]
 METHODS_OF = (
     "svrhmc.Trace", "svrhmc.Posterior", "svrhmc.Sampler", "svrhmc.Summary", "svrhmc.targets.FiniteSum",
     "svrhmc.targets.GeneralisedLinear", "svrhmc.targets.Gaussian", "svrhmc.targets.Custom", "svrhmc.theory.Problem",

@@ -45,6 +45,10 @@ class Prior(ABC):
     def scaled(self, factor: float) -> Prior:
         """The prior of a coordinate times a factor above 0."""
 
+    @abstractmethod
+    def shifted(self, by: float) -> Prior:
+        """The prior of a coordinate plus a number."""
+
     @property
     @abstractmethod
     def spread(self) -> tuple[float, float]:
@@ -94,6 +98,10 @@ class Normal(Prior):
         with np.errstate(over="ignore"):
             return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
 
+    def shifted(self, by: float) -> Normal:
+        """Mean plus the number."""
+        return Normal(self.precision, np.asarray(self.mean) + by)
+
     @property
     def spread(self) -> tuple[float, float]:
         """Mean and standard deviation."""
@@ -115,6 +123,10 @@ class Flat(Prior):
         return 0.0, 0.0
 
     def scaled(self, factor: float) -> Flat:
+        """As flat as before."""
+        return self
+
+    def shifted(self, by: float) -> Flat:
         """As flat as before."""
         return self
 
@@ -150,6 +162,10 @@ class StudentT(Prior):
         """Location and scale times the factor."""
         return StudentT(self.df, self.scale * factor, self.location * factor)
 
+    def shifted(self, by: float) -> StudentT:
+        """Location plus the number."""
+        return replace(self, location=self.location + by)
+
     @property
     def spread(self) -> tuple[float, float]:
         """Location and scale."""
@@ -181,6 +197,10 @@ class Laplace(Prior):
     def scaled(self, factor: float) -> Laplace:
         """Location and scale times the factor."""
         return Laplace(self.scale * factor, self.location * factor, self.smoothing)
+
+    def shifted(self, by: float) -> Laplace:
+        """Location plus the number."""
+        return replace(self, location=self.location + by)
 
     @property
     def spread(self) -> tuple[float, float]:

@@ -25,7 +25,7 @@ def regularisation_distance(strength: float, fourth_moment: float) -> float:
     >>> regularisation_distance(strength=0.04, fourth_moment=1.0)
     0.1
     """
-    return 0.5 * math.sqrt(positive("strength", strength) * positive("fourth_moment", fourth_moment))
+    return 0.5 * math.sqrt(positive("strength", strength)) * math.sqrt(positive("fourth_moment", fourth_moment))
 
 
 @held

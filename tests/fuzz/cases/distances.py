@@ -31,11 +31,18 @@ def gaussian_w2(given):
     agree("the other way round", turned, value, 1e-6 * size)
     zero = ask(distances.gaussian_w2, a, A, a, A)
     agree("from itself", zero, 0.0, 1e-6 * size)
-    if len(a) < 3 and not large(a, A, b, B) and min(np.linalg.eigvalsh(np.array(A))[0], np.linalg.eigvalsh(np.array(B))[0]) >= 0:
+    if (
+        len(a) < 3
+        and not large(a, A, b, B)
+        and min(np.linalg.eigvalsh(np.array(A))[0], np.linalg.eigvalsh(np.array(B))[0]) >= 0
+    ):
         agree("W2", value, oracles.w2(a, A, b, B), 1e-6 * size)
 
 
-@case(st.tuples(st.one_of(st.integers(1, 3).flatmap(inputs.symmetric), inputs.anything), inputs.count), "svrhmc.distances.plug_in_floor")
+@case(
+    st.tuples(st.one_of(st.integers(1, 3).flatmap(inputs.symmetric), inputs.anything), inputs.count),
+    "svrhmc.distances.plug_in_floor",
+)
 def plug_in_floor(given):
     """By its formula."""
     covariance, size = given
@@ -50,14 +57,23 @@ SAMPLES = st.integers(1, 2).flatmap(
 )
 
 
-@case(st.tuples(SAMPLES, inputs.count, inputs.seeds), "svrhmc.distances.empirical_w2", "svrhmc.distances.sliced_w2", cost=0.02)
+@case(
+    st.tuples(SAMPLES, inputs.count, inputs.seeds),
+    "svrhmc.distances.empirical_w2",
+    "svrhmc.distances.sliced_w2",
+    cost=0.02,
+)
 def samples(given):
     """By the best matching where sizes are equal; in one dimension a slice is the whole."""
     from scipy.optimize import linear_sum_assignment
 
     (a, b), projections, seed = given
     exact = ask(distances.empirical_w2, a, b)
-    sliced = ask(distances.sliced_w2, a, b, projections, seed) if projections is not True and not (isinstance(projections, int) and projections > 10**5) else None
+    sliced = (
+        ask(distances.sliced_w2, a, b, projections, seed)
+        if projections is not True and not (isinstance(projections, int) and projections > 10**5)
+        else None
+    )
     A, B = np.array(a, np.longdouble), np.array(b, np.longdouble)
     size = np.abs(np.concatenate([A, B])).max() + 1e-300
     if size > 1e150:
@@ -70,7 +86,12 @@ def samples(given):
         agree("the best matching", exact, np.sqrt(cost[rows, columns].mean()), 1e-6 * size)
 
 
-@case(st.tuples(SAMPLES, st.integers(1, 2).flatmap(inputs.symmetric)), "svrhmc.distances.plug_in_w2", "svrhmc.distances.PlugIn", cost=0.01)
+@case(
+    st.tuples(SAMPLES, st.integers(1, 2).flatmap(inputs.symmetric)),
+    "svrhmc.distances.plug_in_w2",
+    "svrhmc.distances.PlugIn",
+    cost=0.01,
+)
 def plug_in(given):
     """The distance of the fitted Gaussian."""
     (draws, _), covariance = given
@@ -84,7 +105,13 @@ def plug_in(given):
         agree("the fitted Gaussian's", found.value, again, 1e-6 * (again + 1e-9))
 
 
-@case(st.tuples(st.integers(1, 3), st.integers(4, 12), st.lists(inputs.mostly_plain, min_size=1, max_size=20), st.integers(1, 2)), "svrhmc.diagnostics.*", cost=0.01)
+@case(
+    st.tuples(
+        st.integers(1, 3), st.integers(4, 12), st.lists(inputs.mostly_plain, min_size=1, max_size=20), st.integers(1, 2)
+    ),
+    "svrhmc.diagnostics.*",
+    cost=0.01,
+)
 def diagnosed(given):
     """Effective draws are between nothing and what ArviZ gives; R-hat does not depend on units."""
     chains, draws, values, columns = given
@@ -97,5 +124,8 @@ def diagnosed(given):
         agree("R-hat in other units", ask(diagnostics.r_hat, 1024 * table), r_hat, 1e-6 * (1 + r_hat))
         agree("effective draws in other units", ask(diagnostics.ess, 1024 * table), ess, 1e-6 * ess)
     parts = ask(diagnostics.some_columns, draws, columns)
-    holds(np.concatenate([np.arange(columns)[each] for each in parts]).tolist() == list(range(columns)), "columns left out")
+    holds(
+        np.concatenate([np.arange(columns)[each] for each in parts]).tolist() == list(range(columns)),
+        "columns left out",
+    )
     ask(diagnostics.by_columns(lambda each: each.sum(axis=(0, 1))), np.clip(table, -1e100, 1e100))

@@ -33,7 +33,9 @@ def schemes(given):
     u = 0.5 if u is None else u
     if name == "Overdamped":
         agree("the step", scheme.kick.x, eta, 1e-15 * eta)
-        agree("the noise", scheme.after_noise.xx, np.sqrt(2 * eta) * np.sqrt(temperature), 1e-14 * scheme.after_noise.xx)
+        agree(
+            "the noise", scheme.after_noise.xx, np.sqrt(2 * eta) * np.sqrt(temperature), 1e-14 * scheme.after_noise.xx
+        )
         return
     if name in ("BAOAB", "EulerMaruyama", "Anchored"):
         return
@@ -44,7 +46,12 @@ def schemes(given):
     for noise in (scheme.after_noise, *((scheme.before_noise,) if name == "UBU" else ())):
         factor = np.array([[noise.xv, noise.xx], [noise.vv, 0.0]])
         got = factor @ factor.T
-        agree("the noise", got, np.array([[xx, xv], [xv, vv]]) * temperature, 1e-11 * temperature * np.array([[xx, xv], [xv, vv]]))
+        agree(
+            "the noise",
+            got,
+            np.array([[xx, xv], [xv, vv]]) * temperature,
+            1e-11 * temperature * np.array([[xx, xv], [xv, vv]]),
+        )
     if name in ("Exponential", "UBU"):
         drift, decay = oracles.flow(time, gamma)
         agree("the flow", [scheme.after.xv, scheme.after.vv], [drift, decay], [1e-12 * drift, 1e-12 * max(decay, 1e-4)])

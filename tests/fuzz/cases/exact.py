@@ -21,7 +21,7 @@ def runs(given):
     sampler = ask(getattr(exact, name), *numbers)
     target = ROWS if where == "rows" else LINES
     for value in (draws, burn_in):
-        if isinstance(value, int) and not isinstance(value, bool) and 10**4 < value:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 10**4:
             draws = burn_in = 3
     if name == "SplitHMC" and len(numbers) > 1 and isinstance(numbers[1], int) and numbers[1] > 100:
         return
@@ -34,7 +34,12 @@ def runs(given):
     ask(sampler.settings)
 
 
-@case(st.tuples(models(odd=False), st.sampled_from(["SplitHMC", "SubsampledMH"])), "svrhmc.exact.SplitHMC.run", cost=0.3, numba=True)
+@case(
+    st.tuples(models(odd=False), st.sampled_from(["SplitHMC", "SubsampledMH"])),
+    "svrhmc.exact.SplitHMC.run",
+    cost=0.3,
+    numba=True,
+)
 def families(given):
     """All families, with rows in several layouts."""
     model, name = given

@@ -15,11 +15,42 @@ from ..inputs import often
 from ..judge import agree, ask, holds
 from ..registry import case
 
-CELL = often(st.integers(-99, 99).map(str), st.sampled_from(["1.5", "-2e3", "", "nan", "inf", "a", "ä", '"x"', '"', " 1 ", "1e999", "0x10", "1_000", "٣", "1,5", "NA", "\x00", "🙂", "True"]))
+CELL = often(
+    st.integers(-99, 99).map(str),
+    st.sampled_from(
+        [
+            "1.5",
+            "-2e3",
+            "",
+            "nan",
+            "inf",
+            "a",
+            "ä",
+            '"x"',
+            '"',
+            " 1 ",
+            "1e999",
+            "0x10",
+            "1_000",
+            "٣",
+            "1,5",
+            "NA",
+            "\x00",
+            "🙂",
+            "True",
+        ]
+    ),
+)
 LINES = st.lists(st.lists(CELL, min_size=1, max_size=4), max_size=6)
 TEXTS = st.one_of(
     LINES.map(lambda lines: "\n".join(",".join(line) for line in lines)),
-    st.integers(1, 3).flatmap(lambda width: st.lists(st.lists(st.integers(-99, 99).map(str), min_size=width, max_size=width), min_size=1, max_size=6)).map(lambda lines: "\n".join(",".join(line) for line in lines)),
+    st.integers(1, 3)
+    .flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(-99, 99).map(str), min_size=width, max_size=width), min_size=1, max_size=6
+        )
+    )
+    .map(lambda lines: "\n".join(",".join(line) for line in lines)),
     st.text(max_size=30),
 )
 
@@ -33,7 +64,11 @@ def plain(text, delimiter=","):
         return None
 
 
-@case(st.tuples(TEXTS, st.sampled_from([".csv", ".npz", ".txt", ""]), st.sampled_from(["utf-8", "latin-1", "utf-16"])), "svrhmc.files.read_table", cost=0.003)
+@case(
+    st.tuples(TEXTS, st.sampled_from([".csv", ".npz", ".txt", ""]), st.sampled_from(["utf-8", "latin-1", "utf-16"])),
+    "svrhmc.files.read_table",
+    cost=0.003,
+)
 def read_table(given):
     """The numbers that the csv module finds."""
     text, suffix, encoding = given
@@ -47,7 +82,16 @@ def read_table(given):
         agree("the numbers", np.column_stack([X, y]), rows, 0)
 
 
-@case(st.tuples(TEXTS, st.sampled_from([",", ";", " ", "\t"]), st.sampled_from([True, False, None]), st.one_of(st.none(), st.integers(1, 4))), "svrhmc.files.numbers", cost=0.002)
+@case(
+    st.tuples(
+        TEXTS,
+        st.sampled_from([",", ";", " ", "\t"]),
+        st.sampled_from([True, False, None]),
+        st.one_of(st.none(), st.integers(1, 4)),
+    ),
+    "svrhmc.files.numbers",
+    cost=0.002,
+)
 def numbers(given):
     """Lines of numbers."""
     text, delimiter, header, columns = given
@@ -55,27 +99,57 @@ def numbers(given):
     holds(np.isfinite(found).all() and found.ndim == 2, f"{found}")
 
 
-PAIRS = st.lists(st.one_of(st.tuples(st.integers(-1, 5), st.integers(-9, 9)).map(lambda pair: f"{pair[0]}:{pair[1]}"), st.sampled_from(["1:", ":1", "a", "1:2:3", "1:nan", "2:1e999", "9" * 30 + ":1"])), max_size=4)
+PAIRS = st.lists(
+    st.one_of(
+        st.tuples(st.integers(-1, 5), st.integers(-9, 9)).map(lambda pair: f"{pair[0]}:{pair[1]}"),
+        st.sampled_from(["1:", ":1", "a", "1:2:3", "1:nan", "2:1e999", "9" * 30 + ":1"]),
+    ),
+    max_size=4,
+)
 
 
-@case(st.tuples(st.lists(st.tuples(st.sampled_from(["1", "-1", "0", "nan", "a", "1e999"]), PAIRS), max_size=4), st.integers(1, 5)), "svrhmc.files.libsvm", cost=0.002)
+@case(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(["1", "-1", "0", "nan", "a", "1e999"]), PAIRS), max_size=4),
+        st.integers(1, 5),
+    ),
+    "svrhmc.files.libsvm",
+    cost=0.002,
+)
 def libsvm(given):
     """Sparse rows, against a reading by hand."""
     lines, columns = given
     text = [" ".join([label, *pairs]) for label, pairs in lines]
     labels, values, indices, ends = ask(files.libsvm, text, "a", columns)
     holds(np.isfinite(labels).all() and np.isfinite(values).all(), "not finite")
-    holds(((indices >= 0) & (indices < columns)).all() and ends[-1] == len(values) == len(indices), "columns out of range")
+    holds(
+        ((indices >= 0) & (indices < columns)).all() and ends[-1] == len(values) == len(indices), "columns out of range"
+    )
     for k, (label, pairs) in enumerate(lines):
         holds(labels[k] == float(label), "another label")
         row = {int(a) - 1: float(b) for a, b in (pair.split(":") for pair in pairs)}
-        holds(dict(zip(indices[ends[k] : ends[k + 1]].tolist(), values[ends[k] : ends[k + 1]].tolist(), strict=True)) == row, "another row")
+        holds(
+            dict(zip(indices[ends[k] : ends[k + 1]].tolist(), values[ends[k] : ends[k + 1]].tolist(), strict=True))
+            == row,
+            "another row",
+        )
 
 
 KINDS = (".csv", ".tsv", ".txt", ".csv.gz", ".npy", ".npz", ".libsvm", ".svm", ".parquet", ".xyz")
 
 
-@case(st.tuples(TEXTS, st.sampled_from(KINDS), st.booleans(), st.sampled_from([None, ",", ";", "ab", ""]), st.sampled_from(["utf-8", "latin-1", "x"]), st.sampled_from([".", ",", "x", ""])), "svrhmc fit", cost=0.02)
+@case(
+    st.tuples(
+        TEXTS,
+        st.sampled_from(KINDS),
+        st.booleans(),
+        st.sampled_from([None, ",", ";", "ab", ""]),
+        st.sampled_from(["utf-8", "latin-1", "x"]),
+        st.sampled_from([".", ",", "x", ""]),
+    ),
+    "svrhmc fit",
+    cost=0.02,
+)
 def tables(given):
     """The reader of `svrhmc fit`."""
     text, suffix, header, delimiter, encoding, decimal = given

@@ -68,7 +68,13 @@ def costs(given):
     holds(within == 10**6 or recipe.evaluations(within + 1) > budget, f"{within} steps, but one more is affordable")
 
 
-@case(st.tuples(models(odd=False), SMALL, st.integers(0, 3)), "svrhmc.gradients.Estimator", "svrhmc.engines.estimates", "svrhmc.gradients.Memory", cost=0.02)
+@case(
+    st.tuples(models(odd=False), SMALL, st.integers(0, 3)),
+    "svrhmc.gradients.Estimator",
+    "svrhmc.engines.estimates",
+    "svrhmc.gradients.Memory",
+    cost=0.02,
+)
 def estimates(given):
     """All rows, each once, are the whole gradient; a reference at x itself has no noise."""
     model, kind, seed = given

@@ -12,11 +12,26 @@ from ..registry import case
 from .gradients import SMALL, make
 from .targets import build, models, quadratics
 
-NAMES = ("lmc", "sgld", "vr_sgld", "hmc", "sg_hmc", "svr_hmc", "svrg_ubu", "sgld_cv", "cv_hmc", "saga_ld", "saga_hmc", "saga_ubu")
+NAMES = (
+    "lmc",
+    "sgld",
+    "vr_sgld",
+    "hmc",
+    "sg_hmc",
+    "svr_hmc",
+    "svrg_ubu",
+    "sgld_cv",
+    "cv_hmc",
+    "saga_ld",
+    "saga_hmc",
+    "saga_ubu",
+)
 ALL = tuple(f"svrhmc.{name}" for name in NAMES)
 QUADRATIC = targets.synthetic(6, 2, spread=0.5)
 ROWS = targets.logistic([[1.0, 0.5], [1.0, -1.0], [0.0, 2.0], [1.0, 0.25], [-1.0, 1.0], [0.5, 0.5]], [0, 1, 1, 0, 1, 0])
-LINES = targets.linear([[1.0, 0.5], [1.0, -1.0], [0.0, 2.0], [1.0, 0.25], [-1.0, 1.0], [0.5, 0.5]], [0.0, 1.0, 2.0, 0.0, 1.0, -1.0])
+LINES = targets.linear(
+    [[1.0, 0.5], [1.0, -1.0], [0.0, 2.0], [1.0, 0.25], [-1.0, 1.0], [0.5, 0.5]], [0.0, 1.0, 2.0, 0.0, 1.0, -1.0]
+)
 GIVEN = {"quadratic": QUADRATIC, "rows": ROWS, "lines": LINES}
 
 
@@ -64,7 +79,12 @@ def runs(given):
     holds(trace.draws.shape == (count, steps, target.dim), f"shape {trace.draws.shape}")
     holds(np.isfinite(trace.draws).all(), "draws that are not finite")
     holds(trace.gradient_evaluations == sampler.gradient.evaluations(target, steps), "another cost")
-    agree("passes", trace.passes, [sampler.gradient.evaluations(target, k + 1) / target.n for k in range(steps)], 1e-12 * trace.passes)
+    agree(
+        "passes",
+        trace.passes,
+        [sampler.gradient.evaluations(target, k + 1) / target.n for k in range(steps)],
+        1e-12 * trace.passes,
+    )
     ask(repr, trace)
 
 
@@ -111,7 +131,13 @@ def pieces(given):
 COMPILED = ("rows", "quadratic")
 
 
-@case(st.tuples(settings(), st.sampled_from(COMPILED), st.integers(1, 8), st.integers(0, 3)), "svrhmc.engines.choose", "svrhmc.engines.names", cost=0.05, numba=True)
+@case(
+    st.tuples(settings(), st.sampled_from(COMPILED), st.integers(1, 8), st.integers(0, 3)),
+    "svrhmc.engines.choose",
+    "svrhmc.engines.names",
+    cost=0.05,
+    numba=True,
+)
 def engines_agree(given):
     """The compiled engine makes the chain of the reference engine, or refuses what that refuses."""
     (name, said), where, steps, seed = given
@@ -124,12 +150,16 @@ def engines_agree(given):
             answers.append(type(refused.error))
     one, two = answers
     if isinstance(one, type) or isinstance(two, type):
-        holds(one is two if isinstance(one, type) and isinstance(two, type) else False, f"reference: {one}, numba: {two}")
+        holds(
+            one is two if isinstance(one, type) and isinstance(two, type) else False, f"reference: {one}, numba: {two}"
+        )
         return
     agree("the compiled chain", two, one, 1e-7 * (np.abs(one) + 1))
 
 
-@case(st.tuples(models(), SMALL, st.integers(1, 4)), "svrhmc.Sampler.run", "svrhmc.Sampler.chains", cost=0.1, numba=True)
+@case(
+    st.tuples(models(), SMALL, st.integers(1, 4)), "svrhmc.Sampler.run", "svrhmc.Sampler.chains", cost=0.1, numba=True
+)
 def engines_agree_on_models(given):
     """The same on any family, rows and prior."""
     model, kind, steps = given
@@ -151,7 +181,11 @@ def engines_agree_on_models(given):
     agree("the compiled chain", two, one, digits * (np.abs(one).max() + 1))
 
 
-@case(st.tuples(inputs.words, st.sampled_from(["reference", "auto", "x", None, 3])), "svrhmc.engines.choose", "svrhmc.engines.register")
+@case(
+    st.tuples(inputs.words, st.sampled_from(["reference", "auto", "x", None, 3])),
+    "svrhmc.engines.choose",
+    "svrhmc.engines.register",
+)
 def engine_names(given):
     """Engines by names that there are, and that there are not."""
     word, name = given
@@ -166,7 +200,28 @@ def engine_names(given):
     refuses(engines.register, word, match="engine must be an svrhmc.engines.Engine")
 
 
-@case(st.tuples(st.sampled_from(["target", "chains", "steps", "passes", "start", "burn_in", "thin", "keep", "engine", "threads", "seed", "progress"]), inputs.anything), "svrhmc.Sampler.run")
+@case(
+    st.tuples(
+        st.sampled_from(
+            [
+                "target",
+                "chains",
+                "steps",
+                "passes",
+                "start",
+                "burn_in",
+                "thin",
+                "keep",
+                "engine",
+                "threads",
+                "seed",
+                "progress",
+            ]
+        ),
+        inputs.anything,
+    ),
+    "svrhmc.Sampler.run",
+)
 def arguments(given):
     """One argument of a run is anything."""
     name, value = given
@@ -186,7 +241,11 @@ def arguments(given):
     holds(np.isfinite(trace.draws).all(), "not finite")
 
 
-@case(st.tuples(st.integers(0, 9), st.integers(0, 9), inputs.positive, inputs.positive, st.sampled_from(["a", "ä"])), "svrhmc.DivergenceError", "svrhmc.CheckpointError")
+@case(
+    st.tuples(st.integers(0, 9), st.integers(0, 9), inputs.positive, inputs.positive, st.sampled_from(["a", "ä"])),
+    "svrhmc.DivergenceError",
+    "svrhmc.CheckpointError",
+)
 def errors(given):
     """Errors survive a trip to another process."""
     import pickle

@@ -14,9 +14,32 @@ from svrhmc.targets import priors
 from .. import inputs
 from ..judge import FailureError, RefusedError, agree, ask, holds
 from ..registry import case
-from .targets import FAMILIES, is_plain, labels
+from .targets import FAMILIES, is_plain
 
-NAMES = ("a", "b", "a b", "ä", "🙂", "1", "class", "Intercept", "log sigma", "y~", "C(a)", "`", "x:y", "", " ", "a.b", "np", "lambda", "None", "<b>", "a\nb", "%s")
+NAMES = (
+    "a",
+    "b",
+    "a b",
+    "ä",
+    "🙂",
+    "1",
+    "class",
+    "Intercept",
+    "log sigma",
+    "y~",
+    "C(a)",
+    "`",
+    "x:y",
+    "",
+    " ",
+    "a.b",
+    "np",
+    "lambda",
+    "None",
+    "<b>",
+    "a\nb",
+    "%s",
+)
 FORMULAS = ("y ~ .", "y ~ a", "y ~ a + b", "y ~ 0 + a", "y ~ 1", "y ~ 0", "a ~ y", "y ~ C(a)", "y ~ a:b", "y ~ a*b", "y ~ np.log(a)", "y ~ a - 1", "y~`a b`", "y", "", "~", "y ~", "y ~ poly(a, 2)", "y ~ z",
             "y ~ a + a", "y ~ (a", "y ~ a ** 2", "y ~ I(a)", "y ~ {a + 1}", "y ~ 'a'", "y ~ a | b", "y ~ __import__('os')", "y ~ bs(a, df=4)", "y ~ scale(a)", "y ~ y", "log(y) ~ a", "y ~ a +", "ä ~ b", "y ~ 🙂", "y ~ a/b", "y ~ -1", "y ~ 2", "y ~ a^2", "y ~ (a+b)**3")  # fmt: skip
 
@@ -24,14 +47,39 @@ FORMULAS = ("y ~ .", "y ~ a", "y ~ a + b", "y ~ 0 + a", "y ~ 1", "y ~ 0", "a ~ y
 @st.composite
 def columns(draw, n, name="x"):
     """A column of some kind, as plain data with its kind."""
-    kind = draw(st.sampled_from(["numbers"] * 5 + ["whole", "bools", "texts", "texts", "two", "constant", "missing", "none", "mixed", "huge", "dates", "objects", "short", "nested", "one text", "inf", "categories"]))
+    kind = draw(
+        st.sampled_from(
+            ["numbers"] * 5
+            + [
+                "whole",
+                "bools",
+                "texts",
+                "texts",
+                "two",
+                "constant",
+                "missing",
+                "none",
+                "mixed",
+                "huge",
+                "dates",
+                "objects",
+                "short",
+                "nested",
+                "one text",
+                "inf",
+                "categories",
+            ]
+        )
+    )
     numbers = draw(inputs.numbers(n, inputs.plain))
     if kind == "whole":
         return kind, tuple(int(each) for each in numbers)
     if kind == "bools":
         return kind, tuple(each > 0 for each in numbers)
     if kind in ("texts", "categories"):
-        return kind, tuple(draw(st.sampled_from(["u", "v", "ü", "", " ", "0", "nan", "<script>", "🙂"])) for _ in range(n))
+        return kind, tuple(
+            draw(st.sampled_from(["u", "v", "ü", "", " ", "0", "nan", "<script>", "🙂"])) for _ in range(n)
+        )
     if kind == "two":
         return kind, tuple("yes" if each > 0 else "no" for each in numbers)
     if kind == "constant":
@@ -106,7 +154,16 @@ def made_table(given):
         return data
 
 
-PRIORS = st.one_of(st.none(), st.just(("Normal", 1.0)), st.just(("StudentT", 3.0)), st.just(("Laplace", 1.0)), st.just(("Flat",)), st.just("wrong"), st.just({"a": ("Normal", 4.0)}), st.just({"zz": ("Normal", 4.0)}))
+PRIORS = st.one_of(
+    st.none(),
+    st.just(("Normal", 1.0)),
+    st.just(("StudentT", 3.0)),
+    st.just(("Laplace", 1.0)),
+    st.just(("Flat",)),
+    st.just("wrong"),
+    st.just({"a": ("Normal", 4.0)}),
+    st.just({"zz": ("Normal", 4.0)}),
+)
 
 
 def made_prior(given):
@@ -123,20 +180,26 @@ def fits(given):
     """A table and a formula of any kind: a posterior that is finite, or one sentence."""
     frame, formula, family, missing, prior, weights = given
     if family not in (None, "gaussian", "x", 3):
-        return fits_by_chains.__wrapped__(given) if hasattr(fits_by_chains, "__wrapped__") else None
+        return  # by chains, below
     table = made_table(frame)
     y = frame[1].get("y", ("", ()))[0]
-    more = {} if y not in ("numbers", "whole", "constant", "huge") or family == "x" else {"noise_variance": 1.0, "family": "gaussian"}
+    more = (
+        {}
+        if y not in ("numbers", "whole", "constant", "huge") or family == "x"
+        else {"noise_variance": 1.0, "family": "gaussian"}
+    )
     if not more:
         family = family or "gaussian"
         more = {"family": family, "noise_variance": 1.0}
     found = ask(svrhmc.fit, formula, table, missing=missing, prior=made_prior(prior), weights=weights, draws=20, **more)
     judge_fit(found)
-    return None
 
 
 def judge_fit(found):
-    holds(np.isfinite(found.mean).all() and np.isfinite(found.sd).all() and (found.sd >= 0).all(), f"{found.mean} ± {found.sd}")
+    holds(
+        np.isfinite(found.mean).all() and np.isfinite(found.sd).all() and (found.sd >= 0).all(),
+        f"{found.mean} ± {found.sd}",
+    )
     holds(len(found.names) == len(set(found.names)) == len(found.mean), f"names {found.names}")
     ask(found.summary)
     ask(repr, found)
@@ -159,7 +222,21 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag in ("script", "b") or any(name.startswith("on") for name, _ in attrs):
             self.bad.append(tag)
-        if tag not in ("meta", "br", "hr", "img", "link", "path", "line", "rect", "circle", "polyline", "polygon", "col", "input"):
+        if tag not in (
+            "meta",
+            "br",
+            "hr",
+            "img",
+            "link",
+            "path",
+            "line",
+            "rect",
+            "circle",
+            "polyline",
+            "polygon",
+            "col",
+            "input",
+        ):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -181,7 +258,20 @@ def check_page(text):
 def fits_by_chains(given):
     """Families that need chains."""
     frame, formula, family, missing, prior, weights = given
-    found = ask(svrhmc.fit, formula, made_table(frame), family, missing=missing, prior=made_prior(prior), weights=weights, draws=20, chains=2, tolerance=1.0, certificate=False, budget_seconds=3.0)
+    found = ask(
+        svrhmc.fit,
+        formula,
+        made_table(frame),
+        family,
+        missing=missing,
+        prior=made_prior(prior),
+        weights=weights,
+        draws=20,
+        chains=2,
+        tolerance=1.0,
+        certificate=False,
+        budget_seconds=3.0,
+    )
     judge_fit(found)
 
 
@@ -203,7 +293,12 @@ def lines(given):
     levels = sorted(set(g))
     if len(levels) < 2 or len(set(a)) < 3 or len(set(b)) < 3 or np.ptp(y) == 0:
         return
-    prior = {"a": priors.Normal(precision / scale**-2 if False else precision * scale**2), "b": priors.Normal(precision), "Intercept": priors.Normal(precision), "g": priors.Normal(precision)}
+    prior = {
+        "a": priors.Normal(precision * scale**2),
+        "b": priors.Normal(precision),
+        "Intercept": priors.Normal(precision),
+        "g": priors.Normal(precision),
+    }
     found = ask(svrhmc.fit, "y ~ a + b + g", table, "gaussian", noise_variance=2.0, prior=prior, draws=20, tame=True)
     X = np.column_stack([table["a"], table["b"], *[np.array(g) == level for level in levels[1:]]]).astype(float)
     centred = X - X.mean(axis=0)
@@ -230,11 +325,27 @@ def regressions(given):
     if family == "poisson":
         return
     more = {"noise_variance": 1.0} if family == "linear" else {}
-    found = ask(fitting.regress, X.make(), y, "gaussian" if family == "linear" else family, intercept=intercept, prior=made_prior(prior), weights=weights, names=names, draws=20, **more)
+    found = ask(
+        fitting.regress,
+        X.make(),
+        y,
+        "gaussian" if family == "linear" else family,
+        intercept=intercept,
+        prior=made_prior(prior),
+        weights=weights,
+        names=names,
+        draws=20,
+        **more,
+    )
     holds(np.isfinite(found.mean).all() and np.isfinite(found.sd).all(), f"{found.mean} ± {found.sd}")
 
 
-ESTIMATORS = ("BayesianLogisticRegression", "BayesianRegression", "BayesianPoissonRegression", "BayesianNegativeBinomialRegression")
+ESTIMATORS = (
+    "BayesianLogisticRegression",
+    "BayesianRegression",
+    "BayesianPoissonRegression",
+    "BayesianNegativeBinomialRegression",
+)
 
 
 @case(st.tuples(st.just("BayesianRegression"), inputs.tables(10, 2), st.integers(0, 2**30), st.booleans(), st.one_of(st.none(), st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0, float("nan")]), min_size=10, max_size=10)), inputs.tables(3, 2)),
@@ -256,38 +367,44 @@ def estimated(given, more):
     y = [(bits >> (3 * k % 27)) % (2 if "Logistic" in name else 8) for k in range(X.shape[0])]
     model = ask(getattr(estimators, name), fit_intercept=intercept, draws=20, **more)
     w = None if weights is None else weights[: len(y)]
-    ask(model.fit, X.make(), y, sample_weight=w, allow=("sklearn",))
+    ask(model.fit, X.make(), y, sample_weight=w, allow=("sklearn", "scipy"))
     holds(np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all(), "coefficients that are not finite")
     at = new.make()
     if "Logistic" in name:
-        p = ask(model.predict_proba, at, allow=("sklearn",))
+        p = ask(model.predict_proba, at, allow=("sklearn", "scipy"))
         holds((p >= 0).all() and np.allclose(p.sum(axis=1), 1), f"probabilities {p}")
-        ask(model.predict_log_proba, at, allow=("sklearn",))
+        ask(model.predict_log_proba, at, allow=("sklearn", "scipy"))
     else:
-        mean, sd = ask(model.predict, at, return_std=True, allow=("sklearn",))
+        mean, sd = ask(model.predict, at, return_std=True, allow=("sklearn", "scipy"))
         holds((sd >= 0).all(), "an sd below 0")
-        interval = ask(model.predict_interval, at, 0.5, allow=("sklearn",))
+        interval = ask(model.predict_interval, at, 0.5, allow=("sklearn", "scipy"))
         holds((interval[:, 0] <= interval[:, 1]).all(), "an interval the wrong way round")
         if name == "BayesianRegression" and is_plain(new.dense, 1e6) and is_plain(model.coef_, 1e6):
             size = np.abs(new.dense) @ np.abs(model.coef_) + abs(model.intercept_) + 1
-            sdev = np.sqrt(sum((np.abs(new.dense[:, j]) * model.posterior_.sd[1 if intercept else 0 :][j]) ** 2 for j in range(new.shape[1]))) + model.posterior_.sd[0]
+            sdev = (
+                np.sqrt(
+                    sum(
+                        (np.abs(new.dense[:, j]) * model.posterior_.sd[1 if intercept else 0 :][j]) ** 2
+                        for j in range(new.shape[1])
+                    )
+                )
+                + model.posterior_.sd[0]
+            )
             agree("predictions", mean, new.dense @ model.coef_ + model.intercept_, 1e-6 * size + 2 * sdev)
-    ask(model.predict, at, allow=("sklearn",))
-    ask(model.sample_y, at, 3, allow=("sklearn",))
-    ask(model.score, X.make(), y, sample_weight=w, allow=("sklearn",))
+    ask(model.predict, at, allow=("sklearn", "scipy"))
+    ask(model.sample_y, at, 3, allow=("sklearn", "scipy"))
+    ask(model.score, X.make(), y, sample_weight=w, allow=("sklearn", "scipy"))
 
 
-@case(st.tuples(st.sampled_from(FAMILIES), st.data()), "svrhmc.report", cost=0.05)
+@case(st.sampled_from(FAMILIES), "svrhmc.report", cost=0.05)
 def no_names(given):
     """A report of what has no names is refused; so is one of what is no posterior."""
     from .posteriors import kinds
 
-    family, _ = given
     with tempfile.TemporaryDirectory() as folder:
-        for each in (kinds()["linear"], None, family):
+        for each in (kinds()["linear"], None, given):
             try:
                 ask(svrhmc.report, each, f"{folder}/x.html")
             except RefusedError:
                 continue
             raise FailureError("a report of nothing")
-    assert labels

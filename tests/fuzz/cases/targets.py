@@ -8,11 +8,21 @@ from svrhmc import targets
 from svrhmc.targets import families, priors
 
 from .. import inputs, oracles
-from ..inputs import Table
 from ..judge import RefusedError, agree, ask, holds, refuses
 from ..registry import case
 
-FAMILIES = ("bernoulli", "probit", "binomial", "poisson", "linear", "gaussian", "student-t", "negative-binomial", "gamma", "categorical")
+FAMILIES = (
+    "bernoulli",
+    "probit",
+    "binomial",
+    "poisson",
+    "linear",
+    "gaussian",
+    "student-t",
+    "negative-binomial",
+    "gamma",
+    "categorical",
+)
 SHARED = {"gaussian": (0.04, 0.0), "student-t": (0.04, 0.0), "negative-binomial": (0.25, 0.0), "gamma": (0.25, 0.0)}
 
 
@@ -27,7 +37,11 @@ def labels(family):
 
 PRIOR = st.one_of(
     st.tuples(st.just("normal"), inputs.tame_positive, inputs.plain),
-    st.tuples(st.just("normal"), st.sampled_from([0.0, 1e-12, 1e-3, 1e6, 1e-300, 1e300]), st.sampled_from([0.0, 1.0, -1e9, 1e50])),
+    st.tuples(
+        st.just("normal"),
+        st.sampled_from([0.0, 1e-12, 1e-3, 1e6, 1e-300, 1e300]),
+        st.sampled_from([0.0, 1.0, -1e9, 1e50]),
+    ),
     st.tuples(st.just("student"), inputs.tame_positive, inputs.tame_positive, inputs.plain),
     st.tuples(st.just("laplace"), inputs.tame_positive, inputs.plain, st.sampled_from([0.1, 1e-3, 1.0])),
     st.just(("flat",)),
@@ -59,7 +73,17 @@ def build(given, tame=False):
     family, X, y, offset, weights, prior, _ = given
     named = {"probit": lambda: families.bernoulli("probit"), "linear": lambda: "gaussian"}.get(family, lambda: family)()
     more = {"trials": 3} if family == "binomial" else {"noise_variance": 0.5} if family == "linear" else {}
-    return ask(targets.glm, X.make(), list(y), named, offset=offset, weights=weights, prior=made_prior(prior), tame=tame, **more)
+    return ask(
+        targets.glm,
+        X.make(),
+        list(y),
+        named,
+        offset=offset,
+        weights=weights,
+        prior=made_prior(prior),
+        tame=tame,
+        **more,
+    )
 
 
 def oracle(given, target):
@@ -98,7 +122,11 @@ def derivatives(given):
     product = ask(target.hessian_product, x, direction)
     ask(target.identity)
     dense = given[1].dense
-    if not (is_plain(dense, 1e6) and is_plain(x, 1e3) and is_plain(np.abs(dense) @ np.ones(dense.shape[1]) * np.abs(x).max(), 300)):
+    if not (
+        is_plain(dense, 1e6)
+        and is_plain(x, 1e3)
+        and is_plain(np.abs(dense) @ np.ones(dense.shape[1]) * np.abs(x).max(), 300)
+    ):
         return
     if given[5][0] == "normal" and not is_plain(given[5][1:], 1e12):
         return
@@ -137,7 +165,10 @@ def regressions(draw):
     X = draw(inputs.tables())
     y = draw(inputs.numbers(X.shape[0], inputs.mostly_plain))
     noise = draw(inputs.setting)
-    precision, mean = draw(inputs.often(inputs.tame_positive, inputs.anything)), draw(inputs.often(inputs.plain, inputs.anything))
+    precision, mean = (
+        draw(inputs.often(inputs.tame_positive, inputs.anything)),
+        draw(inputs.often(inputs.plain, inputs.anything)),
+    )
     if draw(st.booleans()):
         precision = draw(inputs.numbers(X.shape[1], inputs.tame_positive))
     return X, y, noise, precision, mean
@@ -152,17 +183,27 @@ def linear(given):
     tame = tame and noise > 0 and np.all(np.asarray(precision) > 1e-3)
     target = ask(targets.linear, X.make(), y, noise, precision, mean, tame=tame)
     found = ask(lambda: target.closed_form, tame=tame)
-    constants = [ask(lambda name=name: getattr(target, name)) for name in ("smoothness", "convexity", "component_smoothness", "condition_number")]
+    constants = [
+        ask(lambda name=name: getattr(target, name))
+        for name in ("smoothness", "convexity", "component_smoothness", "condition_number")
+    ]
     holds(constants[0] >= constants[1] * (1 - 1e-6) >= 0, f"smoothness {constants[0]} below convexity {constants[1]}")
     ask(target.curvature_range, True)
     mode = ask(target.mode)
-    fourth = ask(found.fourth_about, np.zeros(target.dim)) if is_plain(found.mean, 1e50) and is_plain(found.covariance, 1e50) else 0
+    fourth = (
+        ask(found.fourth_about, np.zeros(target.dim))
+        if is_plain(found.mean, 1e50) and is_plain(found.covariance, 1e50)
+        else 0
+    )
     holds(fourth >= 0, "a fourth moment below 0")
     dense = X.dense
     wild = [np.abs(np.asarray(each, float)).max() for each in (dense, y, noise, precision, mean)]
     if max(wild) > 1e50 or noise < 1e-50:
         return
-    p, m = np.broadcast_to(np.asarray(precision, float), target.dim), np.broadcast_to(np.asarray(mean, float), target.dim)
+    p, m = (
+        np.broadcast_to(np.asarray(precision, float), target.dim),
+        np.broadcast_to(np.asarray(mean, float), target.dim),
+    )
     exact, covariance, condition = oracles.linear_posterior(dense, np.array(y, float), noise, p, m)
     scale = np.sqrt(np.diag(covariance))
     blur = 1e-13 * (condition + 1) * (1e6 if X.dtype in ("float32", "float16") else 1)
@@ -174,22 +215,39 @@ def linear(given):
     agree("the mode", mode, exact, 10 * blur * (pulls + np.abs(exact).max() + scale))
 
 
-@case(regressions().flatmap(lambda g: st.tuples(st.just(g), inputs.setting, inputs.setting)), "svrhmc.targets.conjugate", cost=0.05)
+@case(
+    regressions().flatmap(lambda g: st.tuples(st.just(g), inputs.setting, inputs.setting)),
+    "svrhmc.targets.conjugate",
+    cost=0.05,
+)
 def conjugate(given):
     """x has a Student-t law with the mean of the conjugate regression, whatever the noise."""
     (X, y, _, precision, mean), shape, rate = given
     target = ask(targets.conjugate, X.make(), y, precision, mean, shape, rate)
     law = ask(lambda: target.exact_law)
     dense = X.dense
-    wild = [np.abs(np.asarray(each, float)).max() for each in (dense, y, precision, mean, shape, rate, 1 / np.asarray(precision, float))]
+    wild = [
+        np.abs(np.asarray(each, float)).max()
+        for each in (dense, y, precision, mean, shape, rate, 1 / np.asarray(precision, float))
+    ]
     if max(wild) > 1e6:
         return
-    p, m = np.broadcast_to(np.asarray(precision, float), X.shape[1]), np.broadcast_to(np.asarray(mean, float), X.shape[1])
+    p, m = (
+        np.broadcast_to(np.asarray(precision, float), X.shape[1]),
+        np.broadcast_to(np.asarray(mean, float), X.shape[1]),
+    )
     exact, covariance, condition = oracles.linear_posterior(dense, np.array(y, float), 1.0, p, m)
     if condition > 1e8:
         return
     blur = 1e-3 if X.dtype in ("float32", "float16") else 1e-7
-    agree("the mean", law.mean[:-1], exact, blur * (1 + np.abs(exact).max() + np.sqrt(np.diag(covariance)) * np.abs(np.array(y, float)).max() * X.shape[0]) * (1 + condition / 1e4))
+    agree(
+        "the mean",
+        law.mean[:-1],
+        exact,
+        blur
+        * (1 + np.abs(exact).max() + np.sqrt(np.diag(covariance)) * np.abs(np.array(y, float)).max() * X.shape[0])
+        * (1 + condition / 1e4),
+    )
 
 
 @st.composite
@@ -310,7 +368,13 @@ def regularised(given):
     target = build(model)
     if isinstance(centre, tuple):
         centre = centre[: target.dim] + (0.0,) * (target.dim - 3)
-    c = ask(target.mode) if centre == "mode" else np.zeros(target.dim) if centre is None or isinstance(centre, str) else np.array(centre)
+    c = (
+        ask(target.mode)
+        if centre == "mode"
+        else np.zeros(target.dim)
+        if centre is None or isinstance(centre, str)
+        else np.array(centre)
+    )
     other = ask(target.regularised, strength, accuracy=accuracy, fourth_moment=moment, centre=centre)
     x = np.cos(np.arange(target.dim))
     zero = np.zeros(target.dim)
@@ -344,14 +408,29 @@ def known_errors(k):
     refuses(targets.logistic, X, y, match=words, **more)
 
 
-@case(st.tuples(inputs.tables(), st.integers(0, 255), inputs.often(inputs.tame_positive, inputs.anything), inputs.often(inputs.plain, inputs.anything)), "svrhmc.targets.logistic", cost=0.02)
+@case(
+    st.tuples(
+        inputs.tables(),
+        st.integers(0, 255),
+        inputs.often(inputs.tame_positive, inputs.anything),
+        inputs.often(inputs.plain, inputs.anything),
+    ),
+    "svrhmc.targets.logistic",
+    cost=0.02,
+)
 def logistic(given):
     """The same as `glm`, and the same for every way to write the rows and labels down."""
     X, bits, precision, mean = given
     y = [bits >> (k % 8) & 1 for k in range(X.shape[0])]
     target = ask(targets.logistic, X.make(), y, precision, mean)
-    holds(not X.damage or X.damage in ("int64",) or X.layout in ("csc", "coo") or not X.dense.any() or _equal(X), f"a damaged matrix ({X.damage}) was taken")
-    signs = ask(targets.logistic, Table(X.values, X.dtype, "C").make(), [2 * each - 1 for each in y], precision, mean)
+    holds(not X.damage or X.stands, f"a damaged matrix ({X.damage}) was taken")
+    signs = ask(
+        targets.logistic,
+        X.dense if X.dtype != "float32" else X.dense.astype(np.float32),
+        [2 * each - 1 for each in y],
+        precision,
+        mean,
+    )
     x = np.cos(np.arange(target.dim))
     here, there = ask(target.potential, x), ask(signs.potential, x)
     agree("f of CSR rows", here, there, X.digits * (abs(there) + 1) if np.isfinite(there) else 0)
@@ -359,19 +438,17 @@ def logistic(given):
         span = np.abs(X.dense).sum()
     if not np.isfinite(span) or span > 1e3 or not is_plain([precision, mean], 1e6):
         return
-    own = np.logaddexp(0, -np.where(np.array(y), 1, -1) * (X.dense @ x)).sum() + 0.5 * (np.asarray(precision) * (x - np.asarray(mean)) ** 2).sum()
+    own = (
+        np.logaddexp(0, -np.where(np.array(y), 1, -1) * (X.dense @ x)).sum()
+        + 0.5 * (np.asarray(precision) * (x - np.asarray(mean)) ** 2).sum()
+    )
     agree("f", here, own, X.digits * (abs(own) + span))
 
 
-def _equal(X):
-    """Whether the damage is none: the same matrix comes out of it."""
-    try:
-        return bool((X.make().toarray() == Table(X.values, X.dtype, "C").make()).all())
-    except Exception:
-        return False
-
-
-@case(st.tuples(st.sampled_from(["bernoulli", "gaussian", "student_t", "categorical", "family_of"]), inputs.anything), "svrhmc.targets.families.*")
+@case(
+    st.tuples(st.sampled_from(["bernoulli", "gaussian", "student_t", "categorical", "family_of"]), inputs.anything),
+    "svrhmc.targets.families.*",
+)
 def family_settings(given):
     """Settings of families."""
     name, value = given
@@ -379,7 +456,15 @@ def family_settings(given):
     holds(isinstance(made, svrhmc.targets.losses.Loss), f"{name}({value!r}) is {made!r}")
 
 
-@case(st.tuples(st.sampled_from(["Normal", "StudentT", "Laplace"]), st.lists(inputs.anything, max_size=3), st.integers(1, 3), inputs.setting), "svrhmc.targets.priors.*")
+@case(
+    st.tuples(
+        st.sampled_from(["Normal", "StudentT", "Laplace"]),
+        st.lists(inputs.anything, max_size=3),
+        st.integers(1, 3),
+        inputs.setting,
+    ),
+    "svrhmc.targets.priors.*",
+)
 def prior_settings(given):
     """Priors with odd numbers, settled for some columns; scaled, they are those of a coordinate times a factor."""
     name, numbers, dim, factor = given
@@ -397,7 +482,10 @@ def prior_settings(given):
         ask(made.scaled, factor)
 
 
-@case(st.tuples(st.sampled_from(["with_sd", "per_column", "settle"]), inputs.anything, inputs.anything), "svrhmc.targets.priors.*")
+@case(
+    st.tuples(st.sampled_from(["with_sd", "per_column", "settle"]), inputs.anything, inputs.anything),
+    "svrhmc.targets.priors.*",
+)
 def prior_doors(given):
     """Helpers of priors."""
     name, one, two = given
@@ -409,12 +497,24 @@ def prior_doors(given):
         ask(priors.settle, one, 2)
 
 
-@case(st.tuples(models(odd=False), inputs.anything, st.one_of(st.lists(inputs.whole, max_size=3), st.just([0.5]), st.just([]), st.just("x"))), "svrhmc.targets.FiniteSum.component_gradients", cost=0.03)
+@case(
+    st.tuples(
+        models(odd=False),
+        inputs.anything,
+        st.one_of(st.lists(inputs.whole, max_size=3), st.just([0.5]), st.just([]), st.just("x")),
+    ),
+    "svrhmc.targets.FiniteSum.component_gradients",
+    cost=0.03,
+)
 def odd_points(given):
     """Points and row numbers that are none."""
     model, x, rows = given
     target = build(model)
-    for call, args in ((target.gradient, (x,)), (target.potential, (x,)), (target.component_gradients, (np.zeros(target.dim), rows))):
+    for call, args in (
+        (target.gradient, (x,)),
+        (target.potential, (x,)),
+        (target.component_gradients, (np.zeros(target.dim), rows)),
+    ):
         try:
             ask(call, *args)
         except RefusedError:

@@ -61,7 +61,14 @@ def spaces(given):
     agree("∇f in z", g, W.T @ g0, 100 * digits * (np.abs(W.T) @ np.abs(g0) + size))
 
 
-@case(st.tuples(st.integers(1, 3).flatmap(lambda d: st.tuples(inputs.numbers(d), inputs.symmetric(d))), st.sampled_from([None, "dense", 3])), "svrhmc.whitening.dense_whitening", "svrhmc.whitening.require_whitening")
+@case(
+    st.tuples(
+        st.integers(1, 3).flatmap(lambda d: st.tuples(inputs.numbers(d), inputs.symmetric(d))),
+        st.sampled_from([None, "dense", 3]),
+    ),
+    "svrhmc.whitening.dense_whitening",
+    "svrhmc.whitening.require_whitening",
+)
 def doors(given):
     """A Hessian that is one, or none."""
     (centre, H), other = given
