@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
+from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import dynamics, targets
+from svrhmc import cli, diagnostics, distances, dynamics, fitting, targets, theory, whitening
 from svrhmc.targets import priors
 
 
@@ -30,6 +32,7 @@ def _no_warning():
 )
 def test_what_float64_does_not_hold_is_an_error_and_no_warning_or_nan(make, x):
     target = make()
+    answers = []
     for ask in (
         target.potential,
         target.gradient,
@@ -37,16 +40,17 @@ def test_what_float64_does_not_hold_is_an_error_and_no_warning_or_nan(make, x):
         getattr(target, "hessian", target.gradient),
     ):
         try:
-            assert np.isfinite(ask(x)).all()
+            answers.append(np.isfinite(ask(x)).all())
         except ValueError as error:
-            assert "must be finite in float64" in str(error) or "must be given to custom" in str(error)
+            answers.append("must be finite in float64" in str(error) or "must be given to custom" in str(error))
+    assert all(answers)
 
 
 def test_a_regression_whose_sums_overflow_says_so():
     with pytest.raises(ValueError, match=r"∇²f at x = \[0\.\] must be finite in float64"):
-        targets.linear([[0.0], [1e300]], [0.0, 1.7e308], prior_precision=1e-300).closed_form
+        targets.linear([[0.0], [1e300]], [0.0, 1.7e308], prior_precision=1e-300).laplace()
     with pytest.raises(ValueError, match=r"X, y and the prior must be of ordinary size"):
-        targets.conjugate([[0.125]], [0.0], 0.125, 1e160).exact_law
+        svrhmc.sample(targets.conjugate([[0.125]], [0.0], 0.125, 1e160))
     assert targets.glm([[0.0], [1.25e154]], [0, 1], "poisson", prior_precision=1.5).mode() == [0.0]  # e⁰ = y
 
 
@@ -78,3 +82,86 @@ def test_a_step_beyond_all_measure_is_unstable():
         dynamics.Anchored(1491.0, 2.0).check_stable(targets.gaussian([[0.0]], [[0.125]]))
     with pytest.raises(ValueError, match="step_size"):
         dynamics.BAOAB(1e160).check_stable(targets.gaussian([[0.0]], [[0.125]]))
+
+
+def test_the_theory_says_where_its_numbers_leave_float64():
+    wide = theory.Problem(n=1, dim=1, smoothness=1e60, convexity=1e-60, gradient_variance=1.0)
+    with pytest.raises(ValueError, match=r"the constants must be of ordinary size .* numbers of boundaries are beyond"):
+        theory.boundaries(wide, 1e-60)
+    with pytest.raises(ValueError, match="numbers of other_rates are beyond float64"):
+        theory.other_rates(1, 1, 0.1, 1.7e308)
+    assert theory.regularisation_distance(2.875, 6.25e307) == pytest.approx(6.7e153, rel=0.01)
+
+
+def test_distances_and_diagnostics_of_very_large_and_small_numbers():
+    assert distances.gaussian_w2([1e300], [[1.0]], [-1e300], [[1.0]]) == pytest.approx(2e300)
+    assert distances.gaussian_w2([0.0], [[1e-300]], [0.0], [[4e-300]]) == pytest.approx(1e-150)
+    assert distances.plug_in_floor(1.25e155 * np.eye(3), 100) == pytest.approx(
+        1.25e155**0.5 * distances.plug_in_floor(np.eye(3), 100)
+    )
+    assert distances.empirical_w2([[1e200]], [[3e200]]) == pytest.approx(2e200)
+    assert distances.sliced_w2([[1e200]], [[3e200]]) == pytest.approx(2e200)
+    assert distances.plug_in_w2([[1e-320], [0.0]], [0.0], [[1.0]]).value == pytest.approx(1.0)
+    draws = np.random.default_rng(0).normal(size=(2, 50, 1))
+    for measure in (diagnostics.ess, diagnostics.r_hat):
+        assert measure(1e200 * draws) == pytest.approx(measure(draws), rel=1e-9)
+    assert diagnostics.standard_error(1e200 * draws) == pytest.approx(1e200 * diagnostics.standard_error(draws))
+
+
+def test_chains_that_stand_still_apart_have_a_large_r_hat_in_any_unit():
+    """It was √(between), so that a small unit made it look like agreement."""
+    stuck = np.repeat([[0.0], [1e-3]], 8, axis=1)[:, :, None]
+    assert diagnostics.r_hat(stuck) > 1e6
+    assert diagnostics.r_hat(1e6 * stuck) > 1e6
+    assert diagnostics.r_hat(np.zeros((2, 8, 1))) == 1.0
+
+
+def test_a_prior_of_the_intercept_is_about_the_intercept():
+    """It was about the intercept less the mean of y, where y is a number."""
+    y = np.array([300.0, 302.0, 301.0, 299.0])
+    for prior in (priors.Normal(100.0, 250.0), priors.StudentT(4.0, 0.1, 250.0), priors.Laplace(0.1, 250.0)):
+        assert prior.shifted(2.0).spread[0] == 252.0
+    found = svrhmc.fit(
+        "y ~ 1", {"y": y}, "gaussian", noise_variance=1.0, prior={"Intercept": priors.Normal(4.0, 300.0)}
+    )
+    assert found.mean == pytest.approx((y.sum() + 4.0 * 300.0) / 8.0, abs=1e-6)
+
+
+def test_a_hessian_that_is_none_whitens_nothing():
+    with pytest.raises(ValueError, match="hessian must be positive definite"):
+        whitening.dense_whitening(np.zeros(1), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="hessian must be finite"):
+        whitening.dense_whitening(np.zeros(1), np.full((1, 1), np.nan))
+    with pytest.raises(ValueError, match="hessian must be symmetric"):
+        whitening.dense_whitening(np.zeros(2), np.array([[1.0, 0.5], [0.0, 1.0]]))
+
+
+def test_odd_questions_to_a_posterior_are_refused():
+    posterior = svrhmc.sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=20)
+    for levels in ({}, b"x", "0.5", None):
+        with pytest.raises(ValueError, match="levels must be"):
+            posterior.quantile(levels)
+    with pytest.raises(ValueError, match=r"variables must be None or a list of columns; got 0\.5"):
+        posterior.effects(variables=0.5)
+    with pytest.raises(ValueError, match=r"posterior must be one that `svrhmc\.fit` returns; got None"):
+        svrhmc.report(None, "x.html")
+    with pytest.raises(ValueError, match=r"a CSC matrix: use X\.tocsr"):
+        fitting.regress(scipy.sparse.csc_matrix(np.array([[1j], [2.0]])), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_checkpoint_whose_draws_were_changed_gives_no_trace(tmp_path, how):
+    svrhmc.hmc(0.1).run(targets.synthetic(6, 2), 8, chains=2, engine="reference", checkpoint=tmp_path / "run")
+    path = tmp_path / "run" / "draws.rows"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content if how == "flipped" else content[:40])
+    with pytest.raises(svrhmc.TraceFileError, match=r"draws\.rows is cut short or was changed"):
+        svrhmc.Trace.load(tmp_path / "run")
+
+
+def test_errors_are_shown_where_the_terminal_says_that_it_has_no_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    result = CliRunner().invoke(cli.app, ["plan"])
+    assert result.exit_code == 2
+    assert "Missing option" in result.output

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, unit_of
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
 
@@ -86,11 +86,12 @@ def r_hat(draws: Array) -> Array:
 @by_columns
 def standard_error(draws: Array) -> Array:
     """Of the mean of each quantity: sd/√ess."""
-    spread = draws.reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
+    unit = unit_of(draws)
+    spread = unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
     return np.asarray(spread / np.sqrt(ess(draws)), np.float64)
 
 
 def _split(draws: Array) -> Array:
-    """Each chain as two halves, the middle draw of an odd number dropped."""
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
+    """Each chain as two halves, the middle draw of an odd number dropped; in a unit in which squares can be taken."""
+    half, unit = draws.shape[1] // 2, unit_of(draws)
+    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]]) / unit

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, unit_of
 from svrhmc.core.errors import missing, real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 
@@ -36,7 +36,7 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
     a, b = _moments("mean_a", mean_a, "cov_a", cov_a), _moments("mean_b", mean_b, "cov_b", cov_b)
     if len(a[0]) != len(b[0]):
         raise requirement("mean_b", f"of length {len(a[0])}, as mean_a is", f"length {len(b[0])}")
-    unit = _unit(a[0], b[0], np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
+    unit = unit_of(a[0], b[0], np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
     root_a, root_b = _root("cov_a", a[1] / unit / unit), _root("cov_b", b[1] / unit / unit)
     left, _, right = np.linalg.svd(root_b @ root_a)
     apart = np.linalg.norm(a[0] / unit - b[0] / unit)
@@ -57,7 +57,7 @@ def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayL
         raise requirement("draws", "at least 2 rows", len(sample))
     near = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
     known = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
-    unit = _unit(sample, near, np.sqrt(np.abs(known)))
+    unit = unit_of(sample, near, np.sqrt(np.abs(known)))
     fitted = np.atleast_2d(np.cov(sample / unit, rowvar=False))
     value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, near / unit, known / unit / unit)
     return PlugIn(value, plug_in_floor(covariance, len(sample)))
@@ -74,7 +74,7 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     given = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
     if given.shape[0] != given.shape[1]:
         raise requirement("covariance", "a square matrix", f"shape {given.shape}")
-    unit = _unit(np.sqrt(np.abs(given)))
+    unit = unit_of(np.sqrt(np.abs(given)))
     spectrum = np.linalg.eigvalsh(given / unit / unit)
     if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
         raise requirement("covariance", "positive semi-definite", f"eigenvalue {spectrum[0]:g}")
@@ -100,7 +100,7 @@ def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     first, second = _two_samples(a, b)
     from scipy.spatial.distance import cdist
 
-    unit = _unit(first, second)
+    unit = unit_of(first, second)
     cost = cdist(first / unit, second / unit, "sqeuclidean")
     return float(unit * np.sqrt(max(0.0, float(ot.emd2([], [], cost, numItermax=10_000_000)))))
 
@@ -120,7 +120,7 @@ def sliced_w2(a: npt.ArrayLike, b: npt.ArrayLike, projections: int = 256, seed: 
         0, dim, Purpose.PROJECTION, Purpose.PROJECTION_FINE
     )
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    unit = _unit(first, second)
+    unit = unit_of(first, second)
     first, second = first / unit, second / unit
     return float(unit * np.sqrt(np.mean([_line_w2(first @ way, second @ way) for way in directions])))
 
@@ -134,12 +134,6 @@ def _line_w2(a: Array, b: Array) -> float:
     at_a = a[np.minimum((middle * len(a)).astype(np.int64), len(a) - 1)]
     at_b = b[np.minimum((middle * len(b)).astype(np.int64), len(b) - 1)]
     return float(widths @ (at_a - at_b) ** 2)
-
-
-def _unit(*arrays: Array) -> float:
-    """A power of 2 near the largest number where that is so large or small that squares leave float64; else 1."""
-    largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
-    return 1.0 if largest == 0 or 1e-60 < largest < 1e60 else 2.0 ** min(np.frexp(largest)[1], 1023)
 
 
 def _two_samples(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Array, Array]:

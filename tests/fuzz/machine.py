@@ -105,7 +105,7 @@ def child(plan: dict[str, Any]) -> None:
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     np.set_printoptions(threshold=10**6)
-    log, last = open(plan["log"], "a", buffering=1), Path(plan["last"])
+    log, last = Path(plan["log"]).open("a", buffering=1), Path(plan["last"])  # noqa: SIM115
     handle = os.open(last, os.O_CREAT | os.O_RDWR)
     known = set(plan["known"])
     examples = [0]

@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from contextlib import suppress
 
 import numpy as np
 from hypothesis import strategies as st
@@ -249,18 +250,16 @@ def asked(given):
         ask(effects.summary)
         ask(effects.to_frame)
         if kind == "fit" and not {"variables", "table", "draws"} & set(words):
-            place = [k for k, each in enumerate(effects.summary().names) if each.startswith("a")][0]
+            place = next(k for k, each in enumerate(effects.summary().names) if each.startswith("a"))
             agree(
                 "the effect of a",
                 effects.mean[place],
                 found.mean[found.names.index("a")],
                 0.5 * found.sd[found.names.index("a")],
             )
-    try:
+    with suppress(RefusedError):
         parts = ask(lambda: list(found.log_likelihood(one)))
         holds(sum(part.shape[1] for _, part in parts) == found.rows, "rows left out")
-    except RefusedError:
-        pass
     if isinstance(two, int) and not isinstance(two, bool) and 0 < two < 100:
         holds(len(ask(found.inner, two)) <= two, "more draws than asked for")
     ask(found.about, found._target)

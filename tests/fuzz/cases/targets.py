@@ -483,12 +483,12 @@ def prior_settings(given):
 
 
 @case(
-    st.tuples(st.sampled_from(["with_sd", "per_column", "settle"]), inputs.anything, inputs.anything),
+    st.tuples(st.sampled_from(["with_sd", "per_column", "settle"]), inputs.anything),
     "svrhmc.targets.priors.*",
 )
 def prior_doors(given):
     """Helpers of priors."""
-    name, one, two = given
+    name, one = given
     if name == "with_sd":
         ask(priors.Normal.with_sd, one)
     elif name == "per_column":
