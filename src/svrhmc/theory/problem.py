@@ -98,6 +98,7 @@ class Problem:
             raise requirement("convexity", f"at most the smoothness, {self.smoothness:g}", f"{self.convexity:g}")
 
     @staticmethod
+    @held
     def of(target: FiniteSum, start: Start = None) -> Problem:
         """The constants of a target, for chains from `start`: None (the origin), "mode" or a point.
 
