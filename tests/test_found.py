@@ -141,7 +141,7 @@ def test_odd_questions_to_a_posterior_are_refused():
     for levels in ({}, b"x", "0.5", None):
         with pytest.raises(ValueError, match="levels must be"):
             posterior.quantile(levels)
-    with pytest.raises(ValueError, match=r"variables must be None or a list of columns; got 0\.5"):
+    with pytest.raises(ValueError, match=r"variables must be names of columns, or None for all; got 0\.5"):
         posterior.effects(variables=0.5)
     with pytest.raises(ValueError, match=r"posterior must be one that `svrhmc\.fit` returns; got None"):
         svrhmc.report(None, "x.html")

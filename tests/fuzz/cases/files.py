@@ -99,42 +99,6 @@ def numbers(given):
     holds(np.isfinite(found).all() and found.ndim == 2, f"{found}")
 
 
-PAIRS = st.lists(
-    st.one_of(
-        st.tuples(st.integers(-1, 5), st.integers(-9, 9)).map(lambda pair: f"{pair[0]}:{pair[1]}"),
-        st.sampled_from(["1:", ":1", "a", "1:2:3", "1:nan", "2:1e999", "9" * 30 + ":1"]),
-    ),
-    max_size=4,
-)
-
-
-@case(
-    st.tuples(
-        st.lists(st.tuples(st.sampled_from(["1", "-1", "0", "nan", "a", "1e999"]), PAIRS), max_size=4),
-        st.integers(1, 5),
-    ),
-    "svrhmc.files.libsvm",
-    cost=0.002,
-)
-def libsvm(given):
-    """Sparse rows, against a reading by hand."""
-    lines, columns = given
-    text = [" ".join([label, *pairs]) for label, pairs in lines]
-    labels, values, indices, ends = ask(files.libsvm, text, "a", columns)
-    holds(np.isfinite(labels).all() and np.isfinite(values).all(), "not finite")
-    holds(
-        ((indices >= 0) & (indices < columns)).all() and ends[-1] == len(values) == len(indices), "columns out of range"
-    )
-    for k, (label, pairs) in enumerate(lines):
-        holds(labels[k] == float(label), "another label")
-        row = {int(a) - 1: float(b) for a, b in (pair.split(":") for pair in pairs)}
-        holds(
-            dict(zip(indices[ends[k] : ends[k + 1]].tolist(), values[ends[k] : ends[k + 1]].tolist(), strict=True))
-            == row,
-            "another row",
-        )
-
-
 KINDS = (".csv", ".tsv", ".txt", ".csv.gz", ".npy", ".npz", ".libsvm", ".svm", ".parquet", ".xyz")
 
 
