@@ -89,9 +89,18 @@ def build(given, tame=False):
 def oracle(given, target):
     family, X, y, offset, weights, prior, _ = given
     dense, n = X.dense, X.shape[0]
-    classes = sorted({int(each) for each in y}) if family == "categorical" else None
-    blocks = len(classes) - 1 if classes else 1
-    coded = [classes.index(int(each)) for each in y] if classes else [float(each) for each in y]
+    known = np.unique(np.asarray(list(y)))
+    blocks = len(known) - 1 if family == "categorical" else 1
+    if family == "categorical":
+        coded = np.searchsorted(known, np.asarray(list(y))).tolist()
+    elif family in ("bernoulli", "probit"):
+        coded = (
+            (np.asarray(list(y)) == known[-1]).astype(int).tolist()
+            if known.dtype.kind == "U"
+            else [float(each) > 0 for each in y]
+        )
+    else:
+        coded = [float(each) for each in y]
     shared = ("normal", *SHARED[family]) if family in SHARED else None
     extra = {"binomial": 3, "linear": 0.5}.get(family)
     zero = np.zeros(n) if offset is None else np.array(offset)
