@@ -67,6 +67,10 @@ def test_settings_of_targets_and_priors_are_checked_at_the_door():
         priors.Normal(1.0, [1, [2, 3]])
     with pytest.raises(ValueError, match="location must be a finite number; got 'x'"):
         priors.StudentT(3.0, 1.0, "x")
+    with pytest.raises(ValueError, match=r"\|location\| must be a number from 1e-50 to 1e\+50"):
+        priors.Laplace(1.0, 1e154)
+    with pytest.raises(ValueError, match=r"df must be a number from 1e-50 to 1e\+50"):
+        priors.StudentT(1e160)
     with pytest.raises(ValueError, match="1/sd² must be a positive number; got inf"):
         priors.Normal.with_sd(1e-160)
     with pytest.raises(ValueError, match="that float64 can hold"):

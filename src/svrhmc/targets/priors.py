@@ -152,7 +152,7 @@ class StudentT(Prior):
     def __post_init__(self) -> None:
         _ordinary("df", self.df)
         _ordinary("scale", self.scale)
-        finite("location", self.location)
+        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
@@ -186,7 +186,7 @@ class Laplace(Prior):
 
     def __post_init__(self) -> None:
         _ordinary("scale", self.scale)
-        finite("location", self.location)
+        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
         positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
         _ordinary("smoothing", self.smoothing)
 
