@@ -3,6 +3,8 @@
 import warnings
 
 import numpy as np
+import pandas
+import polars
 import pytest
 import scipy.sparse
 from typer.testing import CliRunner
@@ -169,3 +171,13 @@ def test_errors_are_shown_where_the_terminal_says_that_it_has_no_width(monkeypat
     result = CliRunner().invoke(cli.app, ["plan"])
     assert result.exit_code == 2
     assert "Missing option" in result.output
+
+
+def test_columns_of_lists_and_of_pandas_missing_values():
+    y = [0.0, 1.0, 2.0, 3.0]
+    lists = polars.DataFrame({"y": y, "b": [[0.0, 0.0], [0.0, 1.0], [2.0, 3.0], [1.0, 1.0]]})
+    with pytest.raises(ValueError, match="column 'b' must hold numbers, truth values or texts; row 0 is array"):
+        svrhmc.fit("y ~ b", lists)
+    gaps = {"y": y, "b": np.array([1.0, pandas.NA, 2.0, 5.0], object)}
+    found = svrhmc.fit("y ~ b", gaps, "gaussian", noise_variance=1.0, missing="drop", draws=20)
+    assert found.design.dropped == 1
