@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import cli, diagnostics, distances, dynamics, fitting, targets, theory, whitening
+from svrhmc.tables import reading
 from svrhmc.targets import priors
 
 
@@ -181,3 +182,11 @@ def test_columns_of_lists_and_of_pandas_missing_values():
     gaps = {"y": y, "b": np.array([1.0, pandas.NA, 2.0, 5.0], object)}
     found = svrhmc.fit("y ~ b", gaps, "gaussian", noise_variance=1.0, missing="drop", draws=20)
     assert found.design.dropped == 1
+
+
+def test_a_decimal_sign_is_one_sign_for_new_rows_too(tmp_path):
+    for sign in ("", ",,"):
+        result = CliRunner().invoke(cli.app, ["predict", str(tmp_path), str(tmp_path / "a.csv"), "--decimal", sign])
+        assert result.exit_code == 2
+        with pytest.raises(ValueError, match="--decimal must be one sign; got"):
+            reading.Reading(decimal=sign)
