@@ -147,12 +147,12 @@ def engines_agree(given):
         try:
             answers.append(run(sampler, target, steps=steps, chains=2, seed=seed, engine=engine).draws)
         except RefusedError as refused:
+            if "engine must be" in str(refused.error):
+                return  # a gradient that only the reference engine knows on this target
             answers.append(type(refused.error))
     one, two = answers
     if isinstance(one, type) or isinstance(two, type):
-        holds(
-            one is two if isinstance(one, type) and isinstance(two, type) else False, f"reference: {one}, numba: {two}"
-        )
+        holds(one is two, f"reference: {one}, numba: {two}")
         return
     agree("the compiled chain", two, one, 1e-7 * (np.abs(one) + 1))
 
