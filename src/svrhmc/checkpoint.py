@@ -216,23 +216,10 @@ class _File(Growing):
     def __init__(self, path: Path, shape: tuple[int, ...], rows: int, checksum: int) -> None:
         self.path, self.shape, self._rows, self._checksum = path, shape, rows, checksum
         self._width = int(np.prod(shape)) * 8
-        if rows:
-            self._verify()
+        require_intact(path, rows * self._width, checksum)
         with path.open("ab") as file:
             file.truncate(rows * self._width)
         self._handle = path.open("ab")
-
-    def _verify(self) -> None:
-        damaged = f"{self.path} is cut short or was changed; the work stored in {self.path.parent} cannot be used."
-        found, left = 0, self._rows * self._width
-        try:
-            with self.path.open("rb") as file:
-                while left and (piece := file.read(min(left, 1 << 24))):
-                    found, left = zlib.crc32(piece, found), left - len(piece)
-        except FileNotFoundError:
-            raise CheckpointError(damaged) from None
-        if left or found != self._checksum:
-            raise CheckpointError(damaged)
 
     def append(self, block: Array) -> None:
         """To the file; it counts from the next record on."""
@@ -259,6 +246,22 @@ class _File(Growing):
         """Mapped from the file, not read."""
         self._handle.flush()
         return mapped(self.path, self.shape, self._rows)
+
+
+def require_intact(path: Path, size: int, checksum: int) -> None:
+    """Refuse a growing file whose first `size` bytes are not those that a record speaks of."""
+    damaged = f"{path} is cut short or was changed; the work stored in {path.parent} cannot be used."
+    if not size:
+        return
+    found, left = 0, size
+    try:
+        with path.open("rb") as file:
+            while left and (piece := file.read(min(left, 1 << 24))):
+                found, left = zlib.crc32(piece, found), left - len(piece)
+    except FileNotFoundError:
+        raise CheckpointError(damaged) from None
+    if left or found != checksum:
+        raise CheckpointError(damaged)
 
 
 def mapped(path: Path, shape: tuple[int, ...], rows: int) -> Array:

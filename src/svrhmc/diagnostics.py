@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, unit_of
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
 
@@ -78,18 +78,20 @@ def r_hat(draws: Array) -> Array:
     n = split.shape[1]
     within = split.var(axis=1, ddof=1).mean(axis=0)
     between = split.mean(axis=1).var(axis=0, ddof=1)
-    ratio: Array = ((n - 1) / n * within + between) / np.where(within > 0, within, 1.0)
-    return np.sqrt(ratio)
+    least = np.maximum(within, np.finfo(np.float64).eps ** 2 * between)  # of halves that stand still, but apart
+    ratio: Array = ((n - 1) / n * within + between) / np.where(least > 0, least, 1.0)
+    return np.sqrt(np.where(least > 0, ratio, 1.0))
 
 
 @by_columns
 def standard_error(draws: Array) -> Array:
     """Of the mean of each quantity: sd/√ess."""
-    spread = draws.reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
+    unit = unit_of(draws)
+    spread = unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
     return np.asarray(spread / np.sqrt(ess(draws)), np.float64)
 
 
 def _split(draws: Array) -> Array:
-    """Each chain as two halves, the middle draw of an odd number dropped."""
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
+    """Each chain as two halves, the middle draw of an odd number dropped; in a unit in which squares can be taken."""
+    half, unit = draws.shape[1] // 2, unit_of(draws)
+    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]]) / unit

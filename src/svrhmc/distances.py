@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, unit_of
 from svrhmc.core.errors import missing, real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 
@@ -36,9 +36,11 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
     a, b = _moments("mean_a", mean_a, "cov_a", cov_a), _moments("mean_b", mean_b, "cov_b", cov_b)
     if len(a[0]) != len(b[0]):
         raise requirement("mean_b", f"of length {len(a[0])}, as mean_a is", f"length {len(b[0])}")
-    root_a, root_b = _root("cov_a", a[1]), _root("cov_b", b[1])
+    unit = unit_of(a[0], b[0], np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
+    root_a, root_b = _root("cov_a", a[1] / unit / unit), _root("cov_b", b[1] / unit / unit)
     left, _, right = np.linalg.svd(root_b @ root_a)
-    return float(np.hypot(np.linalg.norm(a[0] - b[0]), np.linalg.norm(root_a - root_b @ (left @ right))))
+    apart = np.linalg.norm(a[0] / unit - b[0] / unit)
+    return float(unit * np.hypot(apart, np.linalg.norm(root_a - root_b @ (left @ right))))
 
 
 def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayLike) -> PlugIn:
@@ -53,8 +55,12 @@ def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayL
     sample = np.asarray(real_array("draws", draws, ("N", "dim")), np.float64)
     if len(sample) < 2:
         raise requirement("draws", "at least 2 rows", len(sample))
-    fitted = np.atleast_2d(np.cov(sample, rowvar=False))
-    return PlugIn(gaussian_w2(sample.mean(axis=0), fitted, mean, covariance), plug_in_floor(covariance, len(sample)))
+    near = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
+    known = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
+    unit = unit_of(sample, near, np.sqrt(np.abs(known)))
+    fitted = np.atleast_2d(np.cov(sample / unit, rowvar=False))
+    value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, near / unit, known / unit / unit)
+    return PlugIn(value, plug_in_floor(covariance, len(sample)))
 
 
 def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
@@ -68,13 +74,14 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     given = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
     if given.shape[0] != given.shape[1]:
         raise requirement("covariance", "a square matrix", f"shape {given.shape}")
-    spectrum = np.linalg.eigvalsh(given)
+    unit = unit_of(np.sqrt(np.abs(given)))
+    spectrum = np.linalg.eigvalsh(given / unit / unit)
     if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
         raise requirement("covariance", "positive semi-definite", f"eigenvalue {spectrum[0]:g}")
     spectrum = np.maximum(spectrum, 0.0)
     sums = spectrum[:, None] + spectrum
     pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
-    return float(np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))
+    return float(unit * np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))
 
 
 def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -93,8 +100,9 @@ def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     first, second = _two_samples(a, b)
     from scipy.spatial.distance import cdist
 
-    cost = cdist(first, second, "sqeuclidean")
-    return float(np.sqrt(max(0.0, float(ot.emd2([], [], cost, numItermax=10_000_000)))))
+    unit = unit_of(first, second)
+    cost = cdist(first / unit, second / unit, "sqeuclidean")
+    return float(unit * np.sqrt(max(0.0, float(ot.emd2([], [], cost, numItermax=10_000_000)))))
 
 
 def sliced_w2(a: npt.ArrayLike, b: npt.ArrayLike, projections: int = 256, seed: int = 0) -> float:
@@ -112,7 +120,9 @@ def sliced_w2(a: npt.ArrayLike, b: npt.ArrayLike, projections: int = 256, seed: 
         0, dim, Purpose.PROJECTION, Purpose.PROJECTION_FINE
     )
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    return float(np.sqrt(np.mean([_line_w2(first @ way, second @ way) for way in directions])))
+    unit = unit_of(first, second)
+    first, second = first / unit, second / unit
+    return float(unit * np.sqrt(np.mean([_line_w2(first @ way, second @ way) for way in directions])))
 
 
 def _line_w2(a: Array, b: Array) -> float:

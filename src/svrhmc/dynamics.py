@@ -61,7 +61,8 @@ class Dynamics(ABC):
     def scheme_on(self, target: Curved) -> Scheme:
         """The sixteen numbers, or an error if settings are so large or small that the numbers are not finite."""
         try:
-            scheme = self.scheme(target)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                scheme = self.scheme(target)
         except (ArithmeticError, np.linalg.LinAlgError):
             raise self._out_of_range() from None
         except ValueError as error:
@@ -73,8 +74,8 @@ class Dynamics(ABC):
         return scheme
 
     def _out_of_range(self) -> ValueError:
-        names, allowed = "step_size, friction and inverse_mass", "of ordinary size beside each other"
-        return requirement(names, allowed, repr(self), "float64 cannot tell the step")
+        names = "step_size, friction and inverse_mass"
+        return requirement(names, "of ordinary size beside each other", repr(self), "float64 cannot tell the step")
 
     def check_stable(self, target: Curved) -> None:
         """Raise an error if the step is so long that a chain on this target would diverge.
@@ -342,8 +343,7 @@ class BAOAB(_WithVelocity):
     def scheme(self, target: Curved) -> Scheme:
         """A, O and A before the gradient, B after it."""
         eta, gamma, u = self._settings(target)
-        decay = math.exp(-gamma * eta)
-        force = math.sqrt(-u * math.expm1(-2 * gamma * eta))
+        decay, force = math.exp(-gamma * eta), math.sqrt(-u * math.expm1(-2 * gamma * eta))
         before = Map(1.0, eta / 2 * (1 + decay), 0.0, decay)
         noise = NoiseFactor(force, eta / 2 * force, 0.0)
         return Scheme(before, noise, Kick(0.0, eta * u), IDENTITY, SILENT).at(self.temperature)

@@ -111,7 +111,9 @@ class Scheme:
         """Largest |eigenvalue| of the mean of one step where ∇f(x) = curvature·x: above 1 the chain diverges."""
         P, Q = self.before.matrix(), self.after.matrix()
         kick = np.array([[self.kick.x * curvature, 0.0], [self.kick.v * curvature, 0.0]])
-        return float(np.abs(np.linalg.eigvals((Q - kick) @ P)).max())
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = (Q - kick) @ P
+        return float(np.abs(np.linalg.eigvals(step)).max()) if np.isfinite(step).all() else math.inf
 
 
 def normals_of(noise: NoiseFactor) -> int:

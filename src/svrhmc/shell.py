@@ -47,6 +47,8 @@ class Shell(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read what stands before the command."""
+        if os.environ.get("COLUMNS", "1") in ("", "0"):  # as some terminals say: then no width is known, and none is 0
+            os.environ.pop("COLUMNS")
         write_plainly()
         with boundary():
             return super().make_context(info_name, args, parent, **extra)

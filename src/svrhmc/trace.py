@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import is_checkpoint, mapped
+from svrhmc.checkpoint import is_checkpoint, mapped, require_intact
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import (
     ArchiveFileError,
+    CheckpointError,
     StorageError,
     TraceFileError,
     missing,
@@ -172,7 +174,7 @@ class Trace:
             return saving.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
         except TraceFileError:
             raise
-        except (StorageError, ArchiveFileError) as error:
+        except (StorageError, ArchiveFileError, CheckpointError) as error:
             raise TraceFileError(str(error)) from error
 
     def require_sound(self) -> None:
@@ -273,6 +275,8 @@ def _read_checkpoint(folder: Path) -> Trace:
     said, suffix = records[name].said, "" if name == "state" else f"-{name}"
     rows = {each: (tuple(shape), count) for each, (shape, count, _) in said["rows"].items()}
     (shape, count), spent = rows[f"draws{suffix}"], rows[f"spent{suffix}"][1]
+    for each in (f"draws{suffix}", f"spent{suffix}"):
+        require_intact(folder / f"{each}.rows", 8 * math.prod(rows[each][0]) * rows[each][1], said["rows"][each][2])
     return Trace(
         draws=mapped(folder / f"draws{suffix}.rows", shape, count),
         passes=mapped(folder / f"spent{suffix}.rows", (1,), spent)[0] / said["n"],

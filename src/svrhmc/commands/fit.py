@@ -18,7 +18,7 @@ from rich.table import Table
 
 from svrhmc.commands import written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, one_of, requirement
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
 from svrhmc.fitting.regress import posterior_of, regression
@@ -79,8 +79,6 @@ def fit_command(
     [bold]Example[/bold]: svrhmc fit customers.csv --target churn
     """
     one_of("--missing", missing, ("refuse", "drop"))
-    if len(decimal) != 1:
-        raise requirement("--decimal", "one sign", repr(decimal))
     reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
     place = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
     asked = Asked(

@@ -30,6 +30,12 @@ def tally(places: Indices, amounts: Array, size: int) -> Array:
     return np.bincount(places, amounts, size).astype(np.float64, copy=False)
 
 
+def unit_of(*arrays: Array) -> float:
+    """A power of 2 near the largest number where that is so large or small that its powers leave float64; else 1."""
+    largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
+    return 1.0 if largest == 0 or 1e-60 < largest < 1e60 else 2.0 ** min(int(np.frexp(largest)[1]), 1023)
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -126,6 +126,14 @@ def nonnegative(name: str, value: object) -> float:
     return number
 
 
+def finite(name: str, value: object) -> float:
+    """A finite number, as a float."""
+    number = _number(name, value, "a finite number")
+    if not math.isfinite(number):
+        raise requirement(name, "a finite number", value)
+    return number
+
+
 _BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
 
 
@@ -221,7 +229,10 @@ def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
             where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
             why = "leave such rows out, or say what stands in for missing values" if value is None else ""
             raise requirement(name, "an array of numbers", f"{value!r} at {where}", why)
-    return array.astype(np.float64)
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise requirement(name, "an array of numbers that float64 can hold", "larger ones") from None
 
 
 def _axes(ndim: int) -> tuple[str, ...]:
@@ -231,4 +242,7 @@ def _axes(ndim: int) -> tuple[str, ...]:
 def _number(name: str, value: object, allowed: str) -> float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise requirement(name, allowed, repr(value))
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise requirement(name, f"{allowed} that float64 can hold", "a larger one") from None

@@ -42,6 +42,8 @@ from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior
 from svrhmc.targets.regression import glm
+from svrhmc.targets.rows import is_sparse
+from svrhmc.targets.sparse import checked_csr
 
 INTERCEPT = "Intercept"
 _EFFECT, _INTERCEPT_SD, _SHARED_SD = 2.5, 5.0, 5.0
@@ -142,7 +144,9 @@ def regression(
 
     varied: whether columns that say nothing are refused.
     """
-    if not hasattr(X, "format"):
+    if is_sparse(X):
+        X = checked_csr(X)
+    else:
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
     if not (n and columns + intercept):
@@ -174,7 +178,7 @@ def regression(
     slopes = _slopes(prior, known, scales, size)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
-    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far)
+    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
     each = ([middle] if intercept else []) + slopes
     shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
     target = glm(
@@ -255,9 +259,10 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> 
     ]
 
 
-def _intercept(prior: Any, location: float, size: float) -> Prior:
+def _intercept(prior: Any, location: float, size: float, taken_off: float) -> Prior:
+    """Of the intercept at the centre of the columns, less what was taken off the response."""
     if isinstance(prior, Mapping) and INTERCEPT in prior:
-        given: Prior = prior[INTERCEPT]
+        given: Prior = prior[INTERCEPT].shifted(-taken_off)
         return given
     return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
 

@@ -39,7 +39,8 @@ class Influence:
         """From draws (chain, draw, dim) in the variables that the prior is stated in."""
         flat = draws.reshape(-1, draws.shape[2])
         mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
-        share = np.minimum(sd**2 * precision, 1.0)
+        with np.errstate(over="ignore"):  # more than all of it is all of it
+            share = np.minimum(sd**2 * precision, 1.0)
         shift = share * (location - mean) / np.where(sd > 0, sd, 1.0)  # where sd is 0, so is the share
         return Influence(location, precision, share, shift, said)
 

@@ -50,6 +50,8 @@ def report(
     ...     report(posterior, f"{folder}/report.html").read_text()[:15]
     '<!DOCTYPE html>'
     """
+    if not isinstance(posterior, Posterior):
+        raise requirement("posterior", "one that `svrhmc.fit` returns", repr(posterior)[:60])
     if not posterior.names:
         raise requirement("the posterior", "one of `fit`, whose coefficients have names", "one without names")
     write_text(Path(path), page(posterior, source, command, python, notes))

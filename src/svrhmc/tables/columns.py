@@ -283,7 +283,7 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
     if array.dtype.kind != "O":
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; got {array.dtype}.")
-    gaps = np.array([each is None or each != each for each in array], bool)
+    gaps = np.array([_is_gap(each) for each in array], bool)
     kinds = {_kind(each) for each in array[~gaps]}
     if kinds <= {NUMBER}:
         values = np.array([np.nan if gap else float(each) for each, gap in zip(array, gaps, strict=True)])
@@ -300,6 +300,12 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
         f"column {name!r} mixes texts and numbers: row {texts[0]} is {array[texts[0]]!r:.40}. Make all of it numbers, "
         "or all of it texts."
     )
+
+
+def _is_gap(value: Any) -> bool:
+    """Whether a value is missing: None, nan, or what is not even told apart from itself, as pandas.NA."""
+    differs = value != value
+    return value is None or differs is value or (isinstance(differs, bool | np.bool_) and bool(differs))
 
 
 def _kind(value: Any) -> str | None:

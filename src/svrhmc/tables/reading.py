@@ -55,6 +55,10 @@ class Reading:
     as_text: tuple[str, ...] = ()
     missing: tuple[str, ...] = field(default=MISSING)
 
+    def __post_init__(self) -> None:
+        if len(self.decimal) != 1:
+            raise DataError(f"--decimal must be one sign; got {self.decimal!r}.")
+
     @property
     def gaps(self) -> list[str]:
         """All words for a missing value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -244,18 +245,34 @@ class FiniteSum(ABC):
 
     def potential(self, x: npt.ArrayLike) -> float:
         """f(x) at one point, up to a constant."""
-        return float(self.potentials(self._point(x))[0])
+        point = self._point(x)
+        return float(self._known("f", point, self.potentials)[0])
 
     def gradient(self, x: npt.ArrayLike) -> Array:
         """∇f(x) at one point."""
-        gradient: Array = self.gradients(self._point(x))[0]
+        point = self._point(x)
+        gradient: Array = self._known("the gradient", point, self.gradients)[0]
         return gradient
 
     def component_gradients(self, x: npt.ArrayLike, indices: npt.ArrayLike) -> Array:
         """∇fᵢ(x) for each index given: (len(indices), dim)."""
         state, rows = self._point(x), self._rows(indices)
-        each = np.repeat(state, len(rows), axis=0)
-        return self.prior_gradient(each) + self.assemble(self.parts(each, rows[:, None]), rows[:, None])
+        each, one = np.repeat(state, len(rows), axis=0), rows[:, None]
+        return self._known(
+            "a component's gradient",
+            state,
+            lambda _: self.prior_gradient(each) + self.assemble(self.parts(each, one), one),
+        )
+
+    def _known(self, what: str, point: Array, found: Callable[[Array], Array]) -> Array:
+        """What is asked for at a point; an error, and neither a warning nor a nan, where float64 does not hold it."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            value = found(point)
+        if not np.isfinite(value).all():
+            why = "the numbers of the target, or of x, are too large; scale them to about 1"
+            where = np.array2string(point[0], threshold=8)
+            raise requirement(f"{what} at x = {where}", "finite in float64", "what is not", why)
+        return value
 
     def _point(self, x: npt.ArrayLike) -> Array:
         return np.asarray(real_array("x", x, (self.dim,)), np.float64)[None, :]

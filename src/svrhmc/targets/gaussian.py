@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, digest
-from svrhmc.core.errors import positive, real_array, requirement, whole
+from svrhmc.core.errors import nonnegative, positive, real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import QuadraticForm
@@ -52,16 +52,16 @@ def synthetic(
     (1.5, 0.666666666667)
     """
     n, dim = whole("n", n, 1), whole("dim", dim, 1)
-    low, high = (positive("eigenvalues", value) for value in eigenvalues)
+    low, high = (positive("eigenvalues", float(value)) for value in real_array("eigenvalues", eigenvalues, (2,)))
     draws = Stream(seed, np.array([0]))
     centers = 2 + 2 * draws.normals(0, n * dim, Purpose.DATA, Purpose.DATA_FINE).reshape(n, dim)
     rotation, upper = np.linalg.qr(draws.normals(1, dim * dim, Purpose.DATA, Purpose.DATA_FINE).reshape(dim, dim))
     rotation = rotation * np.sign(np.diag(upper))  # the sign makes Q uniform over rotations
     S = (rotation * np.linspace(low, high, dim)) @ rotation.T
-    S = (S + S.T) / 2
-    if spread == 0:
+    S = S / 2 + S.T / 2
+    if nonnegative("spread", spread) == 0:
         return Gaussian(centers, S)
-    if not 0 < spread < 1 or n % 2:
+    if not spread < 1 or n % 2:
         raise requirement("spread", "from 0 to 1 (excluded), with an even n", f"{spread} with n = {n}")
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)
     return Gaussian(centers, (1 + spread * signs)[:, None, None] * S)
@@ -134,9 +134,14 @@ class Gaussian(FiniteSum):
     @cached_property
     def closed_form(self) -> Moments:
         """N(x*, S̄⁻¹)."""
-        covariance = np.linalg.inv(self.mean_precision)
-        mean = np.linalg.solve(self.mean_precision, self.mean_force)
-        return Moments(mean, (covariance + covariance.T) / 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse = np.linalg.inv(self.mean_precision)
+            covariance, mean = inverse / 2 + inverse.T / 2, np.linalg.solve(self.mean_precision, self.mean_force)
+        if not (np.isfinite(covariance).all() and np.isfinite(mean).all()):
+            raise requirement(
+                "precision", "such that its inverse is finite in float64", f"eigenvalue {self.convexity:g}"
+            )
+        return Moments(mean, covariance)
 
     def curvature_range(self, bound: bool) -> tuple[float, float]:
         """Exact."""

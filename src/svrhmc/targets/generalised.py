@@ -140,7 +140,7 @@ class GeneralisedLinear(FiniteSum):
 
     def prior_curvature(self, x: Array) -> Array:
         """Λ + ψ″ at x."""
-        return self._form.prior_curvature(x)
+        return self._known("the prior's curvature", x[None, :], lambda at: self._form.prior_curvature(at[0]))
 
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
@@ -182,18 +182,22 @@ class GeneralisedLinear(FiniteSum):
         """The Gaussian at the mode with the inverse Hessian there; exact for a quadratic loss."""
         if self.closed_form is not None:
             return self.closed_form
-        covariance = np.linalg.inv(self.modal_hessian)
-        return Moments(self.mode(), (covariance + covariance.T) / 2)
+        return Moments(self.mode(), ((covariance := np.linalg.inv(self.modal_hessian)) + covariance.T) / 2)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
         """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
-        curvature, prior = self.row_curvatures(x), np.diag(self.prior_curvature(self._point(x)[0]))
-        quick = self.rows.gram(curvature, precise=self.quadratic) + prior
+        curvature, prior = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
+        quick = self._gram(curvature, prior, precise=self.quadratic)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
-        return self.rows.gram(curvature, precise=True) + prior
+        return self._gram(curvature, prior, precise=True)
+
+    def _gram(self, curvature: Array, bend: Array, precise: bool = False) -> Array:
+        """Aᵀ diag(curvature) A + diag(bend)."""
+        bent = np.diag(bend)
+        return self._known("∇²f", np.zeros((1, self.dim)), lambda _: self.rows.gram(curvature, precise=precise) + bent)
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
@@ -206,7 +210,8 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        return self.curved_product(self.row_curvatures(x), direction, self.prior_curvature(self._point(x)[0]))
+        curvature, bend = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
+        return self._known("a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend))
 
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
@@ -267,7 +272,7 @@ class GeneralisedLinear(FiniteSum):
         try:
             with piece(CHOLESKY * self.dim**3):
                 factor = cho_factor(gram)
-        except np.linalg.LinAlgError:
+        except ValueError:  # too large for float64, or no factor
             return None
         return np.asarray(cho_solve(factor, force), np.float64)
 
@@ -325,7 +330,7 @@ class GeneralisedLinear(FiniteSum):
         if self.dim > DENSE_DIM:
             require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_strength)
         else:
-            require_rank(self, self.rows.gram(curvature, precise=True) + np.diag(self.prior_strength))
+            require_rank(self, self._gram(curvature, self.prior_strength, precise=True))
 
     def runs_off(self, x: Array, direction: Array) -> bool:
         """Whether, from x on, no row's loss grows along a direction in which the prior is flat.
@@ -361,7 +366,8 @@ class GeneralisedLinear(FiniteSum):
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""
-        return self._form.curvatures(self._form.predictors(self._point(x))[0])
+        form = self._form
+        return self._known("ℓ″ of a row", self._point(x), lambda at: form.curvatures(form.predictors(at)[0]))
 
     def operator(self, curvature: Array, bend: Array) -> Any:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
@@ -391,8 +397,7 @@ class GeneralisedLinear(FiniteSum):
         beyond.
         """
         if self.dim <= DENSE_DIM:
-            spectrum = np.linalg.eigvalsh(self.rows.gram(curvature) + np.diag(bend))
-            return float(spectrum[-1 if which == "LA" else 0])
+            return float(np.linalg.eigvalsh(self._gram(curvature, bend))[-1 if which == "LA" else 0])
         from scipy.sparse.linalg import eigsh
 
         start = np.ones(self.dim)  # fixed, so that the answer is the same every time

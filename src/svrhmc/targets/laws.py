@@ -111,9 +111,10 @@ def sums_of(rows: Any, y: Array, weights: Array | None, precision: Array, mean: 
     for _ in range(2):
         force = rows.combine((w * e)[None, :])[0]
         scale = max(float(w @ (e * e)) / total, 1e-300)
-        matrix = gram / scale + np.diag(precision)
+        matrix, right = gram / scale + np.diag(precision), force / scale + precision * (mean - fit)
+        _require_ordinary(matrix, right)
         with piece(LEAST_SQUARES * rows.dim**3):
-            fit = fit + np.linalg.lstsq(matrix, force / scale + precision * (mean - fit), rcond=None)[0]
+            fit = fit + np.linalg.lstsq(matrix, right, rcond=None)[0]
         e = y - rows.predict(fit[None, :])[0]
     size = float(w @ (y * y)) or total / (float(precision.max(initial=0.0)) or 1.0)
     left = float(w @ (e * e))
@@ -137,6 +138,7 @@ class ScaleMixture(Law):
         self._scale = max(np.sqrt(max(sums.squares, _LEAST**2 * sums.size) / free), 1e-150)
         inside = sums.gram / self._scale**2
         whole = inside + np.diag(sums.precision)
+        _require_ordinary(whole, self._scale**2, sums.force / self._scale**2, sums.precision * sums.mean)
         try:
             with piece(INVERSE * len(whole) ** 3):
                 root = np.linalg.cholesky(whole)
@@ -157,6 +159,7 @@ class ScaleMixture(Law):
         self._home = self._basis.T @ (sums.precision * sums.mean)
         self._best = np.divide(self._pull, self._omega, out=np.zeros_like(self._pull), where=self._omega > 0)
         all_of_it = sums.squares / self._scale**2
+        _require_ordinary(self._pull, self._home**2, self._best**2)
         left = all_of_it - float((self._omega * self._best**2).sum())
         rounding = (_ROUNDING / self._scale) ** 2 * sums.size
         self._left = max(left if left > _CANCELLED * all_of_it else 0.0, rounding, 1e-300)
@@ -196,6 +199,7 @@ class ScaleMixture(Law):
         self.covariance[:dim, :dim] = self._basis @ inner @ self._basis.T
         self.covariance[:dim, dim] = self.covariance[dim, :dim] = self._basis @ cross
         self.covariance[dim, dim] = float(weights @ (tau - mean_tau) ** 2)
+        _require_ordinary(self.mean, self.covariance)
         self._tau, self._cumulated = tau, self._distribution(tau, log)
 
     def _range(self) -> Array:
@@ -243,6 +247,13 @@ class ScaleMixture(Law):
         return np.concatenate([self._fit + b @ self._basis.T, tau[..., None]], axis=-1)
 
 
+def _require_ordinary(*arrays: Array) -> None:
+    """Refuse what has become too large for float64 on the way."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        why = "scale them to about 1"
+        raise requirement("X, y and the prior", "of ordinary size beside each other", "sums beyond float64", why)
+
+
 def _unseen(gram: Array) -> int:
     """Directions that no row sees: eigenvalues of the Gram matrix of columns of length 1 that are rounding."""
     length = np.sqrt(np.diag(gram))
@@ -255,5 +266,6 @@ def scale_mixture(form: Any) -> ScaleMixture:
     """Of rows with one predictor and log σ, the last coordinate, under normal priors."""
     dim, precision, mean = form.rows.columns, form.prior_precision, form.prior_mean
     y = form.y if form.offset is None else form.y - form.offset
-    sums, last, home = sums_of(form.rows.rows, y, form.weights, precision[:dim], mean[:dim]), precision[dim], mean[dim]
-    return ScaleMixture(sums, lambda tau: 0.5 * last * (tau - home) ** 2)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        sums = sums_of(form.rows.rows, y, form.weights, precision[:dim], mean[:dim])
+        return ScaleMixture(sums, lambda tau: 0.5 * precision[dim] * (tau - mean[dim]) ** 2)

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
-from svrhmc.core.errors import nonnegative, positive, real_array, requirement
+from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
+_RANGE = (1e-50, 1e50)  # of scales and shapes
 STUDENT, LAPLACE = 1, 2  # kinds of ψ, as compiled code has them
 
 
@@ -44,6 +45,10 @@ class Prior(ABC):
     def scaled(self, factor: float) -> Prior:
         """The prior of a coordinate times a factor above 0."""
 
+    @abstractmethod
+    def shifted(self, by: float) -> Prior:
+        """The prior of a coordinate plus a number."""
+
     @property
     @abstractmethod
     def spread(self) -> tuple[float, float]:
@@ -61,6 +66,10 @@ class Normal(Prior):
     precision: Any = 1.0
     mean: Any = 0.0
 
+    def __post_init__(self) -> None:
+        for name, value in (("prior_precision", self.precision), ("prior_mean", self.mean)):
+            per_column(name, value, 1) if _is_one(value) else real_array(name, value, ("columns",))
+
     @staticmethod
     def with_sd(sd: float, mean: float = 0.0) -> Normal:
         """N(mean, sd²).
@@ -68,7 +77,11 @@ class Normal(Prior):
         >>> Normal.with_sd(0.5)
         Normal(precision=4.0, mean=0.0)
         """
-        return Normal(positive("sd", sd) ** -2, mean)
+        try:
+            precision = positive("sd", sd) ** -2
+        except OverflowError:
+            precision = float("inf")
+        return Normal(positive("1/sd²", precision), mean)
 
     def check(self, dim: int) -> None:
         """One number, or one for each of the coordinates."""
@@ -82,7 +95,12 @@ class Normal(Prior):
 
     def scaled(self, factor: float) -> Normal:
         """Precision over factor², mean times factor."""
-        return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
+        with np.errstate(over="ignore"):
+            return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
+
+    def shifted(self, by: float) -> Normal:
+        """Mean plus the number."""
+        return Normal(self.precision, np.asarray(self.mean) + by)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -108,6 +126,10 @@ class Flat(Prior):
         """As flat as before."""
         return self
 
+    def shifted(self, by: float) -> Flat:
+        """As flat as before."""
+        return self
+
     @property
     def spread(self) -> tuple[float, float]:
         """Everywhere."""
@@ -128,8 +150,9 @@ class StudentT(Prior):
     location: float = 0.0
 
     def __post_init__(self) -> None:
-        positive("df", self.df)
-        positive("scale", self.scale)
+        _ordinary("df", self.df)
+        _ordinary("scale", self.scale)
+        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
@@ -138,6 +161,10 @@ class StudentT(Prior):
     def scaled(self, factor: float) -> StudentT:
         """Location and scale times the factor."""
         return StudentT(self.df, self.scale * factor, self.location * factor)
+
+    def shifted(self, by: float) -> StudentT:
+        """Location plus the number."""
+        return replace(self, location=self.location + by)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -158,8 +185,10 @@ class Laplace(Prior):
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        positive("scale", self.scale)
+        _ordinary("scale", self.scale)
+        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
         positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
+        _ordinary("smoothing", self.smoothing)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind and numbers."""
@@ -168,6 +197,10 @@ class Laplace(Prior):
     def scaled(self, factor: float) -> Laplace:
         """Location and scale times the factor."""
         return Laplace(self.scale * factor, self.location * factor, self.smoothing)
+
+    def shifted(self, by: float) -> Laplace:
+        """Location plus the number."""
+        return replace(self, location=self.location + by)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -319,5 +352,18 @@ def settle(prior: object, dim: int) -> Settled:
 
 def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
     """One finite number for each column."""
-    array = real_array(name, np.atleast_1d(np.asarray(value)), (1 if np.ndim(value) == 0 else dim,))
+    one = _is_one(value)
+    array = real_array(name, np.atleast_1d(np.asarray(value)) if one else value, (1 if one else dim,))
     return np.array(np.broadcast_to(array, dim), np.float64)
+
+
+def _ordinary(name: str, value: float) -> None:
+    """Refuse numbers whose powers leave float64."""
+    low, high = _RANGE
+    if not low <= positive(name, value) <= high:
+        raise requirement(name, f"a number from {low:g} to {high:g}", value)
+
+
+def _is_one(value: object) -> bool:
+    """Whether it is one thing, and no list or array of several."""
+    return not isinstance(value, list | tuple) and np.ndim(value) == 0  # type: ignore[arg-type]

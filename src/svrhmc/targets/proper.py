@@ -144,7 +144,11 @@ class _Cone:
         """By the Gram matrix of all rows."""
         weights = np.zeros(self.target.n)
         weights[self.heard] = 1.0
-        gram = self.target.rows.seen_once.gram(weights, precise=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = self.target.rows.seen_once.gram(weights, precise=True)
+        if not np.isfinite(gram).all():
+            allowed, why = "made of numbers whose squares do not overflow", "scale its columns to about 1"
+            raise requirement("X", allowed, "larger ones", why)
         require_rank_of(self.target, gram[np.ix_(self.columns, self.columns)], self.columns)
 
     def _extreme(self) -> Indices:

@@ -386,12 +386,13 @@ class SparseRows(Rows):
 
 def make_rows(X: Any) -> Rows:
     """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
-    if not _is_sparse(X):
+    if not is_sparse(X):
         return DenseRows(real_array("X", X, ("n", "dim")))
     return SparseRows(checked_csr(X))
 
 
-def _is_sparse(X: object) -> bool:
+def is_sparse(X: object) -> bool:
+    """Whether it is a sparse matrix or array of scipy's."""
     if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
         return False
     from scipy.sparse import issparse

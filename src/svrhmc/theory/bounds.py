@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from svrhmc.core.errors import one_of, positive, whole
 from svrhmc.targets.base import FiniteSum
-from svrhmc.theory.problem import Problem, as_problem
+from svrhmc.theory.problem import Problem, as_problem, held
 
 FRICTION = 2.0
 BOUNDED = ("svr-hmc", "hmc")
@@ -72,6 +72,7 @@ class Bound:
         return "\n".join(lines)
 
 
+@held
 def constants(problem: Problem | FiniteSum, step_size: float, printed: bool = False) -> Constants:
     """The constants of Theorem 1 at a step size.
 
@@ -97,6 +98,7 @@ def constants(problem: Problem | FiniteSum, step_size: float, printed: bool = Fa
     return Constants(U_x, U_f, U_v, D_1, D_2, D_3, away if printed else math.sqrt(2 * away**2 + d / L))
 
 
+@held
 def bound(
     problem: Problem | FiniteSum,
     step_size: float,
@@ -136,6 +138,7 @@ def bound(
     return Bound("Theorem 1, as printed" if printed else "Theorem 1, corrected", sum(terms), *terms, conditions, found)
 
 
+@held
 def repaired_bound(
     problem: Problem | FiniteSum,
     step_size: float,

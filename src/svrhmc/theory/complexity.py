@@ -37,7 +37,7 @@ from itertools import pairwise
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.samplers import LABELS
 from svrhmc.targets.base import FiniteSum
-from svrhmc.theory.problem import Problem, accuracy_of, as_problem
+from svrhmc.theory.problem import Problem, accuracy_of, as_problem, held
 
 TABLE = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")
 _NOISY = ("sgld", "sg-hmc")
@@ -118,6 +118,7 @@ class Comparison:
         return lines
 
 
+@held
 def complexity(problem: Problem | FiniteSum, accuracy: float, method: str, printed: bool = False) -> Complexity:
     """The leading terms of a row of Table 1; `printed=True` gives the row as the paper prints it.
 
@@ -133,6 +134,7 @@ def complexity(problem: Problem | FiniteSum, accuracy: float, method: str, print
     return _row(facts, accuracy_of(accuracy), method, facts.n, printed)
 
 
+@held
 def compare(problem: Problem | FiniteSum, accuracy: float, printed: bool = False) -> Comparison:
     """Table 1 at these constants, the cheapest method, and the regimes of n of the paper's Remark.
 
@@ -143,6 +145,7 @@ def compare(problem: Problem | FiniteSum, accuracy: float, printed: bool = False
     return Comparison(facts, eps, tuple(_rows(facts, eps, facts.n, printed)), regimes(facts, eps, printed))
 
 
+@held
 def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float]:
     """The values of n at which something changes in the Remark after the Corollary.
 
@@ -161,6 +164,7 @@ def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float
     return found
 
 
+@held
 def regimes(problem: Problem | FiniteSum, accuracy: float, printed: bool = False) -> tuple[Regime, ...]:
     """Ranges of n, all else fixed, by dominant term and cheapest method; the paper's Remark names three.
 
@@ -179,6 +183,7 @@ def regimes(problem: Problem | FiniteSum, accuracy: float, printed: bool = False
     return tuple(found)
 
 
+@held
 def crossings(
     problem: Problem | FiniteSum, accuracy: float, high: float = 1e30, printed: bool = False
 ) -> tuple[float, ...]:

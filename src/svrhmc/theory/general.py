@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from svrhmc.core.errors import positive, requirement, whole
 from svrhmc.theory.complexity import Complexity, complexity
-from svrhmc.theory.problem import Problem, accuracy_of
+from svrhmc.theory.problem import Problem, accuracy_of, held
 
 
+@held
 def regularisation_distance(strength: float, fourth_moment: float) -> float:
     """A bound on W₂(π̄, π) for π̄ ∝ exp(−f − (λ/2)|x − c|²), given E_π|x − c|⁴ ≤ fourth_moment.
 
@@ -24,9 +25,10 @@ def regularisation_distance(strength: float, fourth_moment: float) -> float:
     >>> regularisation_distance(strength=0.04, fourth_moment=1.0)
     0.1
     """
-    return 0.5 * math.sqrt(positive("strength", strength) * positive("fourth_moment", fourth_moment))
+    return 0.5 * math.sqrt(positive("strength", strength)) * math.sqrt(positive("fourth_moment", fourth_moment))
 
 
+@held
 def general_complexity(
     n: int,
     dim: int,
@@ -82,6 +84,7 @@ class OtherRate:
     gradients: float
 
 
+@held
 def other_rates(n: int, dim: int, accuracy: float, fourth_moment: float) -> tuple[OtherRate, ...]:
     """The rates of LMC that section 4.2 names beside Theorem 2, and what they come to in W₂.
 

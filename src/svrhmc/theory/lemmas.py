@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.bounds import FRICTION, g_0
-from svrhmc.theory.problem import Problem, as_problem
+from svrhmc.theory.problem import Problem, as_problem, held
 
 
+@held
 def recursion_bound(A: float, B: float, C: float, start: float, steps: int) -> float:
     """Lemma 5: if x²_{k+1} ≤ ((1 − A)x_k + C)² + B² for every k, with 0 < A < 1, then x_K ≤ (1 − A)^K x₀ + C/A + B/√A.
 
@@ -40,6 +41,7 @@ class PathBounds:
     gradient: float | None = None
 
 
+@held
 def diffusion_bounds(
     problem: Problem | FiniteSum,
     time: float,
@@ -68,6 +70,7 @@ def diffusion_bounds(
     return PathBounds(2 * u * (here + gained) + v2, energy, 2 * facts.smoothness * energy)
 
 
+@held
 def energy_bounds(
     problem: Problem | FiniteSum, step_size: float, steps: int, potential: float | None = None
 ) -> PathBounds:

@@ -33,7 +33,7 @@ from svrhmc.theory.bounds import (
 from svrhmc.theory.complexity import TABLE, complexity
 from svrhmc.theory.moments import law_of, recursion_of
 from svrhmc.theory.plans import Plan
-from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, starting_point
+from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, held, starting_point
 from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components, has_components
 from svrhmc.theory.recursion import Recursion, State
 from svrhmc.theory.search import MAX_TABLED, PLANNED, TABLED, UNDERDAMPED, Search, epochs_tried
@@ -47,6 +47,7 @@ _MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
 
 
+@held
 def plan(
     problem: Problem | FiniteSum,
     accuracy: float,

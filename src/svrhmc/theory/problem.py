@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,25 @@ from svrhmc.targets.forms import rows_of
 Start = str | npt.ArrayLike | None  # of chains: None (the origin), "mode" or a point
 _RANGE = (1e-60, 1e60)  # of every constant, so that no formula overflows
 _BLOCK = 1 << 14  # components whose gradients are held at once
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def held(formula: Callable[P, R]) -> Callable[P, R]:
+    """A formula whose numbers may leave float64 on the way: then an error says so."""
+
+    @wraps(formula)
+    def evaluated(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                return formula(*args, **kwargs)
+        except ArithmeticError:
+            why = f"numbers of {formula.__name__} are beyond float64"
+            raise requirement("the constants", "of ordinary size beside each other", "others", why) from None
+
+    return evaluated
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,7 @@ class Problem:
             raise requirement("convexity", f"at most the smoothness, {self.smoothness:g}", f"{self.convexity:g}")
 
     @staticmethod
+    @held
     def of(target: FiniteSum, start: Start = None) -> Problem:
         """The constants of a target, for chains from `start`: None (the origin), "mode" or a point.
 

@@ -25,9 +25,10 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.samplers import LABELS
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.complexity import TABLE, Term
-from svrhmc.theory.problem import Problem, accuracy_of, as_problem
+from svrhmc.theory.problem import Problem, accuracy_of, as_problem, held
 
 
+@held
 def optimal_step(problem: Problem | FiniteSum, accuracy: float, method: str = "svr-hmc", printed: bool = False) -> Term:
     """The order of the step for W₂ ≤ accuracy, without constants or logarithms, and the bound that decides it.
 

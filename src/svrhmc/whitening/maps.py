@@ -28,7 +28,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, contract
 from svrhmc.core.deadline import INVERSE, piece
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import real_array, requirement
 
 _BLOCK = 64
 _ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
@@ -273,8 +273,14 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
     """W = L⁻ᵀ with H = LLᵀ."""
     from scipy.linalg import cholesky, solve_triangular
 
+    H = real_array("hessian", hessian, (len(centre), len(centre)))
+    if not np.allclose(H, H.T, rtol=1e-6, atol=1e-9 * np.abs(H).max()):
+        raise requirement("hessian", "symmetric", "a matrix that is not")
     with piece(INVERSE * len(hessian) ** 3):
-        upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
+        try:
+            upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
+        except np.linalg.LinAlgError:
+            raise requirement("hessian", "positive definite", "a matrix that is not") from None
         factor: Array = np.triu(solve_triangular(upper, np.eye(len(hessian))))
     return DenseWhitening(centre, np.ascontiguousarray(factor))
 

@@ -1,0 +1,192 @@
+"""What the machine of `tests/fuzz` found: each input once, with the answer that it must have."""
+
+import warnings
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+import svrhmc
+from svrhmc import cli, diagnostics, distances, dynamics, fitting, targets, theory, whitening
+from svrhmc.tables import reading
+from svrhmc.targets import priors
+
+
+@pytest.fixture(autouse=True)
+def _no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (lambda: targets.glm([[0.25]], [0], weights=[1e9], prior_precision=0.125), [1e300]),
+        (lambda: targets.glm([[0.0]], [0], prior=priors.StudentT(0.125, 0.125)), [1.7e153]),
+        (lambda: targets.glm([[0.75]], [0], "poisson"), [1000.0]),
+        (lambda: targets.glm([[0.0]], [0], "negative-binomial"), [0.0, 1000.0]),
+        (lambda: targets.gaussian([[0.0], [8e155]], [[[0.125]], [[0.14]]]), [0.5]),
+        (lambda: targets.custom(1, 1, lambda x, rows: np.full((1, 1), np.nan)), [0.0]),
+    ],
+)
+def test_what_float64_does_not_hold_is_an_error_and_no_warning_or_nan(make, x):
+    target = make()
+    answers = []
+    for ask in (
+        target.potential,
+        target.gradient,
+        lambda at: target.component_gradients(at, [0]),
+        getattr(target, "hessian", target.gradient),
+    ):
+        try:
+            answers.append(np.isfinite(ask(x)).all())
+        except ValueError as error:
+            answers.append("must be finite in float64" in str(error) or "must be given to custom" in str(error))
+    assert all(answers)
+
+
+def test_a_regression_whose_sums_overflow_says_so():
+    with pytest.raises(ValueError, match=r"∇²f at x = \[0\.\] must be finite in float64"):
+        targets.linear([[0.0], [1e300]], [0.0, 1.7e308], prior_precision=1e-300).laplace()
+    with pytest.raises(ValueError, match=r"X, y and the prior must be of ordinary size"):
+        svrhmc.sample(targets.conjugate([[0.125]], [0.0], 0.125, 1e160))
+    assert targets.glm([[0.0], [1.25e154]], [0, 1], "poisson", prior_precision=1.5).mode() == [0.0]  # e⁰ = y
+
+
+def test_settings_of_targets_and_priors_are_checked_at_the_door():
+    with pytest.raises(ValueError, match="so small that their products do not overflow"):
+        targets.synthetic(1, 2, eigenvalues=(0.125, 1.7e308))
+    with pytest.raises(ValueError, match="spread must be a number not below 0; got None"):
+        targets.synthetic(1, 1, spread=None)
+    with pytest.raises(ValueError, match="eigenvalues must be an array of"):
+        targets.synthetic(1, 1, eigenvalues="ab")
+    with pytest.raises(ValueError, match="prior_precision must be finite"):
+        priors.Normal(float("nan"))
+    with pytest.raises(ValueError, match="prior_mean must be an array of numbers; got lists of unequal lengths"):
+        priors.Normal(1.0, [1, [2, 3]])
+    with pytest.raises(ValueError, match="location must be a finite number; got 'x'"):
+        priors.StudentT(3.0, 1.0, "x")
+    with pytest.raises(ValueError, match=r"\|location\| must be a number from 1e-50 to 1e\+50"):
+        priors.Laplace(1.0, 1e154)
+    with pytest.raises(ValueError, match=r"df must be a number from 1e-50 to 1e\+50"):
+        priors.StudentT(1e160)
+    with pytest.raises(ValueError, match="1/sd² must be a positive number; got inf"):
+        priors.Normal.with_sd(1e-160)
+    with pytest.raises(ValueError, match="that float64 can hold"):
+        priors.Normal(10**400)
+    with pytest.raises(ValueError, match="that float64 can hold"):
+        svrhmc.hmc(10**400)
+
+
+def test_a_step_beyond_all_measure_is_unstable():
+    with pytest.raises(svrhmc.UnstableStepError):
+        dynamics.Overdamped(4.5).check_stable(targets.gaussian([[0.0]], [[3.9e307]]))
+    with pytest.raises(ValueError, match="of ordinary size beside each other"):
+        dynamics.Anchored(1491.0, 2.0).check_stable(targets.gaussian([[0.0]], [[0.125]]))
+    with pytest.raises(ValueError, match="step_size"):
+        dynamics.BAOAB(1e160).check_stable(targets.gaussian([[0.0]], [[0.125]]))
+
+
+def test_the_theory_says_where_its_numbers_leave_float64():
+    wide = theory.Problem(n=1, dim=1, smoothness=1e60, convexity=1e-60, gradient_variance=1.0)
+    with pytest.raises(ValueError, match=r"the constants must be of ordinary size .* numbers of boundaries are beyond"):
+        theory.boundaries(wide, 1e-60)
+    with pytest.raises(ValueError, match="numbers of other_rates are beyond float64"):
+        theory.other_rates(1, 1, 0.1, 1.7e308)
+    assert theory.regularisation_distance(2.875, 6.25e307) == pytest.approx(6.7e153, rel=0.01)
+
+
+def test_distances_and_diagnostics_of_very_large_and_small_numbers():
+    assert distances.gaussian_w2([1e300], [[1.0]], [-1e300], [[1.0]]) == pytest.approx(2e300)
+    assert distances.gaussian_w2([0.0], [[1e-300]], [0.0], [[4e-300]]) == pytest.approx(1e-150)
+    assert distances.plug_in_floor(1.25e155 * np.eye(3), 100) == pytest.approx(
+        1.25e155**0.5 * distances.plug_in_floor(np.eye(3), 100)
+    )
+    assert distances.empirical_w2([[1e200]], [[3e200]]) == pytest.approx(2e200)
+    assert distances.sliced_w2([[1e200]], [[3e200]]) == pytest.approx(2e200)
+    assert distances.plug_in_w2([[1e-320], [0.0]], [0.0], [[1.0]]).value == pytest.approx(1.0)
+    draws = np.random.default_rng(0).normal(size=(2, 50, 1))
+    for measure in (diagnostics.ess, diagnostics.r_hat):
+        assert measure(1e200 * draws) == pytest.approx(measure(draws), rel=1e-9)
+    assert diagnostics.standard_error(1e200 * draws) == pytest.approx(1e200 * diagnostics.standard_error(draws))
+
+
+def test_chains_that_stand_still_apart_have_a_large_r_hat_in_any_unit():
+    """It was √(between), so that a small unit made it look like agreement."""
+    stuck = np.repeat([[0.0], [1e-3]], 8, axis=1)[:, :, None]
+    assert diagnostics.r_hat(stuck) > 1e6
+    assert diagnostics.r_hat(1e6 * stuck) > 1e6
+    assert diagnostics.r_hat(np.zeros((2, 8, 1))) == 1.0
+
+
+def test_a_prior_of_the_intercept_is_about_the_intercept():
+    """It was about the intercept less the mean of y, where y is a number."""
+    y = np.array([300.0, 302.0, 301.0, 299.0])
+    for prior in (priors.Normal(100.0, 250.0), priors.StudentT(4.0, 0.1, 250.0), priors.Laplace(0.1, 250.0)):
+        assert prior.shifted(2.0).spread[0] == 252.0
+    found = svrhmc.fit(
+        "y ~ 1", {"y": y}, "gaussian", noise_variance=1.0, prior={"Intercept": priors.Normal(4.0, 300.0)}
+    )
+    assert found.mean == pytest.approx((y.sum() + 4.0 * 300.0) / 8.0, abs=1e-6)
+
+
+def test_a_hessian_that_is_none_whitens_nothing():
+    with pytest.raises(ValueError, match="hessian must be positive definite"):
+        whitening.dense_whitening(np.zeros(1), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="hessian must be finite"):
+        whitening.dense_whitening(np.zeros(1), np.full((1, 1), np.nan))
+    with pytest.raises(ValueError, match="hessian must be symmetric"):
+        whitening.dense_whitening(np.zeros(2), np.array([[1.0, 0.5], [0.0, 1.0]]))
+
+
+def test_odd_questions_to_a_posterior_are_refused():
+    posterior = svrhmc.sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=20)
+    for levels in ({}, b"x", "0.5", None):
+        with pytest.raises(ValueError, match="levels must be"):
+            posterior.quantile(levels)
+    with pytest.raises(ValueError, match=r"variables must be names of columns, or None for all; got 0\.5"):
+        posterior.effects(variables=0.5)
+    with pytest.raises(ValueError, match=r"posterior must be one that `svrhmc\.fit` returns; got None"):
+        svrhmc.report(None, "x.html")
+    with pytest.raises(ValueError, match=r"a CSC matrix: use X\.tocsr"):
+        fitting.regress(scipy.sparse.csc_matrix(np.array([[1j], [2.0]])), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped"])
+def test_a_checkpoint_whose_draws_were_changed_gives_no_trace(tmp_path, how):
+    svrhmc.hmc(0.1).run(targets.synthetic(6, 2), 8, chains=2, engine="reference", checkpoint=tmp_path / "run")
+    path = tmp_path / "run" / "draws.rows"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content if how == "flipped" else content[:40])
+    with pytest.raises(svrhmc.TraceFileError, match=r"draws\.rows is cut short or was changed"):
+        svrhmc.Trace.load(tmp_path / "run")
+
+
+def test_errors_are_shown_where_the_terminal_says_that_it_has_no_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    result = CliRunner().invoke(cli.app, ["plan"])
+    assert result.exit_code == 2
+    assert "Missing option" in result.output
+
+
+def test_columns_of_lists_and_of_pandas_missing_values():
+    y = [0.0, 1.0, 2.0, 3.0]
+    lists = polars.DataFrame({"y": y, "b": [[0.0, 0.0], [0.0, 1.0], [2.0, 3.0], [1.0, 1.0]]})
+    with pytest.raises(ValueError, match="column 'b' must hold numbers, truth values or texts; row 0 is array"):
+        svrhmc.fit("y ~ b", lists)
+    gaps = {"y": y, "b": np.array([1.0, pandas.NA, 2.0, 5.0], object)}
+    found = svrhmc.fit("y ~ b", gaps, "gaussian", noise_variance=1.0, missing="drop", draws=20)
+    assert found.design.dropped == 1
+
+
+def test_a_decimal_sign_is_one_sign_for_new_rows_too(tmp_path):
+    for sign in ("", ",,"):
+        result = CliRunner().invoke(cli.app, ["predict", str(tmp_path), str(tmp_path / "a.csv"), "--decimal", sign])
+        assert result.exit_code == 2
+        with pytest.raises(ValueError, match="--decimal must be one sign; got"):
+            reading.Reading(decimal=sign)
