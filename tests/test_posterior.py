@@ -140,6 +140,7 @@ def test_a_method_asked_for_by_name_is_used(method):
     assert found.method == method
     assert found.why.startswith("as asked for")
     assert isinstance(getattr(found.sampler, "dynamics", found.sampler), METHODS[method])
+    assert (found.trace.acceptance is not None) == found.sampler.invariant  # only proposals are accepted or not
 
 
 @pytest.mark.parametrize(
