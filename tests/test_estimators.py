@@ -132,6 +132,14 @@ def test_more_columns_than_rows_and_columns_that_say_nothing():
     np.testing.assert_allclose(same.predict(X), 5.0, rtol=1e-9)
 
 
+def test_a_robust_fit_without_residuals_is_one_with_normal_noise():
+    X, y = numbers(50)
+    exact = NUMBERS(family="student-t", draws=100).fit(X, X @ [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(exact.coef_, [1.0, 2.0, 3.0], rtol=1e-9)
+    assert exact.posterior_.family == "gaussian"
+    assert NUMBERS(family="student-t", **QUICK).fit(X, y).posterior_.family == "student-t"  # the control
+
+
 def test_pipelines_searches_clones_and_pickles():
     X, y = counts(120)
     prior = {"x0": priors.Normal(4.0)}

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import missing, one_of, requirement, truth, whole
+from svrhmc.core.errors import NoResidualsError, missing, one_of, requirement, truth, whole
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.posterior.prediction import Predictions, thinned
@@ -263,7 +263,9 @@ class BayesianRegression(_Regressor):
     """Linear regression whose noise is unknown: y ~ N(t, σ²), or ("student-t") t + scale·Student's t of 4 degrees of
     freedom, which rows far off do not pull.
 
-    family: "gaussian" or "student-t". The other parameters are those of `svrhmc.estimators`.
+    family: "gaussian" or "student-t". Where some coefficients fit every y exactly no row is far off, and the scale of
+    "student-t" would lie below rounding: "gaussian" is fitted instead, and `posterior_.family` says so. The other
+    parameters are those of `svrhmc.estimators`.
 
     coef_ (columns,), intercept_: posterior means. posterior_: all of the posterior; its last parameter is log σ.
 
@@ -303,7 +305,10 @@ class BayesianRegression(_Regressor):
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
         family = one_of("family", self.family, ("gaussian", "student-t"))
         X, y, weights = weighted(*self._read(X, y), sample_weight)
-        return self._fitted(X, y, family, weights)
+        try:
+            return self._fitted(X, y, family, weights)
+        except NoResidualsError:  # nothing is far off, and the law of the other family is known
+            return self._fitted(X, y, "gaussian", weights)
 
     def _mean(self, X: Any) -> Array:
         """At the means of the coefficients, as the mean of y is linear in them."""

@@ -65,6 +65,10 @@ class UnstableStepError(ValueError):
     """The step is too long: with it a chain would diverge."""
 
 
+class NoResidualsError(ValueError):
+    """Some coefficients fit every label exactly, so that no residual tells how large the spread is."""
+
+
 class TraceFileError(ValueError):
     """A file is not a complete svrhmc trace."""
 

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.faced import MARGIN, OBJECTS, Faced
 from svrhmc.targets.faces import Faces
@@ -225,6 +225,7 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
             else f"labels that leave residuals for {loss}",
             "a flat one" if not exact else "labels that leave none",
             f"{why}; {'give a shared_prior' if not exact else 'give the spread (noise_variance=…), or drop columns'}",
+            NoResidualsError if exact else ValueError,
         )  # fmt: skip
 
 
