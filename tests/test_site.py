@@ -106,7 +106,7 @@ def test_docstrings_become_lists_and_blocks_and_powers_are_raised():
         2
         """
 
-    text = "\n".join(site.as_markdown(example))
+    text = "\n".join(site.documented(example))
     assert "- `steps`: of each chain,\n    burn-in included.\n- `seed`: fixes it." in text
     assert "\nNote: this" in text
     assert "```pycon\n>>> 1 + 1\n2\n```" in text

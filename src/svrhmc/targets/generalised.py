@@ -10,7 +10,6 @@ enter as wᵢℓ, wᵢℓ′ and wᵢℓ″, in lengths as wᵢ|aᵢ|, and in bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +20,8 @@ from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, requirement
-from svrhmc.targets.base import Expansion, FiniteSum, Moments
+from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, scale_mixture
@@ -32,19 +32,6 @@ from svrhmc.targets.rows import Labels, Rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
 _IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
-
-
-@dataclass(frozen=True, eq=False)
-class RowExpansion(Expansion):
-    """H = Aᵀ diag(wℓ″) A, and nwℓ″ of every row."""
-
-    hessian: Array
-    curvatures: Array
-    form: RowsForm
-
-    def parts(self, away: Array, indices: Indices) -> Array:
-        """nwℓ″ aᵢᵀ·away."""
-        return self.form.turned(self.curvatures[indices], self.form.rows.predict_at(away, indices))
 
 
 class GeneralisedLinear(FiniteSum):
