@@ -179,7 +179,7 @@ def test_where_a_factor_of_the_hessian_does_not_fit_the_error_says_how_long_it_t
     monkeypatch.setattr(deadlines, "trial", lambda _: 1e-3)
     with pytest.raises(BudgetError, match=r"budget_seconds=5 ends before .* It would take roughly .* s\.") as caught:
         sample(made(), budget_seconds=5.0)
-    assert 0.3e-3 * 300**3 <= caught.value.needed < 1e6
+    assert 0.2e-3 * 300**3 <= caught.value.needed < 1e6
     assert clock.now == 0.0  # nothing of it was begun
 
 
@@ -204,6 +204,19 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
     with deadline.binding(), pytest.raises(BudgetSpent):
         target.hessian(np.zeros(30))
     assert len(calls) == 2
+
+
+def test_estimates_by_a_users_own_function_stop_between_two_states(clock):
+    plain, calls = component_gradients(400), []
+
+    def told(x, rows):
+        calls.append(len(rows))
+        clock.now += 1.0 if len(rows) == 1 else 0.0  # where the noise of single rows is measured
+        return plain._gradients(x, rows)
+
+    found = sample(targets.custom(400, 2, told), budget_seconds=5.0)
+    assert found.method == "laplace"
+    assert calls.count(1) <= 7  # five seconds, and two calls apart; all 64 states would be 256
 
 
 @pytest.mark.parametrize("made", [regression, functools.partial(targets.glm, family="poisson")])

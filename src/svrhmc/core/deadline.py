@@ -27,7 +27,7 @@ _SIDE = 256  # of the matrices whose product tells how fast the machine is
 _SHORT = 1e7  # multiplications that are begun whatever is left: some milliseconds
 
 # Multiplications in products of matrices that take as long as n³ of these; as one of a product of sparse ones
-CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.35, 1.5, 5.0, 6.0, 1000.0
+CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.2, 1.0, 5.0, 6.0, 1000.0
 
 
 class BudgetSpent(Exception):  # noqa: N818  (a signal: what is ready is returned)

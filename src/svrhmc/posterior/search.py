@@ -84,6 +84,7 @@ class Search:
         try:
             with stage("finding the mode", request.progress), self.ledger.binding():
                 how = variables(request.target, request.seed, self.journal, self.ledger)
+                _ = how.variances  # part of every answer, and found once where that is long
         except BudgetSpent:
             raise self.ledger.missing("the mode and the curvature there are found") from None
         space: Any = whitened(request.target, how)

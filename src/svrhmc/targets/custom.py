@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import ComponentsForm
@@ -214,7 +214,7 @@ class Custom(FiniteSum):
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Component gradients, state by state."""
         rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
-        return np.array([self._component(state, chosen) for state, chosen in zip(x, rows, strict=True)])
+        return np.array([self._component(state, chosen) for state, chosen in looked(zip(x, rows, strict=True))])
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """The mean over the batch."""

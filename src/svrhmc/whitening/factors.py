@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.core.deadline import CHOLESKY, looked, piece
 from svrhmc.whitening.maps import Whitening, lengths
 
 _TOGETHER = 8  # states that one reading of the factor serves
@@ -85,16 +86,18 @@ class SparseWhitening(Whitening):
             inner[i, :i] = self.core[i * (i - 1) // 2 : i * (i + 1) // 2]
             inner[i, i] = 1 / self.inverse[head + i]
         if not head:  # H⁻¹ = L⁻ᵀL⁻¹, of which the diagonal is all that is needed
-            inner, _ = dtrtri(inner.T, lower=0, overwrite_c=1)  # the transpose is upper, and LAPACK's own order
+            with piece(2 * CHOLESKY * size**3):  # the transpose is upper, and LAPACK's own order
+                inner, _ = dtrtri(inner.T, lower=0, overwrite_c=1)
             diagonal = np.einsum("ij,ij->i", inner, inner)
             return np.asarray(diagonal[np.argsort(self.order)], np.float64)
         if size:
-            inner, _ = dpotri(inner.T, lower=0, overwrite_c=1)
+            with piece(2 * CHOLESKY * size**3):
+                inner, _ = dpotri(inner.T, lower=0, overwrite_c=1)
         diagonal, most = np.empty(len(self.order)), int(np.diff(self.begin).max(initial=0))
         room = (np.empty(len(self.rows)), np.empty(most))
         triangular.inverse_diagonal(self.frame, np.ascontiguousarray(inner), *room, diagonal)
         unknown = np.flatnonzero(np.isnan(diagonal))
-        for some in np.array_split(unknown, -(-len(unknown) // 64) if len(unknown) else 1):
+        for some in looked(np.array_split(unknown, -(-len(unknown) // 64) if len(unknown) else 1)):
             units = np.zeros((len(some), len(self.order)))
             units[np.arange(len(some)), some] = 1.0
             diagonal[some] = (self._mapped(units, "forwards") ** 2).sum(axis=1)
