@@ -4,11 +4,16 @@ For a draw x of the posterior and a row a the predictor is t = o + aᵀx, the me
 quantile of its law at t for a number u that is uniform on (0, 1). Averages over the draws are those of the posterior
 predictive law. Rows are taken in blocks, so that what is held at once is a block of rows times the draws, however many
 rows there are; u is a function of (seed, draw, row), so that blocks change nothing.
+
+What is summed up over the draws is about one row at a time, and u need not be independent there, only even: the u of
+row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. Of K such numbers the share below any
+p is p but for O(log K/K), where independent ones leave √(p(1 − p)/K): with a thousand draws the 5% quantile of a new y
+is off by some 0.01 sd rather than 0.07. Draws themselves (`blocks`), whose rows are seen together, have independent u.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +35,8 @@ from svrhmc.targets.rows import make_rows
 
 _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream
+_GOLDEN = (5**0.5 - 1) / 2
+_LEAST = 2.0**-54  # u is above 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,12 +135,16 @@ class Predictions:
 
     def blocks(self) -> Iterator[Block]:
         """μ(t) and new y of one block of rows after another."""
+        return self._blocks(self._uniform)
+
+    def _blocks(self, chances: Callable[[int, int], Array]) -> Iterator[Block]:
+        """With the u that `chances` has for the rows from one on, so many of them."""
         for start, t, chosen in self.predictors():
             trials = None if self.trials is None else self.trials[chosen]
             mean = self.form.loss.mean(t)
             if trials is not None:
                 mean = mean * trials
-            yield Block(start, mean, self.form.loss.draw(t, self._uniform(start, t.shape[1]), trials))
+            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials))
 
     def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
         """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
@@ -146,7 +157,7 @@ class Predictions:
         """Means, deviations and quantiles over the draws."""
         means, sds, quantiles, new_sds, new_quantiles = [], [], [], [], []
         several = False
-        for block in self.blocks():
+        for block in self._blocks(self._even):
             several = block.mean.ndim > block.new.ndim
             means.append(block.mean.mean(axis=0))
             sds.append(block.mean.std(axis=0, ddof=1))
@@ -163,11 +174,16 @@ class Predictions:
             len(self.x),
         )
 
-    def _uniform(self, start: int, count: int) -> Array:
+    def _even(self, start: int, count: int) -> Array:
+        """(draws, rows) numbers that are even in each row, from a first one by the golden ratio."""
+        turned: Array = (self._uniform(start, count, 1) + _GOLDEN * np.arange(len(self.x))[:, None]) % 1.0
+        return np.maximum(turned, _LEAST)
+
+    def _uniform(self, start: int, count: int, draws: int | None = None) -> Array:
         """(draws, rows) numbers: by the steps of the stream that these rows are in."""
         from scipy.special import ndtr
 
-        stream = Stream(self.seed, np.arange(len(self.x)))
+        stream = Stream(self.seed, np.arange(len(self.x) if draws is None else draws))
         steps = range(start // _TOGETHER, (start + count - 1) // _TOGETHER + 1)
         normals = [stream.normals(step, _TOGETHER, Purpose.NEW, Purpose.NEW_FINE) for step in steps]
         u: Array = ndtr(np.concatenate(normals, axis=1)[:, :count])
