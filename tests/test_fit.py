@@ -165,6 +165,19 @@ def test_logistic_regression_is_right_by_default(kind):
     assert not close(posterior, wrong, other)
 
 
+@pytest.mark.parametrize("also", ["", " + total"])
+def test_a_combination_that_the_prior_decides_is_named(also):
+    """A column that is the sum of others: each is known better than its prior, but not how they share."""
+    rng = np.random.default_rng(0)
+    parts = {name: rng.normal(size=2000) for name in ("a", "b", "c", "d")}
+    table = {**parts, "total": parts["a"] + parts["b"] + parts["c"], "y": parts["a"] + rng.normal(size=2000)}
+    posterior = svrhmc.fit(f"y ~ a + b + c + d{also}", table)
+    assert not len(posterior.prior.dominated())
+    found = posterior.prior.entangled(posterior.units.inward(posterior.trace.draws))
+    assert [posterior.names[j] for j in found] == (["a", "b", "c", "total"] if also else [])
+    assert ("Of some combination of a, b, c, total more" in " ".join(str(posterior.summary()).split())) == bool(also)
+
+
 def test_a_prior_that_decides_is_named():
     """Two columns that are nearly one: the prior decides how they share, and the data decide their sum."""
     x, z, y = logistic_case("nearly collinear")

@@ -24,6 +24,7 @@ from svrhmc.fitting.doors import fit
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.responses import response_of
 from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.reporting.words import number, scale, verdict
 from svrhmc.shell import say
@@ -187,6 +188,7 @@ def _show(
     last = [f"… and {len(rows) - _SHOWN} more, in {written.TABLE}."] if len(rows) > _SHOWN else []
     if design is not None and design.baselines:
         last.append(f"Compared with {', '.join(design.baselines)}.")
+    last += [said] if (said := entangled(posterior)) else []
     compiled = posterior.compile_seconds
     once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
     last += [verdict(posterior), f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}."]

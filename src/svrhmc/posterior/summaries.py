@@ -100,7 +100,24 @@ def notes(posterior: Any) -> tuple[str, ...]:
         found.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
             found.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
+        if said := entangled(posterior):
+            found.append(said)
     return (*found, *(f"Clash: {clash}" for clash in posterior.clashes))
+
+
+def entangled(posterior: Any) -> str:
+    """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
+    if posterior.prior is None:
+        return ""
+    draws = posterior.trace.draws if posterior.units is None else posterior.units.inward(posterior.trace.draws)
+    some = posterior.prior.entangled(draws)
+    if not len(some):
+        return ""
+    return (
+        f"Of some combination of {_listed(posterior, some)} more is known from the prior than from the data, as their "
+        "columns nearly add up to each other or the rows are few: do not read these coefficients one by one. "
+        "Predictions and effects() may still be well known."
+    )
 
 
 def drawn(posterior: Any) -> str:
