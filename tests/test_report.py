@@ -1,6 +1,7 @@
 """A report is one page that needs nothing else, in which every name is a text and nothing more."""
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -217,7 +218,7 @@ def test_a_report_of_many_coefficients_shows_some_of_them():
     found = svrhmc.fit("y ~ .", {"y": rng.normal(size=300), **{f"x{j}": X[:, j] for j in range(40)}})
     text = page.page(found)
     assert "The 30 that are furthest from 0 of 40" in text
-    assert "per standard deviation of the column" in text
+    assert "for one standard deviation of a number" in text
     assert "coefficients is clearly away" in text or "are clearly away" in text
 
 
@@ -234,3 +235,11 @@ def test_what_is_unusual_is_said(posterior):
     nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
     assert words.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
     assert words.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
+
+
+def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
+    table = {"y": [3.0, 1.0, 4.0, 1.0, 5.0], "x": [1.0, 2.0, np.nan, 4.0, 5.0], "years": [1.0, 2.0, 1.0, 3.0, 2.0]}
+    text = unescape(page.page(svrhmc.fit("y ~ x", table, "poisson", exposure="years", missing="drop")))
+    assert "svrhmc.fit('y ~ x', table, 'poisson', exposure='years', missing='drop', seed=0, tolerance=0.02)" in text
+    assert "<dt>Exposure</dt><dd>years</dd>" in text
+    assert "Average effects on the mean of y" in text

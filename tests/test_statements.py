@@ -212,6 +212,20 @@ def test_a_forest_has_a_row_for_each_coefficient_but_the_intercept(fitted, known
     assert {each.name for each in tmp_path.iterdir()} == {"forest.svg", "FOREST.PNG"}
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_a_forest_of_columns_of_different_units_is_for_a_step_of_each(unit):
+    rng = np.random.default_rng(0)
+    size, group = rng.normal(0, 2 * unit, 400), rng.choice(["a", "b"], 400)
+    table = {"y": size / unit + (group == "b") + rng.normal(size=400), "size": size, "group": group}
+    found = svrhmc.fit("y ~ size + group", table)
+    axes = found.plot().axes[0]
+    factor = (1.0, "") if unit == 1 else (float(size.std()), "for one standard deviation of a number")
+    assert factor[1] in axes.get_xlabel()
+    assert ("standard deviation" in axes.get_xlabel()) == (unit != 1)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["size", "group[b]"]  # without log sigma
+    np.testing.assert_allclose(axes.lines[-1].get_xdata(), [found.mean[1] * factor[0], found.mean[2]], rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

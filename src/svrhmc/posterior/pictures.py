@@ -1,4 +1,8 @@
-"""A forest plot: coefficients below each other, with their intervals."""
+"""A forest plot: coefficients below each other, with their intervals.
+
+One axis serves coefficients whose intervals are of similar widths. Where they are not, as with columns of different
+units, each is drawn for a step of its column: one standard deviation of a number, and from the baseline of a category.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,40 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.posterior.statements import level_ends
 
 _MOST = 100  # coefficients in one figure
 _INTERCEPT = "Intercept"
+_ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
 
 
-def forest(names: Sequence[str], mean: Array, ends: Array, level: float, path: str | Path | None) -> Any:
-    """Dots for the means, thick lines for the middle half, thin ones for the interval; ends: (4, dim), of the interval
-    and of the half. Intercepts are left out beside other coefficients, whose scale they do not share.
+def steps_of(posterior: Any, places: Sequence[int], widths: Array) -> tuple[Array, str]:
+    """For which change of its column each of some coefficients is drawn, and that in words ("" for one more of each).
+
+    widths: of their intervals. Where their columns have no scales, as those of arrays, each is drawn as it is.
     """
-    slopes = [j for j, name in enumerate(names) if name != _INTERCEPT and not name.endswith(f": {_INTERCEPT}")]
+    units, design = posterior.units, posterior.design
+    if units is None or widths.max() <= _ALIKE * widths.min():
+        return np.ones(len(places)), ""
+    levels = set()
+    if design is not None:
+        levels = {name for term in design.made_of if term.kind == "category" for name in term.names}
+    whole = 1 / units.factors
+    names = [posterior.labels[j].rpartition(": ")[2] for j in places]
+    steps = np.array([1.0 if name in levels else whole[j] for name, j in zip(names, places, strict=True)])
+    return steps, "for one standard deviation of a number" + (", or from the baseline of a category" * bool(levels))
+
+
+def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
+    """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts and parameters that
+    rows share are left out beside other coefficients, whose scale they do not have.
+    """
+    names, mean, ends = posterior.labels, posterior.mean, posterior.quantile([*level_ends(level), 0.25, 0.75])
+    shared = 0 if posterior.model is None else posterior.model.loss.shared
+    slopes = [j for j, name in enumerate(names[: len(names) - shared]) if name.rpartition(": ")[2] != _INTERCEPT]
     shown = (slopes or list(range(len(names))))[:_MOST]
+    steps, said = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
+    mean, ends = mean[shown] * steps, ends[:, shown] * steps
     place = np.arange(len(shown))[::-1]
     colour = COLOURS[0]
     with matplotlib().rc_context(STYLE):
@@ -29,13 +56,13 @@ def forest(names: Sequence[str], mean: Array, ends: Array, level: float, path: s
         figure = Figure(figsize=(7, 1.2 + 0.28 * len(shown)), layout="constrained")
         axes = figure.add_subplot()
         axes.axvline(0.0, color="0.4", linewidth=1, linestyle="--")
-        axes.hlines(place, ends[0, shown], ends[1, shown], color=colour, linewidth=1.2)
-        axes.hlines(place, ends[2, shown], ends[3, shown], color=colour, linewidth=3.5)
-        axes.plot(mean[shown], place, "o", color=colour, markersize=5, markeredgecolor="white")
+        axes.hlines(place, ends[0], ends[1], color=colour, linewidth=1.2)
+        axes.hlines(place, ends[2], ends[3], color=colour, linewidth=3.5)
+        axes.plot(mean, place, "o", color=colour, markersize=5, markeredgecolor="white")
         axes.set_yticks(place, [names[j] for j in shown])
         axes.set_ylim(-0.8, len(shown) - 0.2)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"coefficient: mean, half and {level:.0%} of its probability")
+        axes.set_xlabel(f"coefficient: mean, half and {level:.0%} of its probability" + (f"\n({said})" if said else ""))
         if len(slopes) > _MOST:
             axes.set_title(f"the first {_MOST} of {len(slopes):,}", loc="left", fontsize=11)
         if path is not None:

@@ -227,8 +227,10 @@ class Posterior:
         return summaries.page(self)
 
     def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
-        """A forest plot: mean and interval of each coefficient; the figure, which is saved where a path is given."""
-        return forest(self.labels, self.mean, self.quantile([*level_ends(level), 0.25, 0.75]), level, path)
+        """A forest plot: mean and interval of each coefficient; the figure, which is saved where a path is given.
+        Where their sizes differ much, it is for one standard deviation of each number, and the axis says so.
+        """
+        return forest(self, level, path)
 
     def predict(
         self,

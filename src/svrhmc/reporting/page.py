@@ -16,7 +16,9 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
+from svrhmc.posterior.pictures import steps_of
 from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import figures, words
 from svrhmc.reporting.checks import check
 from svrhmc.reporting.numbers import Coefficient, coefficients
@@ -25,7 +27,6 @@ from svrhmc.reporting.words import number
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
 _LEVELS = 30  # of a category up to which its effects are found
-_ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
 
 
 def report(
@@ -103,7 +104,7 @@ def _data(posterior: Posterior, source: str, notes: Sequence[str]) -> str:
         if design.classes:
             event = f"; what is modelled is {design.classes[-1]!r}" if len(design.classes) == 2 else ""
             told.append(("Classes", ", ".join(design.classes) + event))
-        for word, name in (("Offset", design.offset), ("Trials", design.trials)):
+        for word, name in (("Offset", design.offset), ("Exposure", design.exposure), ("Trials", design.trials)):
             if name:
                 told.append((word, name))
     why = f" ({design.guessed})" if design is not None and design.guessed else ""
@@ -118,10 +119,10 @@ def _coefficients(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
     if slopes:
         shown = sorted(slopes, key=lambda row: -abs(row.mean) / row.sd)[:_FOREST]
         shown = [row for row in slopes if row in shown]
-        widths = [row.upper - row.lower for row in shown]
-        alike = max(widths) <= _ALIKE * min(widths)
-        drawn = shown if alike else _standardised(posterior, rows, shown)
-        unit = "per unit of the column" if alike else "per standard deviation of the column"
+        places = [posterior.names.index(row.name) for row in shown]
+        steps, said = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
+        drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
+        unit = said or "for one more of the column"
         figure = figures.forest(drawn, f"change of {scale}", _LEVEL, "Coefficients")
         few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
         inside.append(
@@ -151,13 +152,9 @@ def _coefficients(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
     return _section("Coefficients", "".join(inside))
 
 
-def _standardised(posterior: Posterior, rows: Sequence[Coefficient], shown: Sequence[Coefficient]) -> list[Coefficient]:
-    """The same coefficients, times the standard deviations of their columns."""
-    units = posterior.units
-    assert units is not None
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
-    by_name = {row.name: float(units.scale[j % width - first]) for j, row in enumerate(rows) if j % width >= first}
-    return [row._replace(**{field: getattr(row, field) * by_name[row.name] for field in _SCALED}) for row in shown]
+def _times(row: Coefficient, step: float) -> Coefficient:
+    """The change for so much more of its column."""
+    return row._replace(**{field: getattr(row, field) * step for field in _SCALED})
 
 
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
@@ -176,10 +173,9 @@ def _effects(posterior: Posterior) -> str:
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(found.names, found.mean, found.sd, found.interval, strict=True)
     ][:_TABLE]
-    table = _table("Average effects on the mean", ("", "mean", "sd", "5%", "95%"), body, len(found.names))
-    response = escape(words.response_of(posterior))
+    table = _table(f"Average effects on {found.on}", ("", "mean", "sd", "5%", "95%"), body, len(found.names))
     told = (
-        f"By how much the mean of {response} changes: for a number with one more of it, for a category against its "
+        f"By how much {escape(found.on)} changes: for a number with one more of it, for a category against its "
         f"baseline. {escape(found.said)}"
     )
     return _section("Average effects", f"<p>{told}</p>{table}")
@@ -230,7 +226,8 @@ def _prior(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
         names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
         told = f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
     else:
-        told = "The data say more than the prior of every coefficient."
+        told = "Of every coefficient more is known from the data than from the prior."
+    told = f"{told} {entangled(posterior)}".rstrip()
     body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
     head = ("", "prior’s share", "shift, in sd")
     table = _table(
@@ -243,9 +240,13 @@ def _prior(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
 def _again(posterior: Posterior, command: str, python: str) -> str:
     design, seed = posterior.design, posterior.trace.seed
     formula = design.formula if design is not None else "…"
+    given = [f"{word}={name!r}" for word in _COLUMNS if design is not None and (name := getattr(design, word))]
+    if design is not None and design.dropped:
+        given.append("missing='drop'")
+    settings = ", ".join([*given, f"seed={seed}", f"tolerance={posterior.certificate.tolerance:g}"])
     python = python or (
-        f"import svrhmc\n\nposterior = svrhmc.fit({formula!r}, table, {posterior.family!r}, seed={seed}, "
-        f"tolerance={posterior.certificate.tolerance:g})\nposterior.report('report.html')"
+        f"import svrhmc\n\nposterior = svrhmc.fit({formula!r}, table, {posterior.family!r}, {settings})\n"
+        "posterior.report('report.html')"
     )
     shell = f"<h3>In the shell</h3><pre><code>{escape(command)}</code></pre>" if command else ""
     kept = "<p>model.posterior beside this file is the whole posterior: svrhmc.Posterior.load reads it.</p>"
@@ -254,6 +255,9 @@ def _again(posterior: Posterior, command: str, python: str) -> str:
         f"{shell}<h3>In Python</h3><pre><code>{escape(python)}</code></pre>"
         f"<p>The seed fixes every draw, on any machine.</p>{kept if command else ''}",
     )
+
+
+_COLUMNS = ("offset", "exposure", "trials")  # of a design that are named to `fit`
 
 
 def _section(title: str, inside: str) -> str:
