@@ -100,7 +100,8 @@ def test_predictions_are_those_of_the_posterior(table):
         (None, ["--target", "price", "--formula", "age + "], ["formula"]),
         (None, ["--target", "price", "--out", "a.csv"], ["--out must be a folder"]),
         (None, ["--target", "price", "--out", "no/such/place"], ["--out must be a folder that exists or can be made"]),
-        (["y,a", "1,2", "2,2", "3,2"], ["--target", "y"], ["a.csv: column 'a' is constant"]),
+        (["y,a", "1,2", "2,2", "3,2"], ["--formula", "y ~ a"], ["a.csv: column 'a' is constant"]),
+        (["y,a", "1,2", "2,2", "3,2"], ["--target", "y"], ["no column beside 'y' that", "'a' is left out: it is 2 in"]),
         (["y,a,b", "1.5,1,1", "2,2,2", "3,4,4"], ["--target", "y"], ["column 'b' repeats column 'a'"]),
         (["y,a", "yes,2", "yes,3", "yes,4"], ["--target", "y"], ["has one class only, 'yes'"]),
         (["y,a", "1.5,2", ",3", "2,4"], ["--target", "y"], ["missing values in 'y' (1 missing)", "--missing drop"]),
@@ -114,6 +115,14 @@ def test_what_is_wrong_is_one_line_and_nothing_is_left_behind(table, lines, opti
         (table / "a.csv").write_text("\n".join(lines) + "\n")
     one_line(invoke("fit", "a.csv", *options), 2, *words)
     assert [path.name for path in table.iterdir()] == ["a.csv"]
+
+
+def test_columns_of_one_value_are_left_out_aloud(table):
+    (table / "a.csv").write_text("y,a,unit,rate\n1.5,2,mg,3.5\n1.2,3,mg,\n2,4,mg,3.5\n2.5,9,mg,3.5\n1,1,mg,3.5\n")
+    result = invoke("fit", "a.csv", "--target", "y")
+    assert result.exit_code == 0, result.output
+    assert "column 'unit' is left out: it is 'mg' in every row" in result.output
+    assert "column 'rate' is left out: it has no value but 3.5" in result.output
 
 
 def test_a_file_that_is_not_there_is_one_line(table):

@@ -109,14 +109,15 @@ def formula_of(found: Read, asked: Asked, target: str) -> tuple[str, tuple[str, 
     others = [name for name in found.names if name != target and name not in asked.columns.values()]
     odd = _unusable(found, others)
     chosen = [name for name in others if name not in odd]
-    if not chosen:
-        raise DataError(f"the file has no column beside {target!r} that can be used: there is nothing to fit.")
     notes = tuple(f"column {name!r} is left out: {why}" for name, why in odd.items())
+    if not chosen:
+        why = f" ({'; '.join(notes[:3])})" if notes else ""
+        raise DataError(f"the file has no column beside {target!r} that can be used{why}: there is nothing to fit.")
     return f"{quoted(target)} ~ " + " + ".join(map(quoted, chosen)), notes
 
 
 def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:
-    """Dates, and texts that are different in most rows."""
+    """Dates, texts that are different in most rows, and columns with one value only."""
     if isinstance(found.table, dict):
         return {}
     try:
@@ -131,4 +132,7 @@ def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:
             odd[name] = "it holds dates or times; make a number or a category of them to use it"
         elif kind == narwhals.String and (different := frame[name].n_unique()) > max(_LEVELS, found.n // 2):
             odd[name] = f"it has {different:,} different texts, and is taken for a name of each row"
+        elif found.n > 1 and (known := frame[name].drop_nulls()).n_unique() == 1:
+            value = known[0]
+            odd[name] = f"it is {value!r} in every row" if len(known) == found.n else f"it has no value but {value!r}"
     return odd
