@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import cli, diagnostics, distances, dynamics, fitting, targets, theory, whitening
+from svrhmc.core.arrays import ratio
+from svrhmc.posterior.correction import correction
+from svrhmc.reporting.numbers import Coefficient
 from svrhmc.tables import reading
 from svrhmc.targets import priors
 
@@ -190,3 +193,21 @@ def test_a_decimal_sign_is_one_sign_for_new_rows_too(tmp_path):
         assert result.exit_code == 2
         with pytest.raises(ValueError, match="--decimal must be one sign; got"):
             reading.Reading(decimal=sign)
+
+
+def test_a_coefficient_that_never_moves_has_no_error_and_breaks_no_report():
+    """An exact fit, whose σ falls to e^-96: draws of the coefficients are all the same number."""
+    assert ratio(np.array([0.0, 1.0, 1.0]), np.array([0.0, 2.0, 1.0])).tolist() == [0.0, 0.5, 1.0]
+    x = np.random.default_rng(0).normal(size=(2, 60, 2)) * [1.0, 0.0]
+    _, corrected = correction(x, x, np.array([1.0, 1e-40]))
+    assert np.isfinite(corrected.sd_error).all()
+    assert Coefficient("a", 1.0, 0.0, *[1.0] * 8).distance == np.inf
+
+
+def test_a_quadratic_too_strong_to_add_is_refused():
+    target = targets.logistic([[3.125], [1.0]], [0, 1])
+    for eps in (1e154, 1e200):
+        with pytest.raises(ValueError, match="strength must be a positive number; got inf"):
+            target.regularised(accuracy=eps, fourth_moment=1e-3)
+    with pytest.raises(ValueError, match="must be finite"):
+        target.regularised(1e300, centre=[1e300])

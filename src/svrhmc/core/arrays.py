@@ -36,6 +36,12 @@ def unit_of(*arrays: Array) -> float:
     return 1.0 if largest == 0 or 1e-60 < largest < 1e60 else 2.0 ** min(int(np.frexp(largest)[1]), 1023)
 
 
+def ratio(amount: Array, size: Array) -> Array:
+    """amount/size of numbers not below 0, where none of nothing is none: what never moves has no error."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(amount == 0, 0.0, np.divide(amount, size))
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.posterior.effects import spread
 from svrhmc.posterior.influence import Influence
 from svrhmc.targets.forms import RowsForm
@@ -49,7 +49,7 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
         draws = posterior.trace.draws
         prior = Influence.of(form.prior_mean, form.prior_precision, draws, _said(form))
     mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
-    chance = float((posterior.errors[0] / posterior.sd).max())
+    chance = float(ratio(posterior.errors[0], posterior.sd).max())
     some = form.chosen(spread(form.rows.n, _ROWS, 0))
     noise = _noise(some, form.rows.n, mean)
     said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""

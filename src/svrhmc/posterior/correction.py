@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, require_alike
+from svrhmc.core.arrays import Array, ratio, require_alike
 from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns, standard_error
 from svrhmc.posterior.certificate import Bias
 
@@ -189,7 +189,7 @@ def _corrected(
     if part.any():
         raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]
     mean_error = np.hypot(fitted * mean_apart, part * raw_errors[0])
-    sd_error = np.hypot(square_apart, part * raw_errors[1]) / (2 * sd)
+    sd_error = ratio(np.hypot(square_apart, part * raw_errors[1]), 2 * sd)
     return _Piece(found.centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
 
 

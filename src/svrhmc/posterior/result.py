@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core import saving
-from svrhmc.core.arrays import Array, require_alike
+from svrhmc.core.arrays import Array, ratio, require_alike
 from svrhmc.core.errors import (
     PosteriorFileError,
     StorageError,
@@ -116,7 +116,7 @@ class Posterior:
     def __str__(self) -> str:
         chains, draws, dim = self.trace.draws.shape
         short = "" if self.complete else "; stopped before there were as many as asked for"
-        mean, sd = (float((error / self.sd).max()) for error in self.errors)
+        mean, sd = (float(ratio(error, self.sd).max()) for error in self.errors)
         which = "corrected by the gradients at the draws" if self._is_corrected else "those of the draws themselves"
         if self.sampler is None:
             which = "known in closed form" if self.complete or mean == 0 else "those of the Laplace approximation"
@@ -138,7 +138,7 @@ class Posterior:
         if self._is_corrected:
             return self.corrected.mean_error, self.corrected.sd_error
         x = self.trace.draws
-        return error_of_mean(x), error_of_mean((x - self.raw.mean) ** 2) / (2 * self.raw.sd)
+        return error_of_mean(x), ratio(error_of_mean((x - self.raw.mean) ** 2), 2 * self.raw.sd)
 
     @property
     def _is_corrected(self) -> bool:

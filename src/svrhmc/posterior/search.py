@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
@@ -217,7 +217,7 @@ class Search:
         pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
         control, corrected = correction(few.x, pulled, how.variances)
         stein = stein_bias(few.x, pulled, how.variances)
-        errors = (corrected.mean_error / corrected.sd, corrected.sd_error / corrected.sd)
+        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
         return Found(few.z, gradient, control, corrected, stein, Chance(*errors, float(drawn.effective.min())))
 
     def _burn_in(self, sampler: Sampler) -> int:

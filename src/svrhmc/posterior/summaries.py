@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.posterior.statements import end_names, level_ends
@@ -130,7 +130,7 @@ def drawn(posterior: Any) -> str:
 
 def verdict(posterior: Any) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
-    mean, sd = (float((error / posterior.sd).max()) for error in posterior.errors)
+    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     found = posterior.certificate
     if mean == sd == 0 and found.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ class Coefficient(NamedTuple):
     r_hat: float
     positive: float
     prior_share: float
+
+    @property
+    def distance(self) -> float:
+        """From 0, in sd; infinite where all draws are the same."""
+        return abs(self.mean) / self.sd if self.sd > 0 else math.inf
 
 
 def coefficients(posterior: Posterior, level: float = 0.9) -> tuple[Coefficient, ...]:

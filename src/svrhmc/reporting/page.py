@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
@@ -117,7 +117,7 @@ def _coefficients(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
     slopes = words.slopes_of(rows, posterior)
     scale, inside = words.scale(posterior), list[str]()
     if slopes:
-        shown = sorted(slopes, key=lambda row: -abs(row.mean) / row.sd)[:_FOREST]
+        shown = sorted(slopes, key=lambda row: -row.distance)[:_FOREST]
         shown = [row for row in slopes if row in shown]
         places = [posterior.names.index(row.name) for row in shown]
         steps, said = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
@@ -140,7 +140,7 @@ def _coefficients(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
     inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
     draws = np.asarray(posterior.trace.draws)
     names = posterior.names
-    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -abs(row.mean) / row.sd)[:_MARGINALS]]
+    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -row.distance)[:_MARGINALS]]
     small = "".join(
         figures.marginal(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j]))
         for j in sorted(chosen)
@@ -193,7 +193,7 @@ def _fits(posterior: Posterior) -> str:
 
 
 def _trust(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
-    mean, sd = (float((error / posterior.sd).max()) for error in posterior.errors)
+    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     chains, draws, _ = posterior.trace.draws.shape
     told = [
         ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from svrhmc.core.arrays import ratio
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting.numbers import Coefficient
 
@@ -40,7 +41,7 @@ def scale(posterior: Posterior) -> str:
 def verdict(posterior: Posterior) -> str:
     """Whether the numbers can be trusted, in one sentence."""
     found = posterior.certificate
-    chance = max(float((error / posterior.sd).max()) for error in posterior.errors)
+    chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     if found.verdict == "exact":
         return (
             "The numbers can be trusted: they are those of the posterior but for chance, which puts a mean or a "
@@ -71,7 +72,7 @@ def clear(rows: Sequence[Coefficient], posterior: Posterior) -> str:
         return "There are no coefficients but the intercept."
     if not away:
         return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
-    away.sort(key=lambda row: -abs(row.mean) / row.sd)
+    away.sort(key=lambda row: -row.distance)
     shown = ", ".join(f"{row.name} ({'more' if row.mean > 0 else 'less'})" for row in away[:6])
     rest = f" and {len(away) - 6} more" if len(away) > 6 else ""
     return (

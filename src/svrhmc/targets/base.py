@@ -233,10 +233,12 @@ class FiniteSum(ABC):
                 "given",
                 f"strength={strength}, accuracy={accuracy}, fourth_moment={fourth_moment}",
             )
-        if strength is not None:
+        if strength is None:
+            moment = self.laplace().fourth_about(c) if fourth_moment == "laplace" else fourth_moment
+            eps = positive("accuracy", accuracy)
+            strength = eps * eps / positive("fourth_moment", moment)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused as the target is made
             return self._with_quadratic(positive("strength", strength), c)
-        moment = self.laplace().fourth_about(c) if fourth_moment == "laplace" else fourth_moment
-        return self._with_quadratic(positive("accuracy", accuracy) ** 2 / positive("fourth_moment", moment), c)
 
     @property
     def condition_number(self) -> float:

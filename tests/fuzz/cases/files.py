@@ -120,5 +120,5 @@ def tables(given):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         path.write_bytes((("a,b\n" if header else "") + text).encode("utf-8", "replace"))
-        found = ask(reading.read, path, reading.Reading(delimiter, encoding, (), decimal))
+        found = ask(reading.read, path, ask(reading.Reading, delimiter, encoding, (), decimal))
     holds(found.n >= 0, "no rows")
