@@ -243,12 +243,9 @@ class GeneralisedLinear(FiniteSum):
         have, weighed by the curvature there; None where the loss has no such predictors, or columns are too many.
         """
         if self.loss.wide:
-            start = np.zeros(self.dim)
             shared = self.loss.shared_start(self.y)
-            start[self.dim - len(shared) :] = shared
-            return start
-        t = self.loss.start(self.y)
-        if t is None or self.dim > DENSE_DIM:
+            return np.concatenate([np.zeros(self.dim - len(shared)), shared])
+        if (t := self.loss.start(self.y)) is None or self.dim > DENSE_DIM:
             return None
         from scipy.linalg import cho_factor, cho_solve
 
@@ -372,8 +369,7 @@ class GeneralisedLinear(FiniteSum):
     def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
-        product: Array = (self.rows.combine(self._form.turned(curvature, self.rows.predict(row))) + row * bend)[0]
-        return product
+        return np.asarray(self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0] + row[0] * bend)
 
     @cached_property
     def _modal_curvature(self) -> float:
