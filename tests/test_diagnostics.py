@@ -4,7 +4,8 @@ import arviz
 import numpy as np
 import pytest
 
-from svrhmc.diagnostics import ess, r_hat, standard_error
+from svrhmc import diagnostics
+from svrhmc.diagnostics import bulk_ess, ess, r_hat, rank_r_hat, standard_error, tail_ess
 
 AGREE = 1e-9
 
@@ -49,6 +50,21 @@ def test_standard_errors_are_those_of_arviz(shape):
     assert standard_error(draws) == pytest.approx(expected, rel=AGREE)
     if shape[0] > 1:
         assert standard_error(draws) == pytest.approx(by_arviz(arviz.mcse, draws, method="mean"), rel=AGREE)
+
+
+@pytest.mark.parametrize("long", [1, 1 << 21])  # chains one by one, and together
+@pytest.mark.parametrize("shape", [(4, 4), (4, 5), (2, 11), (3, 251), (4, 1000)])
+def test_ranks_and_tails_are_those_of_arviz(shape, long, monkeypatch):
+    monkeypatch.setattr(diagnostics, "_LONG", long)
+    draws = chains_of([0.99, 0.5, 0.0, -0.9], shape, seed=shape[1])
+    draws[:, :, 0] += 3 * np.arange(shape[0])[:, None]  # chains that have not met
+    draws[:, :, 2] = draws[:, :, 2].round(1)  # draws that are equal
+    before = draws.copy()
+    assert bulk_ess(draws) == pytest.approx(by_arviz(arviz.ess, draws), rel=AGREE)
+    assert tail_ess(draws) == pytest.approx(by_arviz(arviz.ess, draws, method="tail", prob=(0.05, 0.95)), rel=AGREE)
+    assert rank_r_hat(draws) == pytest.approx(by_arviz(arviz.rhat, draws), rel=AGREE)
+    assert ess(draws) == pytest.approx(by_arviz(arviz.ess, draws, method="mean"), rel=AGREE)
+    assert (draws == before).all()
 
 
 def test_effective_draws_of_a_known_correlation():

@@ -1,7 +1,8 @@
 """Effective draws, R-hat and standard errors of many quantities at once.
 
-The effective sample size is ArviZ's `ess(method="mean")` (Vehtari et al. 2021; Geyer's monotone positive pairs on split
-chains), for all coordinates in one transform: a run asks for it again and again.
+They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), and the same numbers as ArviZ gives: `ess` with
+Geyer's monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares
+beyond the 5% and 95% quantiles. All of them look at some quantities at a time, and at some chains where these are long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 from svrhmc.core.arrays import Array, unit_of
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
+_LONG = 1 << 21  # numbers from which the chains of a piece are transformed one by one
+_TAILS = (0.05, 0.95)
 
 
 def some_columns(rows: int, columns: int) -> list[slice]:
@@ -44,14 +47,13 @@ def ess(draws: Array) -> Array:
     N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ +
     ρ̂₂ₖ₊₁ made monotone, and K the first pair that is not positive (or the last there is, whose ρ̂ may be below 0).
     """
-    from scipy.fft import irfft, next_fast_len, rfft
+    return _effective(_split(draws))
 
-    split = _split(draws)
+
+def _effective(split: Array) -> Array:
+    """Of chains that are split already."""
     chains, n, count = split.shape
-    away = np.ascontiguousarray((split - split.mean(axis=1, keepdims=True)).transpose(2, 0, 1))
-    size = next_fast_len(2 * n, real=True)
-    spectrum = (np.abs(rfft(away, size)) ** 2).mean(axis=1)
-    covariance = irfft(spectrum, size)[:, :n].T / n  # (lag, quantity)
+    covariance = _covariances(split)
     within = covariance[0] * n / (n - 1)
     total = covariance[0] + split.mean(axis=1).var(axis=0, ddof=1)
     moving = total > 0
@@ -71,12 +73,31 @@ def ess(draws: Array) -> Array:
     return np.where(moving, chains * n / tau, float(chains * n))
 
 
+def _covariances(split: Array) -> Array:
+    """Covariances (lag, quantity) within chains, averaged over them, by one transform of each chain."""
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    chains, n, count = split.shape
+    size = next_fast_len(2 * n, real=True)
+    at_once = chains if split.size < _LONG else 1
+    spectrum = np.zeros((count, size // 2 + 1))
+    for begin in range(0, chains, at_once):
+        some = split[begin : begin + at_once]
+        away = np.ascontiguousarray((some - some.mean(axis=1, keepdims=True)).transpose(2, 0, 1))
+        powers = rfft(away, size)
+        spectrum += (np.abs(powers) ** 2).sum(axis=1)
+    return np.asarray(irfft(spectrum / chains, size)[:, :n].T / n, np.float64)
+
+
 @by_columns
 def r_hat(draws: Array) -> Array:
     """√(var⁺/within) of split chains, for each quantity."""
-    split = _split(draws)
+    return _reduction(_split(draws))
+
+
+def _reduction(split: Array) -> Array:
     n = split.shape[1]
-    within = split.var(axis=1, ddof=1).mean(axis=0)
+    within = np.mean([chain.var(axis=0, ddof=1) for chain in split], axis=0)
     between = split.mean(axis=1).var(axis=0, ddof=1)
     least = np.maximum(within, np.finfo(np.float64).eps ** 2 * between)  # of halves that stand still, but apart
     ratio: Array = ((n - 1) / n * within + between) / np.where(least > 0, least, 1.0)
@@ -84,11 +105,61 @@ def r_hat(draws: Array) -> Array:
 
 
 @by_columns
+def bulk_ess(draws: Array) -> Array:
+    """Effective draws for the middle of the law: those of the normal scores."""
+    return _effective(_normal_scores(_split(draws)))
+
+
+@by_columns
+def tail_ess(draws: Array) -> Array:
+    """Effective draws for the tails: the fewer of those for the shares below the 5% and the 95% quantile."""
+    ends = np.quantile(draws, _TAILS, axis=(0, 1))
+    return np.minimum(*(_effective(_split(draws <= end).astype(np.float64)) for end in ends))
+
+
+@by_columns
+def rank_r_hat(draws: Array) -> Array:
+    """The larger R-hat of the normal scores of x and of |x − median|."""
+    found = _reduction(_normal_scores(_split(draws)))
+    folded = _split(draws)
+    folded -= [np.median(folded[:, :, k]) for k in range(folded.shape[2])]
+    return np.maximum(found, _reduction(_normal_scores(np.abs(folded, out=folded))))
+
+
+@by_columns
+def spread(draws: Array) -> Array:
+    """The standard deviation of each quantity over all draws of all chains."""
+    unit = unit_of(draws)
+    return np.asarray(unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1), np.float64)
+
+
+def _normal_scores(draws: Array) -> Array:
+    """Φ⁻¹((rank − 3/8)/(N + 1/4)) of each draw among all of its quantity, in its place; those that are equal share their
+    mean rank.
+    """
+    from scipy.special import ndtri
+
+    for k in range(draws.shape[2]):
+        x = draws[:, :, k].reshape(-1)
+        order = np.argsort(x, kind="stable")
+        x = x[order]
+        ranks, apart = np.arange(1.0, len(x) + 1), x[1:] != x[:-1]
+        if not apart.all():
+            ends = np.flatnonzero(np.append(apart, True)) + 1  # one past the last of each group
+            begins = np.append(0, ends[:-1])
+            ranks = np.repeat((begins + ends + 1) / 2, ends - begins)
+        ranks -= 3 / 8
+        ranks /= len(x) + 1 / 4
+        x[order] = ranks
+        del ranks, order
+        draws[:, :, k] = ndtri(x, out=x).reshape(draws.shape[:2])
+    return draws
+
+
+@by_columns
 def standard_error(draws: Array) -> Array:
     """Of the mean of each quantity: sd/√ess."""
-    unit = unit_of(draws)
-    spread = unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1)
-    return np.asarray(spread / np.sqrt(ess(draws)), np.float64)
+    return np.asarray(spread(draws) / np.sqrt(ess(draws)), np.float64)
 
 
 def _split(draws: Array) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc import diagnostics
 from svrhmc.checkpoint import is_checkpoint, mapped, require_intact
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
@@ -100,23 +101,22 @@ class Trace:
         return total / (self._count - 1)
 
     def summary(self) -> Summary:
-        """Mean, sd, Monte Carlo standard error, effective draws and R-hat of each coordinate, computed by ArviZ."""
-        az = _arviz()
-        if self.draws.shape[1] < 4:
-            raise requirement("a trace", "of at least 4 draws a chain for a summary", self.draws.shape[1])
-        by_coordinate = _Coordinates(self.draws)
-        several = len(self.draws) > 1
+        """Mean, sd, Monte Carlo standard error, effective draws and R-hat of each coordinate, the same as ArviZ's.
+
+        It is computed for some coordinates at a time, so that it takes little memory beside the draws.
+        """
+        chains, draws, dim = self.draws.shape
+        if draws < 4:
+            raise requirement("a trace", "of at least 4 draws a chain for a summary", draws)
         columns = {
             "mean": self.mean(),
-            "sd": np.array([x.std(ddof=1) for x in by_coordinate]),
-            "mcse": np.array([np.asarray(az.mcse(x)).item() for x in by_coordinate]),
-            "ess_bulk": np.array([np.asarray(az.ess(x)).item() for x in by_coordinate]),
-            "ess_tail": np.array(
-                [np.asarray(az.ess(x, method="tail", prob=(0.05, 0.95))).item() for x in by_coordinate]
-            ),
-            "r_hat": np.array([np.asarray(az.rhat(x)).item() if several else np.nan for x in by_coordinate]),
+            "sd": diagnostics.spread(self.draws),
+            "mcse": diagnostics.standard_error(self.draws),
+            "ess_bulk": diagnostics.bulk_ess(self.draws),
+            "ess_tail": diagnostics.tail_ess(self.draws),
+            "r_hat": diagnostics.rank_r_hat(self.draws) if chains > 1 else np.full(dim, np.nan),
         }
-        return Summary(numbered(self.draws.shape[2]), columns)
+        return Summary(numbered(dim), columns)
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
@@ -245,17 +245,6 @@ def numbered(dim: int) -> tuple[str, ...]:
     return tuple(f"x[{j}]" for j in range(dim))
 
 
-class _Coordinates:
-    """The draws of each coordinate, (chain, draw), one after another."""
-
-    def __init__(self, draws: Array) -> None:
-        self._draws = draws
-
-    def __iter__(self) -> Iterator[Array]:
-        for j in range(self._draws.shape[2]):
-            yield np.ascontiguousarray(self._draws[:, :, j])
-
-
 def _load_checkpoint(folder: Path) -> Trace:
     """The draws that a run has kept so far; they are read from the folder as they are needed."""
     try:
@@ -343,5 +332,5 @@ def _arviz() -> Any:
     try:
         import arviz
     except ModuleNotFoundError:
-        raise missing("ArviZ", "arviz", "a summary or an ArviZ object") from None
+        raise missing("ArviZ", "arviz", "an ArviZ object") from None
     return arviz
