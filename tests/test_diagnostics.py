@@ -52,7 +52,7 @@ def test_standard_errors_are_those_of_arviz(shape):
         assert standard_error(draws) == pytest.approx(by_arviz(arviz.mcse, draws, method="mean"), rel=AGREE)
 
 
-@pytest.mark.parametrize("long", [1, 1 << 21])  # chains one by one, and together
+@pytest.mark.parametrize("long", [1, 1 << 30])  # chains one by one, and together
 @pytest.mark.parametrize("shape", [(4, 4), (4, 5), (2, 11), (3, 251), (4, 1000)])
 def test_ranks_and_tails_are_those_of_arviz(shape, long, monkeypatch):
     monkeypatch.setattr(diagnostics, "_LONG", long)

@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from svrhmc import diagnostics
-from svrhmc.posterior import correction
+import svrhmc
+from svrhmc import checkpoint, diagnostics
+from svrhmc.posterior import correction, units
 
 MEASURED = """
 import resource
@@ -23,9 +24,78 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+SUMMARY = """
+import resource
+import numpy as np
+import svrhmc
+x = np.random.default_rng(0).normal(size=(4, 25_000, 50))
+trace = svrhmc.Trace(x, np.arange(25_000.0), 1, x[:, 0], 1.0, svrhmc.hmc(0.1), 0, np.arange(4), "numba")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+trace.summary()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+SAMPLED = """
+import resource
+import sys
+import numpy as np
+import svrhmc
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2000, 50))
+target = svrhmc.targets.logistic(X, rng.random(2000) < 1 / (1 + np.exp(-X[:, :4].sum(axis=1))))
+svrhmc.sample(target, 50, method=sys.argv[1], progress=False)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+posterior = svrhmc.sample(target, int(sys.argv[2]), method=sys.argv[1], progress=False)
+posterior.summary()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, posterior.trace.draws.nbytes / 2**20)
+"""
+
+
+def measured(*command):
+    said = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=True)
+    return [float(number) for number in said.stdout.split()]
+
+
 def test_diagnostics_take_little_beside_the_draws():
-    said = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
-    assert float(said.stdout) < 150  # MB, for draws of 38 MB; all at once they took 600
+    assert measured(MEASURED)[0] < 150  # MB, for draws of 38 MB; all at once they took 600
+
+
+def test_a_summary_takes_little_beside_the_draws():
+    assert measured(SUMMARY)[0] < 100  # MB, for draws of 38 MB; with ArviZ it took 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "draws"), [("anchored", "40000"), ("split-hmc", "80000")])
+def test_a_sample_takes_little_beside_the_draws(method, draws):
+    peak, kept = measured(SAMPLED, method, draws)
+    assert kept > 35
+    assert peak < kept + 200  # MB; it took 322 for 39
+
+
+def test_rows_come_out_as_they_went_in_whatever_was_expected():
+    rng, blocks = np.random.default_rng(0), checkpoint.InMemory().growing("x", (2, 3), "x")
+    assert blocks.array().shape == (2, 0, 3)
+    given = [rng.normal(size=(2, rows, 3)) for rows in (4, 0, 5, 2, 7, 1, 1)]
+    for number, block in enumerate(given):
+        if number in (0, 3, 5):  # less than comes, more than comes, just as much
+            blocks.expect({0: 3, 3: 20, 5: 2}[number])
+        blocks.append(block)
+        assert number % 2 or (blocks.array() == np.concatenate(given[: number + 1], axis=1)).all()
+    assert (blocks.array() == np.concatenate(given, axis=1)).all()
+
+
+@pytest.mark.parametrize("kind", ["dense", "diagonal", "low rank"])
+@pytest.mark.parametrize("numbers", [1, 300, 1 << 20])
+def test_draws_are_mapped_some_at_a_time(monkeypatch, kind, numbers):
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    how = svrhmc.whitening.whitening(svrhmc.targets.linear(X, X[:, 0]), kind)
+    z = np.random.default_rng(1).normal(size=(3, 150, 5))
+    monkeypatch.setattr(units, "_NUMBERS", numbers)
+    shown = units.Shown(how, None)
+    assert (shown.out(z, 7) == how.out(z, 7)).all()
+    expected = how.displace(z, 7)
+    assert (shown.displace(z, 7, into=z) == expected).all()
+    assert (z == expected).all()
 
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 30])

@@ -37,6 +37,10 @@ class Growing(ABC):
     def append(self, block: Array) -> None:
         """Some more rows of every chain."""
 
+    def expect(self, rows: int) -> None:
+        """So many more will come, as far as is known."""
+        return
+
     @abstractmethod
     def array(self) -> Array:
         """All of them: (chains, rows, …)."""
@@ -96,19 +100,45 @@ class InMemory(Journal):
 
 
 class _Blocks(Growing):
+    """In memory; rows that were expected are written to their place at once."""
+
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape, self._blocks = shape, list[Array]()
+        self._room, self._filled = self._empty(0), 0  # the last block, as long as it is not full
+
+    def expect(self, rows: int) -> None:
+        self._close()
+        self._room = self._empty(rows)
 
     def append(self, block: Array) -> None:
-        if block.shape[1]:
-            self._blocks.append(block)
+        rows = block.shape[1]
+        if self._filled + rows > self._room.shape[1]:
+            self._close()
+            self._room, self._filled = block, rows
+        elif rows:
+            self._room[:, self._filled : self._filled + rows] = block
+            self._filled += rows
 
     def array(self) -> Array:
+        self._close()
         if not self._blocks:
-            return np.empty((self._shape[0], 0, *self._shape[1:]))
-        if len(self._blocks) > 1:
-            self._blocks = [np.concatenate(self._blocks, axis=1)]
+            return self._empty(0)
+        if len(self._blocks) > 1:  # each block goes as soon as it is copied
+            whole, done = self._empty(sum(block.shape[1] for block in self._blocks)), 0
+            while self._blocks:
+                block = self._blocks.pop(0)
+                whole[:, done : done + block.shape[1]] = block
+                done += block.shape[1]
+            self._blocks = [whole]
         return self._blocks[0]
+
+    def _close(self) -> None:
+        if self._filled:
+            self._blocks.append(self._room[:, : self._filled])
+        self._room, self._filled = self._empty(0), 0
+
+    def _empty(self, rows: int) -> Array:
+        return np.empty((self._shape[0], rows, *self._shape[1:]))
 
 
 class Checkpoint(Journal):

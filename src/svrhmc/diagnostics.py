@@ -1,8 +1,8 @@
 """Effective draws, R-hat and standard errors of many quantities at once.
 
-They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), and the same numbers as ArviZ gives: `ess` with
-Geyer's monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares
-beyond the 5% and 95% quantiles. All of them look at some quantities at a time, and at some chains where these are long.
+They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), the same numbers as ArviZ's: `ess` with Geyer's
+monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares below the
+5% and 95% quantiles. All of them look at some quantities at a time, and at one chain after another where these are long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, unit_of
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
-_LONG = 1 << 21  # numbers from which the chains of a piece are transformed one by one
+_LONG = 1 << 19  # numbers from which the chains of a piece are transformed one by one
 _TAILS = (0.05, 0.95)
 
 
@@ -134,8 +134,8 @@ def spread(draws: Array) -> Array:
 
 
 def _normal_scores(draws: Array) -> Array:
-    """Φ⁻¹((rank − 3/8)/(N + 1/4)) of each draw among all of its quantity, in its place; those that are equal share their
-    mean rank.
+    """Φ⁻¹((rank − 3/8)/(N + 1/4)) of each draw among all of its quantity, in its place; those that are equal have
+    their mean rank.
     """
     from scipy.special import ndtri
 

@@ -41,14 +41,13 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
     Σ̂ is the covariance of the draws where they are many; another matrix near it gives numbers of mean 0 under π too,
     which measure a bias in proportion only.
     """
-    away = x - x.mean(axis=(0, 1))
-    mean_terms, sd_terms = h / np.sqrt(variances), (away * h / variances - 1) / 2
-    return Bias(
-        mean_terms.mean(axis=(0, 1)),
-        standard_error(mean_terms),
-        sd_terms.mean(axis=(0, 1)),
-        standard_error(sd_terms),
-    )
+    found: list[list[Array]] = []
+    for some in some_columns(x.shape[0] * x.shape[1], x.shape[2]):
+        here, pulled, variance = x[:, :, some], h[:, :, some], variances[some]
+        away = here - here.mean(axis=(0, 1))
+        terms = pulled / np.sqrt(variance), (away * pulled / variance - 1) / 2
+        found.append([numbers for each in terms for numbers in (each.mean(axis=(0, 1)), standard_error(each))])
+    return Bias(*(np.concatenate(numbers) for numbers in zip(*found, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,29 +26,30 @@ LEAST = 4  # draws of a chain, without which nothing can be said of them
 _TELLING = 0.02  # seconds of a piece that tell what a step takes
 _HELD_UP = 3.0  # times what steps take at best, that is taken for what they do
 _SOME = 16  # chains by which it is told what it takes to show a draw
+_NUMBERS, _FEWEST = 1 << 22, 64  # numbers of draws made at once, and steps at least
 _MOST = 100  # times the draws that were expected to be enough
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Draws in whitened variables and in the user's, what a chain had spent at each, the effective ones of each
-    coordinate, ∇f where it came for free, and whether there are enough.
+    """Draws in whitened variables (none where nobody needs them) and in the user's, what a chain had spent at each, the
+    effective ones of each coordinate, WWᵀ∇f in the user's variables where it came for free, and whether they are enough.
     """
 
     z: Array
     x: Array
     spent: Array
     effective: Array
-    gradients: Array | None
+    pulled: Array | None
     complete: bool
     stopped: bool  # by a budget
 
     def thinned(self, wanted: int) -> Drawn:
         """Every k-th draw of each chain, k so that at least so many are left."""
-        chains, draws, _ = self.z.shape
+        chains, draws, _ = self.x.shape
         every = slice(None, None, max(1, chains * draws // wanted))
-        free = None if self.gradients is None else self.gradients[:, every]
-        return replace(self, z=self.z[:, every], x=self.x[:, every], spent=self.spent[every], gradients=free)
+        free = None if self.pulled is None else self.pulled[:, every]
+        return replace(self, z=self.z[:, every], x=self.x[:, every], spent=self.spent[every], pulled=free)
 
 
 def _ordered(rows: Growing) -> Array:
@@ -88,7 +89,9 @@ class Drawing:
         ledger: Ledger,
         told: Any,
         later: Later,
+        states: bool = True,
     ) -> None:
+        self._keeps_states = states
         self.chains, self._shown, self._journal, self._ledger, self._told = chains, shown, journal, ledger, told
         self._later = later
         self._name, self._clock, self._numbers = name, Clock(), numbers
@@ -101,11 +104,11 @@ class Drawing:
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
         found = journal.get(name)
-        self._draws, self._states, self._gradients = (
-            journal.growing(f"{kind}-{name}", shape, name) for kind in ("draws", "states", "gradients")
+        self._draws, self._states, self._pulled = (
+            journal.growing(f"{kind}-{name}", shape, name) for kind in ("draws", "states", "pulled")
         )
         self._spent = journal.growing(f"spent-{name}", (1,), name)
-        self._made = self._states.array().shape[1]
+        self._made = self._draws.array().shape[1]
         if found is not None:
             said = found.said
             chains.state = state_of(found)
@@ -150,6 +153,7 @@ class Drawing:
         if not ledger.unlimited and not self.made:
             self._learn_to_show()
         while True:
+            self._expect(self._goal - self.made)
             while self.made < self._goal and not self._stopped:
                 made = self.made
                 if made >= self._until:  # else a piece was begun before a kill, and is made to its end
@@ -165,25 +169,33 @@ class Drawing:
                 self._stopped, self._looked = self._stopped or self._affordable(self.made) < 1, self._goal
             if self._journal.kept:
                 self._record()
-            made, x = self.made, _ordered(self._draws)
+            made = self.made
             if made < LEAST:
                 raise BudgetSpent
-            effective = effective_draws(x)
+            effective = effective_draws(_ordered(self._draws))
             least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
             if least >= wanted or self._stopped or made >= most:
                 break
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
             self._goal = min(most, self._goal + more)
-        gradients = _ordered(self._gradients) if self._free else None
+        pulled = _ordered(self._pulled) if self._free else None
         return Drawn(
             _ordered(self._states),
-            x,
+            _ordered(self._draws),
             _ordered(self._spent)[0],
             effective,
-            gradients,
+            pulled,
             least >= wanted and not self._stopped,
             self._stopped,
         )
+
+    def _expect(self, draws: int) -> None:
+        """Room for so many more draws, as far as it is known what of them is kept."""
+        if draws > 0 and self._ledger.unlimited:
+            self._draws.expect(draws)
+            for rows, kept in ((self._states, self._keeps_states), (self._pulled, not self._keeps_states)):
+                if kept:
+                    rows.expect(draws)
 
     def cut(self, steps: int) -> bool:
         """Whether fewer than so many first steps were made."""
@@ -248,7 +260,8 @@ class Drawing:
         try:
             while (step := chains.state.step) < end:
                 began = self._ledger.used()[0]
-                piece = self._clock.piece(end - step) if journal.kept else end - step
+                most = min(end - step, max(_FEWEST, _NUMBERS // chains.state.x.size))
+                piece = self._clock.piece(most) if journal.kept else most
                 self._take(step, chains.extend(piece, EVERY if kept else NONE, report), kept)
                 took, count = self._ledger.used()[0] - began, chains.state.step - step
                 self._clock.learn(count, took)
@@ -280,18 +293,19 @@ class Drawing:
             return
         self._require_near(step, extension.draws)
         self._draws.append(self._shown.out(extension.draws, self._made))
-        self._states.append(extension.draws)
-        self._made += extension.draws.shape[1]
+        if self._keeps_states:
+            self._states.append(extension.draws)
+        first, self._made = self._made, self._made + extension.draws.shape[1]
         self._spent.append(extension.spent[None, :])
         if extension.gradients is None:
             self._free = False
         else:
-            self._gradients.append(extension.gradients)
+            self._pulled.append(self._shown.displace(extension.gradients, first, into=extension.gradients))
 
     def _require_near(self, step: int, z: Array) -> None:
         """In whitened variables |z|² is about dim: what is far beyond has begun to diverge."""
         size = self._told["step_size"]
-        far = (z**2).sum(axis=2) > 25 * z.shape[2] + 200
+        far = np.einsum("cnd,cnd->cn", z, z) > 25 * z.shape[2] + 200
         if size is not None and far.any():
             chain, place = (int(k) for k in np.unravel_index(int(np.argmax(far)), far.shape))
             raise DivergenceError(int(self._numbers[chain]), step + place + 1, size, size / 4)

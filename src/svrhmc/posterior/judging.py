@@ -64,7 +64,8 @@ class Judging:
         """
         (seed, number), space, gradient = place, self.fresh.space, found.gradient
         assert found.control is not None
-        late = found.z[:, found.z.shape[1] // 2 :].reshape(-1, space.dim)
+        late = found.z[:, found.z.shape[1] // 2 :]
+        count = late.shape[0] * late.shape[1]
         certificate, averages, begun = unmeasured(self.tolerance, found.stein, doubt), [], 0
         price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
         if not self.ledger.unlimited:
@@ -75,7 +76,7 @@ class Judging:
             setup = self.fresh.setup(gradient, numbers, seed + (3 << 49))
             pairs = Pairs(sampler, setup, found.control, seed + (1 << 51), self.shown)
             self.ledger.compile(pairs.compile)
-            start = late[numbers * len(late) // plan.chains % len(late)]
+            start = late[np.unravel_index(numbers * count // plan.chains % count, late.shape[:2])]
             try:
                 averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
             except BudgetSpent:  # then those before them decide

@@ -15,6 +15,7 @@ from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.diagnostics import spread
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
@@ -41,6 +42,7 @@ _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain sta
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
 _MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
+_NUMBERS = 1 << 21  # of states at which gradients are found at once
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
@@ -190,11 +192,11 @@ class Search:
             self.ledger.lap("sampling")
             with stage("moments", request.progress):
                 try:
-                    few, gradient, gradients = self._gradients(drawn, made, wanted)
+                    few, gradient, pulled = self._gradients(drawn, made, wanted)
                 except BudgetSpent:
                     return self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
-                found = self._corrected(few, gradient, gradients, drawn)
+                found = self._corrected(few, gradient, pulled, drawn)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
                 return self._posterior(made, drawing, drawn, found), drawn.stopped
@@ -211,10 +213,9 @@ class Search:
             self.ledger.restore(found.said["ledger"])
         return int(found.said["wanted"])
 
-    def _corrected(self, few: Drawn, gradient: Gradient, gradients: Array, drawn: Drawn) -> Found:
+    def _corrected(self, few: Drawn, gradient: Gradient, pulled: Array, drawn: Drawn) -> Found:
         """Moments, with what they rest on."""
         how = self.shown
-        pulled = how.displace(gradients)  # WWᵀ∇f in the user's coordinates
         control, corrected = correction(few.x, pulled, how.variances)
         stein = stein_bias(few.x, pulled, how.variances)
         errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
@@ -250,7 +251,15 @@ class Search:
             "step_size": sampler.dynamics.step_size if near else None,
         }  # fmt: skip
         return Drawing(
-            chains, request.chains, self.shown, f"chains-{name}", self.journal, self.ledger, told, self._later(sampler)
+            chains,
+            request.chains,
+            self.shown,
+            f"chains-{name}",
+            self.journal,
+            self.ledger,
+            told,
+            self._later(sampler),
+            states=not (sampler.invariant and sampler.gradients_come_free),
         )
 
     def _start(self, seed: int) -> Array:
@@ -292,7 +301,7 @@ class Search:
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: Found) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.shown, attempt.sampler
         x, chains = drawn.x, len(request.chains)
-        raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
+        raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
         doubt = doubt or found.doubt
@@ -313,7 +322,7 @@ class Search:
             draws=x,
             passes=drawn.spent / request.target.n,
             gradient_evaluations=round(drawing.chains.state.spent),
-            velocity=np.zeros_like(drawn.z[:, 0]),
+            velocity=np.zeros_like(x[:, 0]),
             seconds=ledger.steps.get("sampling", 0.0),
             sampler=sampler,
             seed=request.seed,
@@ -350,11 +359,14 @@ class Search:
         return ""
 
     def _gradients(self, drawn: Drawn, attempt: _Attempt, wanted: int) -> tuple[Drawn, Gradient, Array]:
-        """∇f at the draws where it came for free; else estimates from rows of their own, at some of them."""
-        if drawn.gradients is not None:
-            return drawn, Full(), drawn.gradients
+        """WWᵀ∇f in the user's variables at the draws where it came for free; else estimates from rows of their own, at
+        some of them.
+        """
+        if drawn.pulled is not None:
+            return drawn, Full(), drawn.pulled
         few = drawn.thinned(_CORRECTED * wanted)
         name, flat = f"gradients-{attempt.number}-{wanted}", few.z.reshape(-1, few.z.shape[2])
+        most = max(1, _NUMBERS // flat.shape[1])
         found, rows = self.journal.get(name), self.journal.growing(name, (1, few.z.shape[2]), name)
         if found is not None:
             self.ledger.restore(found.said["ledger"])
@@ -364,8 +376,10 @@ class Search:
             if not self.ledger.pays(0.0, len(flat) * gradient.recipe(self.space).rows_of_estimate / self.space.n):
                 gradient = self.fresh.quiet(_CORRECTED * self.request.draws)  # as `_later` has it
         clock, done = Clock(), rows.array().shape[1]
+        rows.expect(len(flat) - done)
         while done < len(flat):
-            piece = clock.piece(len(flat) - done) if self.journal.kept else len(flat)
+            piece = min(len(flat) - done, most)
+            piece = clock.piece(piece) if self.journal.kept else piece
             before = self.ledger.used()[0]
             rows.append(self.fresh.at(gradient, flat[done : done + piece], attempt.seed + (1 << 50), done)[None])
             clock.learn(piece, self.ledger.used()[0] - before)
@@ -373,7 +387,8 @@ class Search:
             if self.journal.kept and (clock.due() or done >= len(flat)):
                 said = {"gradient": to_settings(gradient), "ledger": self.ledger.said()}
                 self.journal.put(name, said)
-        return few, gradient, np.asarray(rows.array()[0], np.float64).reshape(few.z.shape)
+        found_there = rows.array()[0].reshape(few.z.shape)
+        return few, gradient, self.shown.displace(found_there, into=None if self.journal.kept else found_there)
 
 
 def _whitened(how: Any) -> str:

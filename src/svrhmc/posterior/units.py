@@ -23,6 +23,17 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 
 _BLOCK = 1 << 13  # rows at a time
+_NUMBERS, _LEAST = 1 << 20, 64  # numbers of draws at a time, and draws at least
+
+
+def some_draws(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+    """Chains and draws of an array (chain, draw, dim), some at a time: whole chains, or parts of one."""
+    chains, draws, dim = shape
+    part = max(_LEAST, _NUMBERS // max(1, dim))
+    size = max(1, part // max(1, draws))
+    for chain in range(0, chains, size):
+        for draw in range(0, draws, part):
+            yield slice(chain, chain + size), slice(draw, draw + part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,20 +133,34 @@ class Units:
 
 
 class Shown:
-    """x = A(x̂ + W z) + c: what a whitening says of x̃, said of the coefficients x."""
+    """x = A(x̂ + W z) + c: what a whitening says of x̃, said of the coefficients x.
+
+    Draws (chain, draw, dim) are mapped some at a time, `first` being the number of the first of them.
+    """
 
     def __init__(self, whitening: Any, units: Units | None) -> None:
         self._whitening, self._units = whitening, units
 
     def out(self, z: Array, first: int = 0) -> Array:
         """x of z."""
-        x: Array = self._whitening.out(z, first)
-        return x if self._units is None else self._units.outward(x)
+        units = self._units
+        return self._mapped(z, first, self._whitening.out, None if units is None else units.outward)
 
-    def displace(self, z: Array) -> Array:
-        """A W z."""
-        x: Array = self._whitening.displace(z)
-        return x if self._units is None else self._units.linear(x)
+    def displace(self, z: Array, first: int = 0, into: Array | None = None) -> Array:
+        """A W z, written into an array where one is given, which may be z."""
+        units = self._units
+        return self._mapped(z, first, self._whitening.displace, None if units is None else units.linear, into)
+
+    @staticmethod
+    def _mapped(z: Array, first: int, whiten: Any, show: Any, into: Array | None = None) -> Array:
+        if z.ndim < 3:
+            found: Array = whiten(z, first)
+            return found if show is None else show(found)
+        out = np.empty(z.shape) if into is None else into
+        for some in some_draws(z.shape):
+            part = whiten(z[some], first + some[1].start)
+            out[some] = part if show is None else show(part)
+        return out
 
     @property
     def centre(self) -> Array:
