@@ -1,8 +1,9 @@
 """Effective draws, R-hat and standard errors of many quantities at once.
 
-They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), the same numbers as ArviZ's: `ess` with Geyer's
-monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares below the
-5% and 95% quantiles. All of them look at some quantities at a time, and at one chain after another where these are long.
+They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), the same numbers as ArviZ's: `ess` with
+Geyer's monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares
+below the 5% and 95% quantiles. All look at some quantities at a time, and at one chain after another where these are
+long.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _MOST = 100  # times the draws that were expected to be enough
 @dataclass(frozen=True, eq=False)
 class Drawn:
     """Draws in whitened variables (none where nobody needs them) and in the user's, what a chain had spent at each, the
-    effective ones of each coordinate, WWᵀ∇f in the user's variables where it came for free, and whether they are enough.
+    effective ones of each coordinate, WWᵀ∇f in the user's variables where it came for free, and whether all are there.
     """
 
     z: Array
