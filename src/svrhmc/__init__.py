@@ -2,6 +2,10 @@
 
 from typing import Any
 
+# isort: off
+from svrhmc.core import starting as _starting  # noqa: F401 - first of all: from here on the command may be interrupted
+
+# isort: on
 from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import (
     BudgetError,

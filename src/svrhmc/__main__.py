@@ -8,6 +8,7 @@ import sys
 if "--multiprocessing-fork" in sys.orig_argv:  # a worker of `svrhmc reproduce`, which imports this file first of all
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the command itself, which ends its workers
 
+from svrhmc.core import starting
 from svrhmc.core.errors import missing
 from svrhmc.core.processes import end_with_parent
 
@@ -22,9 +23,11 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"error: {missing('Typer and Rich', 'cli', 'the svrhmc command')}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    app()
+    starting.hear_interrupts()
+    try:
+        app()
+    finally:
+        starting.end_quietly()  # the work is done, and what is left is to end
 
 
 if __name__ == "__main__":
