@@ -20,6 +20,7 @@ from typing import Any, TextIO
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ROOM = 1 << 26  # bytes free, with which a place is one
 _told = False
+_failed = ""  # why compiled code could not be kept, where a place was found
 
 
 def candidates() -> Iterator[Path]:
@@ -68,13 +69,18 @@ def tell(progress: object, stream: TextIO | None = None) -> None:
     """Say once, where nobody asked for silence, that compiled code is not kept, and what to do."""
     global _told
     out = sys.stderr if stream is None else stream
-    if _told or progress is False or out is None or place() is not None:
+    folder = place()
+    if _told or progress is False or out is None or (folder is not None and not _failed):
         return
     _told = True
-    out.write(
-        "svrhmc: there is no folder to keep compiled code in, so each process compiles again; set SVRHMC_CACHE to a "
-        "folder that can be written to.\n"
-    )
+    why = "there is no folder to keep compiled code in" if folder is None else f"{folder} cannot be used ({_failed})"
+    out.write(f"svrhmc: {why}, so each process compiles again; set SVRHMC_CACHE to a folder that can be written to.\n")
+
+
+def note(why: str) -> None:
+    """Compiled code could not be kept; `tell` says so when it is called next."""
+    global _failed
+    _failed = why
 
 
 def _usable(folder: Path) -> bool:

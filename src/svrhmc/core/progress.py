@@ -141,6 +141,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     finally:
         if collecting:
             gc.enable()
+        tell(progress, stream)
 
 
 Progress = bool | Callable[[int, int], None] | None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from svrhmc.core import randomness
 from svrhmc.core.caching import keep_compiled
+from svrhmc.core.compiled import keep, stamp_of
 
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -16,8 +20,14 @@ PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
-KEPT = keep_compiled()  # False where nothing can be written: then numba is not asked to
-ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "cache": KEPT, "no_cfunc_wrapper": True}
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
+_TEXTS = [*Path(__file__).parent.glob("*.py"), Path(randomness.__file__)]
+_STAMP = stamp_of(_TEXTS) if keep_compiled() else None  # None where nothing can be written
+
+
+def kept(dispatcher):
+    """A function that Python calls, which is compiled once on a machine."""
+    return dispatcher if _STAMP is None else keep(dispatcher, _STAMP)
 
 
 def _cast(source, target):

@@ -7,11 +7,12 @@ from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full
 from svrhmc.kernels.batches import ask_for, draw_batches
-from svrhmc.kernels.compiling import ENTRY
+from svrhmc.kernels.compiling import ENTRY, kept
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.priors import add_prior
 
 
+@kept
 @njit(**ENTRY)
 def estimate(model, plan, held, sums, batch, draw, words, k0, k1, x, out, chains, step):
     """out = the estimates at the states of some chains, each as the chain would make it in this step.

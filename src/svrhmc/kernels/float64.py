@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.compiling import KEPT
+from svrhmc.kernels.compiling import kept
 from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.kernels.losses import shift, slopes, weigh
 from svrhmc.kernels.wide import wide_energies
 
 _PART = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-_OPTIONS = {**_PART, "nogil": True, "cache": KEPT}
+_OPTIONS = {**_PART, "nogil": True}
 
 
+@kept
 @njit(**_OPTIONS)
 def predict(X, x, low, high, out):
     """out = aᵢᵀx of some rows."""
@@ -24,6 +25,7 @@ def predict(X, x, low, high, out):
         out[i] = total
 
 
+@kept
 @njit(**_OPTIONS)
 def combine(X, weights, low, high, partial):
     """Add wᵢaᵢ of some rows to the sums of their blocks."""
@@ -69,6 +71,7 @@ def _add(X, s, begin, end, total):
             total[j] += wa * row[j]
 
 
+@kept
 @njit(**_OPTIONS)
 def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
     """Add wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and s are room for a tile."""
@@ -81,6 +84,7 @@ def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
         _add(X, s, begin, end, partial[begin // BLOCK])
 
 
+@kept
 @njit(**_OPTIONS)
 def wide_gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
     """The same for a loss of several predictors, Jᵢᵀ(wᵢ∂ℓ/∂t)."""
@@ -103,6 +107,7 @@ def wide_gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
                 total[k * p + j] += s[k + j, b]
 
 
+@kept
 @njit(**_OPTIONS)
 def lower_gram(data, columns, begin, weights, out):
     """Add Σ wᵢaᵢaᵢᵀ of sparse rows, whose columns are sorted, to the lower triangle of `out`."""

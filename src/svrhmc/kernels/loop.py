@@ -15,7 +15,7 @@ from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
 from svrhmc.kernels.batches import ask_for, draw_batches
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, unshared
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
@@ -56,6 +56,7 @@ def _copy(source, out):
         out[j] = source[j]
 
 
+@kept
 @njit(**ENTRY)
 def advance(
     model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import ENTRY, QUICK
+from svrhmc.kernels.compiling import ENTRY, QUICK, kept
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain, is_wide
 from svrhmc.kernels.losses import shift, slope, slopes, weigh
@@ -125,12 +125,14 @@ def join(partial, total):
             total[j] += partial[block, j]
 
 
+@kept
 @njit(**ENTRY)
 def pass_blocks(model, x, begin, end, sums, memory, keep):
     """One thread's share of a pass over all rows."""
     sum_blocks(model, x, begin, end, sums, memory, keep)
 
 
+@kept
 @njit(**ENTRY)
 def join_blocks(model, partial, room, anchor):
     """What joins the shares."""
@@ -138,6 +140,7 @@ def join_blocks(model, partial, room, anchor):
     pull(model.frame, anchor, room, anchor)
 
 
+@kept
 @njit(**ENTRY)
 def all_slopes(loss, t, y, weights, out):
     """The slopes of many rows at their predictors."""

@@ -16,7 +16,7 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, STRICT, unshared
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, STRICT, kept, unshared
 from svrhmc.kernels.frames import displace_team, pull_team
 from svrhmc.kernels.layout import TILE, SparseModel, is_a, is_wide
 from svrhmc.kernels.losses import energies, slopes, weigh
@@ -183,6 +183,7 @@ def _angle(plan, k0, k1, step):
     return plan.step_size * (1.0 + plan.jitter * jitter)
 
 
+@kept
 @njit(fastmath=FAST, **ENTRY)
 def split(
     model, centre, frame, plan, paths, sums, noise, k0, k1, z, gradient, f, draws, gradients, accepted, members, steps,

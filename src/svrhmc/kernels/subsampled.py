@@ -14,7 +14,7 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, STRICT, prefetch
+from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, STRICT, kept, prefetch
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import is_none
 from svrhmc.kernels.losses import expect_weight, remainder, weight_of
@@ -217,6 +217,7 @@ def _displace_wide(frame, z, room, wide):
         wide[j] = room.u[j]
 
 
+@kept
 @njit(**ENTRY)
 def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     """Draws from steps[0] to steps[1] of one chain; counts[k] rows were evaluated for draw k.

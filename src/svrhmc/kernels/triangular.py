@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, unshared
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, unshared
 
 
 class Factor(NamedTuple):
@@ -144,6 +144,7 @@ def solve_forward(frame, states, count):
             _forward_four(core, last, i, states[c, head:])
 
 
+@kept
 @njit(fastmath=FAST, **ENTRY)
 def backs(frame, states, low, high):
     """Lᵀy = z of some states, in place."""
@@ -151,6 +152,7 @@ def backs(frame, states, low, high):
     solve_back(frame, some, high - low)
 
 
+@kept
 @njit(fastmath=FAST, **ENTRY)
 def forwards(frame, states, low, high):
     """L y = g of some states, in place."""
@@ -158,6 +160,7 @@ def forwards(frame, states, low, high):
     solve_forward(frame, some, high - low)
 
 
+@kept
 @njit(fastmath=FAST, **ENTRY)
 def turns(frame, states, low, high):
     """z = Lᵀy of some states, in place: row j needs those after it as they were."""
@@ -198,6 +201,7 @@ def _known(begin, rows, entries, diagonal, inner, low, high):
     return np.nan
 
 
+@kept
 @njit(**ENTRY)
 def inverse_diagonal(frame, inner, entries, room, diagonal):
     """The diagonal of H⁻¹ in the order of elimination, given H⁻¹ of the core (Takahashi, Fagan & Chin 1973).

@@ -14,7 +14,7 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels import shared
-from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK
+from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, kept
 from svrhmc.kernels.layout import BLOCK, TILE, is_none, is_plain
 from svrhmc.kernels.losses import formula, weight_of
 from svrhmc.kernels.rows import row_add, row_dot, some_predictors, some_sum, tile_end, tile_predictors, tile_sum
@@ -288,6 +288,7 @@ def wide_pass(model, t_centre, sums, energy, chains, valued):
         draw_in(totals[c], k, q, totals[c, :dim])
 
 
+@kept
 @njit(**ENTRY)
 def all_wide_slopes(loss, t, y, weights, lines, s, out):
     """The slopes of many rows at their predictors, (n, m), as the loops find them; `lines` and `s` are room."""
