@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.core.memory import free_memory
 from svrhmc.core.storage import Record
 from svrhmc.engines.base import Chains, Keep, Report, State
 
@@ -74,15 +74,11 @@ def drive(
 
 
 def require_memory(name: str, draws: int, chains: int, dim: int) -> None:
-    """Refuse draws that this machine cannot hold, before any is made."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # a system that does not say
-        return
-    wanted = 8 * draws * chains * dim
+    """Refuse draws that this process cannot hold, before any is made."""
+    there, wanted = free_memory(), 8 * draws * chains * dim
     if wanted > there:
         raise requirement(
-            name, f"such that the draws fit into memory, {there / 1e9:.3g} GB",
+            name, f"such that the draws fit into memory, {max(there, 0) / 1e9:.3g} GB",
             f"{draws:,} draws of {chains:,} chains, {wanted / 1e9:.3g} GB",
             "thin them, keep only the last ones, or give a checkpoint, so that they are read from the disk",
         )  # fmt: skip

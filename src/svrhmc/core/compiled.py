@@ -79,14 +79,14 @@ class Files:
         content: bytes = import_module("numba.core.serialize").dumps((key, data))
         write_bytes(self._path(key), hashlib.sha256(content).digest() + content)
         remove_partials(self._path(key), abandoned=True)
-        for path in self._folder.glob(f"{escape(self._name)}.*.nb?"):
+        for path in self._folder.glob(f"{escape(self._name)}.*nb?"):
             if not path.name.startswith(f"{self._name}.{self._stamp}."):
                 with suppress(OSError):
                     path.unlink()
 
     def flush(self) -> None:
         """Nothing is there any more."""
-        for path in self._folder.glob(f"{escape(self._name)}.*.nb?"):
+        for path in self._folder.glob(f"{escape(self._name)}.*nb?"):
             path.unlink(missing_ok=True)
 
     def _path(self, key: Any) -> Path:
