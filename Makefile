@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test quick test-slow bench bench-posterior docs lint format clean
+.PHONY: run test quick test-slow matrix bench bench-posterior docs lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
@@ -19,6 +19,11 @@ quick: .venv/test.done
 
 test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow
+
+# The quick tests with the oldest and the newest dependencies on Python 3.11 to 3.13, each in an environment of its own
+# in build/matrix. ARGS="--python 3.12 --only oldest --all" chooses
+matrix:
+	$(PYTHON) tools/matrix.py $(ARGS)
 
 bench: .venv/bench.done
 	$(BIN)/python benchmarks/bench.py
