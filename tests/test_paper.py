@@ -97,6 +97,7 @@ def test_other_settings_are_run_anew(tmp_path):
         '{"result": {}}',
         f'{{"settings": "{named}"}}',
         f'{{"settings": "{named}", "result": 1}}',
+        f'{{"settings": "{named}", "result": {{}}}}',
     )
     for text in damaged:  # such as one cut short by a crash of the machine
         (tmp_path / "a.json").write_text(text)

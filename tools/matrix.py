@@ -75,7 +75,11 @@ def install(python: str, folder: Path, which: str) -> Path:
         pinned = {name: oldest(str(own), name, version) for name, version in least.items()}
         constraints = folder / "constraints.txt"
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned.items())))
-        higher = {name: version for name, version in pinned.items() if key(version)[:2] != key(least[name])[:2]}
+        higher = {
+            name: version
+            for name, version in pinned.items()
+            if key(version)[: len(key(least[name]))] != key(least[name])
+        }
         if higher:
             print(f"  above the floor, for want of a wheel: {', '.join(f'{n} {v}' for n, v in higher.items())}")
         pip += ["--constraint", str(constraints)]

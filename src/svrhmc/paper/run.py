@@ -108,7 +108,7 @@ class Store:
         if not isinstance(saved, dict) or saved.get("settings") != _identity(task):
             return None
         result = saved.get("result")
-        return result if isinstance(result, dict) else None
+        return result if isinstance(result, dict) and result else None
 
     def put(self, task: Task, result: dict[str, Any]) -> None:
         """Keep it; what led to it is not needed any more."""
