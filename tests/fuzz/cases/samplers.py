@@ -244,13 +244,15 @@ def arguments(given):
 @case(
     st.tuples(st.integers(0, 9), st.integers(0, 9), inputs.positive, inputs.positive, st.sampled_from(["a", "ä"])),
     "svrhmc.DivergenceError",
+    "svrhmc.BudgetError",
     "svrhmc.CheckpointError",
 )
 def errors(given):
     """Errors survive a trip to another process."""
     import pickle
 
-    for one in (svrhmc.DivergenceError(*given), svrhmc.CheckpointError("x"), svrhmc.TraceFileError("y")):
+    out_of_time = svrhmc.BudgetError("budget_seconds", given[2], given[4], given[3])
+    for one in (svrhmc.DivergenceError(*given), out_of_time, svrhmc.CheckpointError("x"), svrhmc.TraceFileError("y")):
         again = pickle.loads(pickle.dumps(one))
         holds(str(again) == str(one) and type(again) is type(one), "another error")
 
