@@ -53,6 +53,9 @@ def region(space: Any, spread: float, radius: float | None) -> Region:
 
 
 def _make(space: Any, spread: float, radius: float | None) -> Region:
+    if (sums := space.third_sums()) is not None:
+        reach, third, cubes = sums
+        return Region(reach, third, None, (1 + spread) / 3 * space.dim**1.5 * cubes)
     form = space.form()
     third = form.loss.third_bound
     if third == 0 or (third is not None and radius is None):

@@ -48,12 +48,14 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
     if prior is None:
         draws = posterior.trace.draws
         prior = Influence.of(form.prior_mean, form.prior_precision, draws, _said(form))
-    mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
-    chance = float((posterior.errors[0] / posterior.sd).max())
-    some = form.chosen(spread(form.rows.n, _ROWS, 0))
-    noise = _noise(some, form.rows.n, mean)
-    said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
-    found = tuple(filter(None, said))
+    found: tuple[str, ...] = ()
+    if form.rows.storage != "partitions":  # whose rows are not at hand
+        mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
+        chance = float((posterior.errors[0] / posterior.sd).max())
+        some = form.chosen(spread(form.rows.n, _ROWS, 0))
+        noise = _noise(some, form.rows.n, mean)
+        said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
+        found = tuple(filter(None, said))
     if found:
         warnings.warn(
             "The model contradicts the data's scale: " + " And ".join(found), UserWarning, stacklevel=stacklevel

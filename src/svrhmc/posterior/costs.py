@@ -36,7 +36,7 @@ def _rates(space: Any) -> _Rates:
     if not space.scalar_parts:
         return _OWN
     rows = space.target.rows
-    if rows.storage != "dense":
+    if rows.storage == "sparse":
         return _SPARSE
     return _NEAR if space.n * rows.columns * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
 
@@ -71,7 +71,9 @@ def _apart(space: Any) -> float:
 
 
 def of_pass(space: Any) -> float:
-    """Value and gradient over all rows, at one state."""
+    """Value and gradient over all rows, at one state; as long as one took, where they are read from elsewhere."""
+    if space.at_hand < space.n:
+        return float(space.target.pass_seconds)
     rates = _rates(space)
     each = rates.row + _row(space, rates.entry, _near(rates).entry)
     return float(1e-9 * (space.n * each + _apart(space)))

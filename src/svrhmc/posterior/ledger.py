@@ -24,6 +24,10 @@ class Ledger:
         self.evaluations, self.compiling = 0.0, 0.0
         self.steps: dict[str, float] = {}
 
+    def spend(self, evaluations: float) -> None:
+        """So many component gradients more."""
+        self.evaluations += evaluations
+
     def used(self) -> tuple[float, float]:
         """Seconds, and passes over the data."""
         return time.perf_counter() - self._began - self.compiling, self.evaluations / self._n

@@ -75,6 +75,7 @@ class Search:
     def __init__(self, request: Request, journal: Journal) -> None:
         self.request, self.journal = request, journal
         self.ledger = Ledger(request.target.n, request.seconds, request.passes, request.progress)
+        request.target.watched(self.ledger.spend)
 
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.targets.forms import Form
 from svrhmc.targets.laws import GaussianLaw, Law
 
@@ -68,6 +70,7 @@ class FiniteSum(ABC):
     dim: int
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
+    tells_passes: bool = False  # whether it tells of every pass over its components (`watched`)
 
     @property
     @abstractmethod
@@ -180,6 +183,24 @@ class FiniteSum(ABC):
         from svrhmc.core.alias import alias_table
 
         return alias_table(self.importance())
+
+    def drawn(self, stream: Stream, step: int, count: int) -> Indices:
+        """Components drawn by importance at a step, (chains, count)."""
+        return stream.weighted(step, count, *self.row_table[:2])
+
+    def drawn_with(self, indices: Indices) -> Array:
+        """The probabilities with which `drawn` takes some components."""
+        found: Array = self.row_table[2][indices]
+        return found
+
+    @property
+    def at_hand(self) -> int:
+        """Components that are in memory."""
+        return self.n
+
+    def watched(self, tell: Callable[[float], None]) -> None:
+        """Tell of the components of every pass from now on, where a target makes passes itself."""
+        return
 
     def into(self, x: Array) -> Array:
         """The state that stands for x: x itself, but for targets in other coordinates than the user's."""

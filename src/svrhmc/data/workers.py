@@ -1,0 +1,128 @@
+"""Who makes the passes: threads, processes or the workers of a Dask cluster, through `submit` and `result` alone.
+
+A task is a pure function of a reader, the number of a partition and a few numbers, so that any worker may run it, and
+run it again. Results are taken in the order of the tasks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from svrhmc.core.arrays import cores
+from svrhmc.core.errors import DataError, WorkersError, missing, requirement
+from svrhmc.targets.partitions import Partitions, Reader
+
+T = TypeVar("T")
+_RETRIES, _PATIENCE = 3, 10  # times that a cluster runs a failed task again; seconds to wait for its address
+_ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
+
+
+class Workers(ABC):
+    """Submits tasks and waits for them."""
+
+    @abstractmethod
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """The results, in the order of the tasks."""
+
+
+class Threads(Workers):
+    """As many threads as there are cores, for one pass each time."""
+
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """By a pool that ends with the pass."""
+        with ThreadPoolExecutor(max(1, min(cores(), len(tasks)))) as pool:
+            return Pool(pool).run(work, tasks)
+
+
+class Pool(Workers):
+    """An executor of `concurrent.futures` that somebody else opens and closes."""
+
+    def __init__(self, pool: Executor) -> None:
+        self.pool = pool
+
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """All tasks at once; where one fails, those that have not begun are cancelled."""
+        try:
+            futures = [self.pool.submit(work, *task) for task in tasks]
+        except RuntimeError as error:  # it is shut down, or broken
+            raise WorkersError(f"the executor takes no tasks: {error}") from None
+        try:
+            return [future.result() for future in futures]
+        except BrokenProcessPool:
+            raise WorkersError("a worker process died, perhaps because memory ran out.") from None
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+class Cluster(Workers):
+    """A `distributed.Client`: the scheduler runs tasks of workers that died again, and a failed task three times."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """Nothing but names of files and a few numbers goes to the workers; sums and single rows come back."""
+        from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        try:
+            futures = [self.client.submit(work, *task, pure=False, retries=_RETRIES) for task in tasks]
+            return list(self.client.gather(futures, errors="raise"))
+        except KilledWorker as error:
+            raise WorkersError(f"workers died again and again at one partition, as if memory ran out: {error}") from None
+        except (CommClosedError, CancelledError, TimeoutError, OSError) as error:
+            if isinstance(error, FileNotFoundError | PermissionError):
+                raise
+            raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
+
+
+def workers_of(client: Any) -> Workers:
+    """Threads of this machine for None; else what was given."""
+    if client is None:
+        return Threads()
+    if isinstance(client, str):
+        return Cluster(_connected(client))
+    if isinstance(client, Executor):
+        return Pool(client)
+    if hasattr(client, "submit") and hasattr(client, "scheduler_info"):
+        return Cluster(client)
+    raise requirement("client", _ALLOWED, repr(client))
+
+
+def _connected(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise missing("distributed", "dask", "a Dask cluster") from None
+    try:
+        return Client(address, timeout=_PATIENCE)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WorkersError(f"no Dask scheduler answers at {address!r} within {_PATIENCE} seconds.") from error
+
+
+class InPartitions(Partitions):
+    """A reader with its workers."""
+
+    def __init__(self, reader: Reader, workers: Workers) -> None:
+        self.reader, self.workers = reader, workers
+
+    def __repr__(self) -> str:
+        rows, columns = int(self.reader.sizes.sum()), len(self.reader.names)
+        return f"Partitions({rows:,} rows, {columns} columns, {len(self.reader.sizes)} partitions)"
+
+    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
+        """One task for each partition."""
+        try:
+            return self.workers.run(work, [(self.reader, *some) for some in arguments])
+        except FileNotFoundError as error:
+            raise DataError(f"{error.filename} is not there any more, in the pass '{told}'.") from None
+        except WorkersError as error:
+            raise WorkersError(
+                f"{error} It was in the pass '{told}'. Run the same call again when workers are there; what was found "
+                "before is kept in the folder of checkpoint=…, if you gave one."
+            ) from None
