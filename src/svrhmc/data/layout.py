@@ -124,7 +124,9 @@ def array_of(values: Any, name: str, first: int, where: str) -> npt.NDArray[Any]
         return np.asarray(values.to_numpy(zero_copy_only=False))
     found = np.asarray(values)
     if found.dtype == object or hasattr(values, "isna"):
-        absent = np.asarray(values.isna()) if hasattr(values, "isna") else np.array([v is None or v != v for v in found])
+        absent = (
+            np.asarray(values.isna()) if hasattr(values, "isna") else np.array([v is None or v != v for v in found])
+        )
         if absent.any():
             raise _absent(where, first + int(np.argmax(absent)), name)
     return found

@@ -74,7 +74,9 @@ class Cluster(Workers):
             futures = [self.client.submit(work, *task, pure=False, retries=_RETRIES) for task in tasks]
             return list(self.client.gather(futures, errors="raise"))
         except KilledWorker as error:
-            raise WorkersError(f"workers died again and again at one partition, as if memory ran out: {error}") from None
+            raise WorkersError(
+                f"workers died again and again at one partition, as if memory ran out: {error}"
+            ) from None
         except (CommClosedError, CancelledError, TimeoutError, OSError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise

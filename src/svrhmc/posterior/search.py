@@ -38,6 +38,7 @@ _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain sta
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
 _MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
+_AGAIN = 2.0  # times the states that are corrected at least
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
 
 
@@ -218,6 +219,9 @@ class Search:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
         start = self._start(seed) if sampler.invariant else self.fresh.laplace(request.chains, seed)
+        if space.at_hand < space.n:
+            count = math.ceil(_AGAIN * _CORRECTED * request.draws)
+            self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian

@@ -57,6 +57,11 @@ class Shape:
         how, few = space.whitening, space.n <= _ROWS and space.at_hand == space.n
         gradient = Full() if few else self.fresh.batches(_BATCH)
         states = self.fresh.laplace(np.arange(_STATES) if few else self.fresh.pilot)
+        if space.at_hand < space.n:
+            self.fresh.expect_noise()
+            space.expect(space.spaced_places(_ROWS))
+            for seed in (1 << 21, 1 << 22):
+                self.fresh.expect(gradient, np.arange(len(states)), seed)
         first = how.displace(self.fresh.at(gradient, states, 1 << 21) - states)
         second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
         return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)

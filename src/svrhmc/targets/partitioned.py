@@ -26,7 +26,7 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.improper import nearly_dependent, separable
+from svrhmc.targets.improper import separable
 from svrhmc.targets.laws import Law
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, TOLERANCE
@@ -74,8 +74,8 @@ class PartitionRows(Rows):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
 
-    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse  # type: ignore[assignment]
-    digest = choose = lengths = _refuse  # type: ignore[assignment]
+    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
+    digest = choose = lengths = _refuse
 
 
 class PartitionedLinear(FiniteSum):
@@ -345,7 +345,9 @@ class PartitionedLinear(FiniteSum):
         try:
             return np.asarray(cho_solve(cho_factor(hessian), gradient), np.float64)
         except np.linalg.LinAlgError:
-            raise nearly_dependent(self, hessian) from None
+            raise requirement(
+                "X", "columns that do not depend on each other, or a prior on them", _dependent(self, hessian)
+            ) from None
 
     def _no_mode(self, size: float) -> RuntimeError:
         return RuntimeError(
@@ -395,6 +397,15 @@ def _joined(parts: list[Any]) -> Any:
     from scipy.sparse import csr_matrix, vstack
 
     return csr_matrix(vstack(parts))
+
+
+def _dependent(target: PartitionedLinear, hessian: Array) -> str:
+    """Which columns do, in words."""
+    scale = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
+    _, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
+    large = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1) % target.rows.width
+    names = [target.partitions.reader.names[j] for j in np.unique(large)[:8]]
+    return "columns that do: " + ", ".join(map(repr, names))
 
 
 def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:

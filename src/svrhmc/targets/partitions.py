@@ -202,44 +202,46 @@ class Lengths(NamedTuple):
     radius: float
     floor: float = 0.0  # a part of every row's weight beside |ã|³, where no bound is known
 
-    def of(self, form: RowsForm) -> tuple[npt.NDArray[np.uint64], Array, Array]:
-        """q of the rows of a block, their predictors at the centre, and their |ã|."""
-        t = form.predictors(self.centre[None, :])[0]
+    def of(self, form: RowsForm) -> tuple[npt.NDArray[np.uint64], Array]:
+        """q of the rows of a block, and their |ã|."""
         length = self._norms(form)
-        if self.third is None:
-            size = form.loss.third_size(form.sizes(form.loss.curvature(t, form.y)))
-        elif math.isinf(self.radius):
-            size = np.full(form.rows.n, self.third)
+        size: float | Array
+        if self.third is not None and math.isinf(self.radius):
+            size = self.third
         else:
-            reach = (1 + 1e-3) * self.radius * length
-            bounds = form.loss.third_within(t - reach, t + reach)
-            assert bounds is not None
-            size = bounds
+            t = form.predictors(self.centre[None, :])[0]
+            size = self._bounds(form, t, length)
         cubes = form.weighed(size * length**3 + self.floor) * (_CUSHION[form.rows.dtype] * self.scale)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not (cubes < 2.0**62).all():
-                raise OverflowError
-            return np.ceil(cubes).astype(np.uint64), t, length
+        if not (cubes < 2.0**62).all():
+            raise OverflowError
+        return np.ceil(cubes).astype(np.uint64), length
+
+    def _bounds(self, form: RowsForm, t: Array, length: Array) -> Array:
+        """On |ℓ‴| in the ball; or its size at the centre, where no bound is known."""
+        if self.third is None:
+            return form.loss.third_size(form.sizes(form.loss.curvature(t, form.y)))
+        reach = (1 + 1e-3) * self.radius * length
+        bounds = form.loss.third_within(t - reach, t + reach)
+        assert bounds is not None
+        return bounds
 
     def _norms(self, form: RowsForm) -> Array:
         """|Wᵀaᵢ|, in float64; of rows with several predictors √Σ_c |W_cᵀaᵢ|² and the shared parameters' part."""
-        if not form.loss.wide:
-            return np.asarray(np.sqrt(_squares(form.rows.seen_once, self.factor)), np.float64)
-        once, total = form.rows.seen_once, 0.0
-        for c in range(form.loss.blocks):
-            total = total + _squares(once, self.factor[c * once.dim : (c + 1) * once.dim])
-        shared = float((self.factor[form.loss.blocks * once.dim :] ** 2).sum())
-        return np.asarray(np.sqrt(total + shared), np.float64)
+        rows, loss = form.rows.seen_once, form.loss
+        parts = [self.factor[c * rows.dim : (c + 1) * rows.dim] for c in range(loss.blocks)]
+        shared = float((self.factor[loss.blocks * rows.dim :] ** 2).sum())
+        return np.asarray(np.sqrt(_squares(rows, np.hstack(parts)) + shared), np.float64)
 
 
 def _squares(rows: Rows, factor: Array) -> Array:
-    """|Wᵀaᵢ|² of every row, block by block."""
-    out = np.empty(rows.n)
-    size = max(1, (1 << 20) // max(rows.dim, 1))
-    for low in range(0, rows.n, size):
-        image = rows.taken(np.arange(low, min(low + size, rows.n))) @ factor
-        out[low : low + size] = (image * image).sum(axis=1)
-    return out
+    """|Fᵀaᵢ|² of every row, in float64. Rᵀ of the QR decomposition of Fᵀ has as long images, and no more rows than F."""
+    root = np.ascontiguousarray(np.linalg.qr(factor.T, mode="r").T) if factor.shape[1] > len(factor) else factor
+
+    def lengths(some: Any) -> Array:
+        image = np.asarray(some, np.float64) @ root
+        return np.asarray(np.einsum("nd,nd->n", image, image), np.float64)
+
+    return rows.lengths(lengths)
 
 
 class Measured(NamedTuple):
@@ -255,12 +257,12 @@ def measured(reader: Reader, number: int, coding: Coding, lengths: Lengths) -> M
     for block in reader.read(number):
         form = coding.form(block, reader.where(number))
         try:
-            q, t, length = lengths.of(form)
+            q, length = lengths.of(form)
         except OverflowError:
             return None
         high, low = q >> np.uint64(32), q & np.uint64(0xFFFFFFFF)
         total += (int(high.sum()) << 32) + int(low.sum())
-        sizes = form.sizes(form.curvatures(t))
+        sizes = form.sizes(form.curvatures(form.predictors(lengths.centre[None, :])[0]))
         noise += float(((sizes * length**2) ** 2 / np.maximum(q, 1)).sum())
     return Measured(total, noise)
 
@@ -333,10 +335,11 @@ def share(reader: Reader, number: int, coding: Coding, most: int) -> tuple[Any, 
     held: list[Block] = []
     count = 0
     for block in reader.read(number):
-        few = Block(block.first, *(None if each is None else each[: most - count] for each in block[1:]))
+        X, y, *more = (None if each is None else each[: most - count] for each in block[1:])  # type: ignore[index]
+        assert y is not None
+        few = Block(block.first, X, y, *more)
         require_finite(few, reader, number)
-        y = coding.form(few, reader.where(number)).y
-        held.append(Block(few.first, few.X, y, few.offset, few.weights))
+        held.append(few._replace(y=coding.form(few, reader.where(number)).y))
         count += len(y)
         if count >= most:
             break
@@ -349,7 +352,7 @@ def share(reader: Reader, number: int, coding: Coding, most: int) -> tuple[Any, 
         from scipy.sparse import csr_matrix, vstack
 
         X = csr_matrix(vstack([block.X for block in held]))
-    return (X, *(_all([block[k] for block in held]) for k in (2, 3, 4)))
+    return X, _all([b.y for b in held]), _all([b.offset for b in held]), _all([b.weights for b in held])
 
 
 def _all(parts: Sequence[Array | None]) -> Array | None:

@@ -199,7 +199,7 @@ def conjugate(
     assert count is not None
     root = np.sqrt(precision)
     more = np.append(root * mean, np.sqrt(rate / shape))
-    return glm(
+    made: GeneralisedLinear = glm(
         _followed(X, root),
         np.concatenate([label - shift, more]),
         gaussian(),
@@ -207,6 +207,7 @@ def conjugate(
         prior=Flat(),
         shared_prior=Flat(),
     )
+    return made
 
 
 def _followed(X: Any, root: Array) -> Any:

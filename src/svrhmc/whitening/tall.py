@@ -52,6 +52,7 @@ class WhitenedPartitions(Whitened):
         self.rows_form = target.form()
         self.force = -how.pull(target.gradient(how.centre))
         self._held: tuple[Places, Window] | None = None
+        self._expected: list[Places] = []
 
     @property
     def at_hand(self) -> int:
@@ -156,24 +157,33 @@ class WhitenedPartitions(Whitened):
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
         """At even distances among the places 0 … Q − 1."""
-        step = self.total // count
-        places = np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
-        window, at = self.gather(places)
+        window, at = self.gather(self.spaced_places(count))
         return window, at, 1 / (count * window.probabilities[at])
+
+    def spaced_places(self, count: int) -> Places:
+        """At even distances."""
+        step = self.total // count
+        return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
 
     def places(self, w0: npt.NDArray[Any], w1: npt.NDArray[Any]) -> Places:
         """⌊(w₀2³² + w₁)Q/2⁶⁴⌋ of words of the random stream."""
         return scaled(w0, w1, self.total)
 
+    def expect(self, places: Places) -> None:
+        """Fetch the rows of these places too, when next any are fetched."""
+        self._expected.append(places.ravel())
+
     def gather(self, places: Places) -> tuple[Window, Indices]:
         """A window in which the rows of these places are, and where each is in it."""
         wanted = np.unique(places)
-        if self._held is not None and np.isin(wanted, self._held[0], assume_unique=True).all():
-            known, window = self._held
-        else:
-            known, window = wanted, self._fetched(wanted)
-            if window.size <= _HELD:
-                self._held = known, window
+        held = self._held
+        if held is None or not np.isin(wanted, held[0], assume_unique=True).all():
+            wanted = np.unique(np.concatenate([wanted, *self._expected]))
+            self._expected = []
+            held = wanted, self._fetched(wanted)
+            if held[1].size <= _HELD:
+                self._held = held
+        known, window = held
         return window, window.at[np.searchsorted(known, places)]
 
     def empty_window(self) -> Window:
