@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import digest
 from svrhmc.core.errors import DataError
-from svrhmc.targets.partitions import BLOCK_ENTRIES, Block, Reader
+from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 Source = Any  # an array, or the path of an .npy file
 
@@ -26,6 +26,11 @@ class ArraysReader(Reader):
         self.sizes = np.diff(cuts)
         self.dtype = np.dtype(np.float32) if mapped(X).dtype == np.float32 else np.dtype(np.float64)
         self.has_offset, self.has_weights = offset is not None, weights is not None
+
+    def only(self, number: int) -> ArraysReader:
+        """From one cut to the next."""
+        cuts = self.cuts[number : number + 2]
+        return ArraysReader(self.X, self.y, cuts, self.names, self.offset, self.weights)
 
     def where(self, number: int) -> str:
         """Rows are counted within the partition."""
@@ -57,10 +62,15 @@ class SparseReader(Reader):
 
     storage = "sparse"
 
-    def __init__(self, files: list[str], y: Source, sizes: npt.NDArray[np.int64], columns: int, dtype: Any) -> None:
-        self.files, self.y, self.sizes, self.dtype = files, y, sizes, np.dtype(dtype)
-        self.names = tuple(f"x{j}" for j in range(columns))
-        self._begin = np.concatenate([[0], np.cumsum(sizes)])
+    def __init__(
+        self, files: list[str], y: Source, cuts: npt.NDArray[np.int64], names: tuple[str, ...], dtype: Any
+    ) -> None:
+        self.files, self.y, self.cuts, self.names, self.dtype = files, y, cuts, names, np.dtype(dtype)
+        self.sizes = np.diff(cuts)
+
+    def only(self, number: int) -> SparseReader:
+        """Of one file."""
+        return SparseReader([self.files[number]], self.y, self.cuts[number : number + 2], self.names, self.dtype)
 
     def where(self, number: int) -> str:
         """The file."""
@@ -79,7 +89,7 @@ class SparseReader(Reader):
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """A part of y."""
-        yield np.asarray(mapped(self.y)[self._begin[number] : self._begin[number + 1]])
+        yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
 def mapped(source: Source) -> npt.NDArray[Any]:

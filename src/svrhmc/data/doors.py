@@ -108,7 +108,7 @@ def from_arrays(
         raise requirement("names", f"{rows.shape[1]} names", len(known))
     count = -(-len(rows) // _ROWS) if partitions is None else whole("partitions", partitions, 1, len(rows))
     count = max(count, cores()) if partitions is None and len(rows) > _ROWS else count
-    return InPartitions(ArraysReader(*sources[:2], cuts_of(len(rows), count), known, *sources[2:]), workers)
+    return InPartitions(ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), known, *sources[2:]), workers)
 
 
 def from_sparse(path: str | os.PathLike[str] | list[Any], y: Any, client: Any = None) -> InPartitions:
@@ -128,7 +128,8 @@ def from_sparse(path: str | os.PathLike[str] | list[Any], y: Any, client: Any = 
     if mapped(labels).shape != (int(sizes.sum()),):
         raise requirement("y", f"an array of {int(sizes.sum())} labels", f"one of shape {mapped(labels).shape}")
     kind = np.float32 if all(each == np.float32 for each in kinds) else np.float64
-    return InPartitions(SparseReader(files, labels, sizes, shapes[0][1], kind), workers)
+    cuts = np.concatenate([[0], np.cumsum(sizes)])
+    return InPartitions(SparseReader(files, labels, cuts, names_for(None, shapes[0][1]), kind), workers)
 
 
 def from_csv(path: Any, target: str, features: Any = None, client: Any = None) -> InPartitions:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, nearest, requirement
-from svrhmc.targets.partitions import Block
+from svrhmc.targets.reading import Block
 
 MOST_LEVELS = 1000
 _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # types that float32 holds exactly
@@ -19,7 +19,9 @@ _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # t
 
 @dataclass(frozen=True)
 class Feature:
-    """A column: numbers, or categories with one list of levels for all partitions, the first of which is the baseline."""
+    """A column of numbers; or of categories, with one list of levels for all partitions, of which the first has no
+    column of its own.
+    """
 
     name: str
     levels: tuple[Any, ...] | None = None
@@ -156,7 +158,8 @@ def _indicators(values: npt.NDArray[Any], feature: Feature, first: int, where: s
     if not (found := known[places] == texts).all():
         row = int(np.argmin(found))
         raise DataError(
-            f"{where}, row {first + row}, column {feature.name!r}: the category {values[row]!r} is in no list of levels."
+            f"{where}, row {first + row}, column {feature.name!r}: the category {values[row]!r} was not there before; "
+            "open the data again."
         )
     return np.asarray(places[:, None] == np.arange(1, len(known)), np.float64)
 

@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing
 from svrhmc.data.layout import Layout, labels
-from svrhmc.targets.partitions import BLOCK_ENTRIES, Block, Reader
-
-_FIRST = "the first file, {}"
+from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 
 class ParquetReader(Reader):
@@ -27,6 +25,10 @@ class ParquetReader(Reader):
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
         self.names, self.dtype = layout.names, np.dtype(layout.dtype)
         self.has_offset, self.has_weights = layout.offset is not None, layout.weights is not None
+
+    def only(self, number: int) -> ParquetReader:
+        """Of one row group."""
+        return ParquetReader([self.groups[number]], self.layout, {})
 
     def where(self, number: int) -> str:
         """File and row group."""
@@ -131,8 +133,8 @@ def kinds_of(files: list[str]) -> tuple[dict[str, str], list[tuple[str, int, int
         for name in {**kinds, **found}:
             if kinds.get(name) != found.get(name):
                 raise DataError(
-                    f"{path}: the column {name!r} is {found.get(name, 'not there')}, and in {_FIRST.format(files[0])} it is "
-                    f"{kinds.get(name, 'not there')}. All partitions must have the same columns with the same types."
+                    f"{path}: the column {name!r} is {found.get(name, 'not there')}, and in {files[0]} "
+                    f"it is {kinds.get(name, 'not there')}. All files must have the same columns with the same types."
                 )
     return kinds, groups
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import DataError, WorkersError, missing, requirement
-from svrhmc.targets.partitions import Partitions, Reader
+from svrhmc.core.progress import note
+from svrhmc.targets.reading import Partitions, Reader
 
 T = TypeVar("T")
+Tell = Callable[[int], None]
 _RETRIES, _PATIENCE = 3, 10  # times that a cluster runs a failed task again; seconds to wait for its address
+_TOLD = 100  # times in a pass that a cluster is asked for results
+_GO_ON = (
+    "Run the same call again when it is there; what was found before is kept in the folder of checkpoint=…, if you "
+    "gave one."
+)
 _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
 
 
@@ -25,17 +31,17 @@ class Workers(ABC):
     """Submits tasks and waits for them."""
 
     @abstractmethod
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-        """The results, in the order of the tasks."""
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
+        """The results, in the order of the tasks; `tell` hears how many are there."""
 
 
 class Threads(Workers):
     """As many threads as there are cores, for one pass each time."""
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
         """By a pool that ends with the pass."""
         with ThreadPoolExecutor(max(1, min(cores(), len(tasks)))) as pool:
-            return Pool(pool).run(work, tasks)
+            return Pool(pool).run(work, tasks, tell)
 
 
 class Pool(Workers):
@@ -44,16 +50,22 @@ class Pool(Workers):
     def __init__(self, pool: Executor) -> None:
         self.pool = pool
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
         """All tasks at once; where one fails, those that have not begun are cancelled."""
         try:
             futures = [self.pool.submit(work, *task) for task in tasks]
         except RuntimeError as error:  # it is shut down, or broken
-            raise WorkersError(f"the executor takes no tasks: {error}") from None
+            raise WorkersError(f"the executor takes no tasks: {error}.") from None
+        found: list[T] = []
         try:
-            return [future.result() for future in futures]
-        except BrokenProcessPool:
+            for future in futures:
+                found.append(future.result())
+                tell(len(found))
+            return found
+        except BrokenExecutor:
             raise WorkersError("a worker process died, perhaps because memory ran out.") from None
+        except CancelledError:
+            raise WorkersError("the executor was shut down.") from None
         finally:
             for future in futures:
                 future.cancel()
@@ -65,20 +77,26 @@ class Cluster(Workers):
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
         """Nothing but names of files and a few numbers goes to the workers; sums and single rows come back."""
         from distributed import KilledWorker
-        from distributed.comm.core import CommClosedError
 
+        found: list[T] = []
+        size = -(-len(tasks) // _TOLD)
         try:
             futures = [self.client.submit(work, *task, pure=False, retries=_RETRIES) for task in tasks]
-            return list(self.client.gather(futures, errors="raise"))
+            for low in range(0, len(futures), size):
+                found += self.client.gather(futures[low : low + size])
+                tell(len(found))
+            return found
         except KilledWorker as error:
             raise WorkersError(
-                f"workers died again and again at one partition, as if memory ran out: {error}"
+                f"workers died again and again at a partition, as if memory ran out: {error}"
             ) from None
-        except (CommClosedError, CancelledError, TimeoutError, OSError) as error:
-            if isinstance(error, FileNotFoundError | PermissionError):
+        except (FileNotFoundError, PermissionError, DataError):
+            raise
+        except (CancelledError, TimeoutError, OSError, RuntimeError) as error:  # as those of a connection are
+            if self.client.status == "running" and not isinstance(error, (CancelledError, OSError)):
                 raise
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
 
@@ -102,7 +120,7 @@ def _connected(address: str) -> Any:
     except ImportError:
         raise missing("distributed", "dask", "a Dask cluster") from None
     try:
-        return Client(address, timeout=_PATIENCE)
+        return Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise WorkersError(f"no Dask scheduler answers at {address!r} within {_PATIENCE} seconds.") from error
 
@@ -119,12 +137,14 @@ class InPartitions(Partitions):
 
     def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
         """One task for each partition."""
+        tasks = [(self.reader.only(number), 0, *rest) for number, *rest in arguments]
         try:
-            return self.workers.run(work, [(self.reader, *some) for some in arguments])
+            return self.workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(tasks)} partitions"))
         except FileNotFoundError as error:
-            raise DataError(f"{error.filename} is not there any more, in the pass '{told}'.") from None
-        except WorkersError as error:
-            raise WorkersError(
-                f"{error} It was in the pass '{told}'. Run the same call again when workers are there; what was found "
-                "before is kept in the folder of checkpoint=…, if you gave one."
+            raise DataError(
+                f"{error.filename} is not there any more; it was looked for in the pass '{told}'. {_GO_ON}"
             ) from None
+        except WorkersError as error:
+            raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
+        finally:
+            note("")

@@ -25,7 +25,7 @@ class Partitioned(Engine):
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """Rows in partitions, in whitened variables."""
         rows = rows_of(form)
-        if rows is None or rows.rows.storage != "partitions":
+        if rows is None or rows.rows.in_memory:
             return "it is for rows in partitions"
         if rows.whitening is None:
             return "rows in partitions are sampled in whitened variables: svrhmc.whitened(target)"

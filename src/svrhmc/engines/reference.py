@@ -16,6 +16,7 @@ from svrhmc.engines.base import EVERY, Chains, Engine, Extension, Keep, Report, 
 from svrhmc.gradients import Estimator, Memory, Recipe
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.scheme import move
+from svrhmc.targets.forms import rows_of
 
 # Chains are run in blocks whose arrays of (chains, n) or (chains, batch, dim) stay this small.
 _BLOCK_ELEMENTS = 1 << 22
@@ -28,7 +29,8 @@ class Reference(Engine):
 
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """Whatever a target's own methods can do."""
-        return None
+        rows = rows_of(form)
+        return None if rows is None or rows.rows.in_memory else "the rows are not in memory"
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains of NumPy arrays."""

@@ -49,7 +49,7 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
         draws = posterior.trace.draws
         prior = Influence.of(form.prior_mean, form.prior_precision, draws, _said(form))
     found: tuple[str, ...] = ()
-    if form.rows.storage != "partitions":  # whose rows are not at hand
+    if form.rows.in_memory:
         mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
         chance = float((posterior.errors[0] / posterior.sd).max())
         some = form.chosen(spread(form.rows.n, _ROWS, 0))

@@ -36,7 +36,7 @@ def _rates(space: Any) -> _Rates:
     if not space.scalar_parts:
         return _OWN
     rows = space.target.rows
-    if rows.storage == "sparse":
+    if rows.storage != "dense":
         return _SPARSE
     return _NEAR if space.n * rows.columns * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
 

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,58 +24,26 @@ from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.coding import Coding
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.improper import separable
 from svrhmc.targets.laws import Law
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, TOLERANCE
-from svrhmc.targets.partitions import Coding, Gathered, Lengths, Measured, Partitions, Places, Sums
+from svrhmc.targets.partitions import Gathered, Lengths, Measured, Places, Slopes, Sums, some_of
 from svrhmc.targets.partitions import gathered as gather
 from svrhmc.targets.partitions import measured as measure
 from svrhmc.targets.partitions import share as some_rows
+from svrhmc.targets.partitions import slopes as slope_up
 from svrhmc.targets.partitions import squares as square_up
 from svrhmc.targets.partitions import sums as sum_up
-from svrhmc.targets.partitions import surveyed as survey
 from svrhmc.targets.priors import Settled
-from svrhmc.targets.rows import Rows, make_rows
+from svrhmc.targets.reading import PartitionRows, Partitions
+from svrhmc.targets.rows import make_rows
 
 _STEPS, _HALVINGS = 60, 40
 _SHARE_ENTRIES, _SHARE_PARTITIONS, _SHARE_ROWS = 1 << 24, 16, 100  # of the rows that Newton's method starts from
-_MOST_CLASSES = 1000
 _NEAR = 1e-6  # sd from the mode within which a step that does not help is rounding
-
-
-class PartitionRows(Rows):
-    """How many rows there are and what they are like; whoever wants more of them makes a pass."""
-
-    def __init__(self, partitions: Partitions, loss: Loss) -> None:
-        reader = partitions.reader
-        self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
-        self.dim = loss.blocks * self.width + loss.shared
-        self.storage = "partitions"  # type: ignore[misc]
-        self.loss = loss
-
-    @property
-    def columns(self) -> int:
-        """Of X."""
-        return self.width
-
-    @property
-    def entries(self) -> float:
-        """As if rows were dense."""
-        return float(self.width * self.loss.blocks)
-
-    @property
-    def stored(self) -> float:
-        """As if rows were dense."""
-        return float(self.width)
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
-
-    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
-    digest = choose = lengths = _refuse
 
 
 class PartitionedLinear(FiniteSum):
@@ -98,6 +66,7 @@ class PartitionedLinear(FiniteSum):
         self._form = form(self.rows, np.zeros(0), self.loss, self.prior_precision, self.prior_mean, heavy=self.heavy)
         self.passes, self.pass_seconds = 0.0, 0.0  # made over all rows, and what the quickest of them took
         self._known: dict[bytes, Sums] = {}
+        self._last: tuple[list[bytes], Slopes] | None = None
         self._tell: Callable[[float], None] | None = None
 
     def __repr__(self) -> str:
@@ -139,55 +108,59 @@ class PartitionedLinear(FiniteSum):
         if key not in self._known:
             while len(self._known) > 2:
                 del self._known[next(iter(self._known))]
-            began = time.perf_counter()
-            found = self.partitions.each(sum_up, [(k, self.coding, x) for k in self._numbers], "sums over all rows")
-            self._count(time.perf_counter() - began)
-            total: Sums | None = None
-            for each in found:
-                if each is not None:
-                    total = each if total is None else total + each
-            if total is None:
-                raise DataError("there are no rows in any partition.")
-            self._known[key] = total
+            self._known[key] = _total(self._pass(sum_up, (self.coding, x), "sums over all rows"))
         return self._known[key]
+
+    def slopes(self, states: Array) -> Slopes:
+        """f and ∇f of the rows at some states: one pass, kept for the last states; none where all were met before."""
+        keys = [np.ascontiguousarray(x).tobytes() for x in states]
+        if all(key in self._known for key in keys):
+            known = [self._known[key] for key in keys]
+            return Slopes(np.array([each.value for each in known]), np.array([each.gradient for each in known]))
+        if self._last is None or self._last[0] != keys:
+            found = _total(self._pass(slope_up, (self.coding, states), "gradients over all rows"))
+            self._last = keys, found
+        return self._last[1]
 
     def measured(self, lengths: Lengths) -> list[Measured] | None:
         """Weights of all rows, summed by partition; None where S was too large."""
-        began = time.perf_counter()
-        found = self.partitions.each(measure, [(k, self.coding, lengths) for k in self._numbers], "lengths of all rows")
-        self._count(time.perf_counter() - began)
-        return None if any(each is None for each in found) else found  # type: ignore[return-value]
+        found = self._pass(measure, (self.coding, lengths), "lengths of all rows")
+        return None if any(each is None for each in found) else found
 
     def gathered(self, lengths: Lengths | None, places: list[Places]) -> list[Gathered | None]:
         """The rows of places within each partition; a partition that none falls on is not read."""
         wanted = [k for k in self._numbers if len(places[k])]
-        began = time.perf_counter()
         arguments = [(k, self.coding, lengths, places[k]) for k in wanted]
         found = dict(zip(wanted, self.partitions.each(gather, arguments, "fetching rows"), strict=True))
-        share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
-        self._count(time.perf_counter() - began, share)
+        self._count(sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n)
         return [found.get(k) for k in self._numbers]
 
-    def _count(self, seconds: float, share: float = 1.0) -> None:
+    def _pass(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> list[Any]:
+        """Over all partitions, timed."""
+        began = time.perf_counter()
+        found = self.partitions.each(work, [(k, *arguments) for k in self._numbers], told)
+        self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
+        self._count(1.0)
+        return found
+
+    def _count(self, share: float) -> None:
         self.passes += share
         if self._tell is not None:
             self._tell(share * self.n)
-        if share == 1.0:
-            self.pass_seconds = min(seconds, self.pass_seconds or math.inf)
 
     # What a target says.
 
     def potentials(self, x: Array) -> Array:
-        """A pass for each state."""
-        return np.array([self.sums(state).value for state in x]) + self._prior_values(x)
+        """One pass for all states."""
+        return self.slopes(x).values + self._prior_values(x)
 
     def _prior_values(self, x: Array) -> Array:
         total: Array = -self._form.log_prior(x).sum(axis=-1)
         return total
 
     def gradients(self, x: Array) -> Array:
-        """A pass for each state."""
-        return np.array([self.sums(state).gradient for state in x]) + self.prior_gradient(x)
+        """One pass for all states."""
+        return self.slopes(x).gradients + self.prior_gradient(x)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
         """∇²f(x), by a pass."""
@@ -249,11 +222,7 @@ class PartitionedLinear(FiniteSum):
         first fit in place of y, so that no digits cancel.)
         """
         beta = self._first_fit()
-        began = time.perf_counter()
-        found = self.partitions.each(square_up, [(k, self.coding, beta) for k in self._numbers], "squares of all rows")
-        self._count(time.perf_counter() - began)
-        some = [each for each in found if each is not None]
-        weight, gram = sum(each.weight for each in some), np.sum([each.gram for each in some], axis=0)
+        weight, gram = _total(self._pass(square_up, (self.coding, beta), "squares of all rows"))
         scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
         m = len(gram)
@@ -334,7 +303,8 @@ class PartitionedLinear(FiniteSum):
 
     def _at(self, x: Array) -> tuple[float, Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(self.potentials(x[None])[0]), self.gradients(x[None])[0], self.hessian(x)
+            hessian = self.hessian(x)  # first, as its pass has the others too
+            return float(self.potentials(x[None])[0]), self.gradients(x[None])[0], hessian
 
     def _solved(self, x: Array, hessian: Array, gradient: Array) -> Array:
         from scipy.linalg import cho_factor, cho_solve
@@ -382,21 +352,22 @@ class PartitionedLinear(FiniteSum):
         most = -(-wanted // len(chosen))
         arguments = [(k, self.coding, most) for k in sorted(chosen)]
         parts = [each for each in self.partitions.each(some_rows, arguments, "some rows to start from") if each]
-        X, y, offset, weights = (_joined([part[k] for part in parts]) for k in range(4))
+        X, y, offset, weights = some_of(parts)
         rows = seen_by(make_rows(X), self.loss)
         precision = self.prior_strength * (rows.n / self.n)
-        self._count(0.0, rows.n / self.n * (1 - 1e-12))
+        self._count(rows.n / self.n)
         return GeneralisedLinear(rows, y, self.loss, precision, self.prior_mean, offset, weights)
 
 
-def _joined(parts: list[Any]) -> Any:
-    if parts[0] is None:
-        return None
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    from scipy.sparse import csr_matrix, vstack
-
-    return csr_matrix(vstack(parts))
+def _total(found: list[Any]) -> Any:
+    """The sum of what passes over partitions gave, in their order."""
+    some = [each for each in found if each is not None]
+    if not some:
+        raise DataError("there are no rows in any partition.")
+    total = some[0]
+    for each in some[1:]:
+        total = total + each
+    return total
 
 
 def _dependent(target: PartitionedLinear, hessian: Array) -> str:
@@ -406,28 +377,3 @@ def _dependent(target: PartitionedLinear, hessian: Array) -> str:
     large = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1) % target.rows.width
     names = [target.partitions.reader.names[j] for j in np.unique(large)[:8]]
     return "columns that do: " + ", ".join(map(repr, names))
-
-
-def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:
-    """How labels as they are read become those of a loss, and what classes they stand for.
-
-    Where labels are events or classes, all partitions are asked for theirs: so the classes are one list for all.
-    """
-    if loss.outcome not in ("events", "classes"):
-        return Coding(loss), None
-    reader = data.reader
-    found = data.each(survey, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
-    known = [each for each in found if each is None or len(each)]
-    if not known:
-        raise DataError("there are no rows in any partition.")
-    if any(each is None for each in known) or len(values := _union(known)) > _MOST_CLASSES:
-        raise requirement("y", f"labels of at most {_MOST_CLASSES} classes for {loss}", "more")
-    coded = loss.coded(values)
-    return Coding(coded.loss, values, coded.loss.observed(coded.y, len(values)).y), coded.classes
-
-
-def _union(known: list[Any]) -> npt.NDArray[Any]:
-    kinds = {each.dtype.kind for each in known}
-    if len(kinds) > 1 and kinds & set("USO") and kinds - set("USO"):
-        raise DataError("the labels are texts in some partitions and numbers in others. Give all of them one type.")
-    return np.unique(np.concatenate(known))

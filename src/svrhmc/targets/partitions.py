@@ -21,111 +21,24 @@ rows.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import DataError
-from svrhmc.targets.blocks import seen_by
-from svrhmc.targets.forms import BlocksForm, RowsForm
-from svrhmc.targets.losses import Loss
+from svrhmc.targets.coding import Coding
+from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.reading import Reader, require_finite, stacked
 from svrhmc.targets.rows import Rows, make_rows
 
-T = TypeVar("T")
 Places = npt.NDArray[np.uint64]
-BLOCK_ENTRIES = 1 << 21  # of X that a block has, about
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
-class Block(NamedTuple):
-    """Some rows of a partition, from number `first` on: X (rows, columns) and what else is known of each."""
-
-    first: int
-    X: Any
-    y: npt.NDArray[Any]
-    offset: Array | None = None
-    weights: Array | None = None
-
-
-class Reader(ABC):
-    """Reads partitions; it is sent to workers, so it holds names of files and not their contents.
-
-    sizes: the number of rows of each partition. names: of the columns of X. dtype: of X.
-    """
-
-    sizes: Indices
-    names: tuple[str, ...]
-    dtype: np.dtype[Any]
-    storage: str = "dense"
-    has_offset: bool = False
-    has_weights: bool = False
-
-    @abstractmethod
-    def read(self, number: int) -> Iterator[Block]:
-        """The rows of a partition, block by block, in their order."""
-
-    @abstractmethod
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """The labels alone."""
-
-    @abstractmethod
-    def where(self, number: int) -> str:
-        """What a partition is called, for errors."""
-
-    @abstractmethod
-    def identity(self) -> list[str]:
-        """What a run that goes on must find unchanged: names and sizes, and when files were last written."""
-
-
-class Partitions(ABC):
-    """Rows that a target takes in place of X and y; made by `svrhmc.data`."""
-
-    reader: Reader
-
-    @abstractmethod
-    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
-        """work(reader, *some) for each of some arguments, by whoever works, in their order; `told` names the pass."""
-
-
-@dataclass(frozen=True, eq=False)
-class Coding:
-    """The labels of a loss: values as they are read, in order, and what the loss has for them; or as they are."""
-
-    loss: Loss
-    values: npt.NDArray[Any] | None = None
-    meant: Array | None = None
-
-    def form(self, block: Block, where: str) -> RowsForm:
-        """The rows of a block with their labels, and no prior."""
-        rows: Rows = seen_by(make_rows(block.X), self.loss)
-        nothing = np.zeros(rows.dim)
-        kind = BlocksForm if self.loss.wide else RowsForm
-        return kind(
-            rows, self._meant(block, where), self.loss, nothing, nothing, offset=block.offset, weights=block.weights
-        )
-
-    def _meant(self, block: Block, where: str) -> Array:
-        try:
-            if self.values is None or self.meant is None:
-                return self.loss.observed(block.y, len(block.y)).y
-            places = np.minimum(np.searchsorted(self.values, block.y), len(self.values) - 1)
-            if not (found := self.values[places] == block.y).all():
-                row = int(np.argmin(found))
-                raise DataError(
-                    f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
-                )
-            return self.meant[places]
-        except ValueError as error:
-            raise DataError(f"{where}, rows from {block.first} on: {error}") from None
-
-
 class Sums(NamedTuple):
-    """Of some rows, or of all: f, ∇f and ∇²f, without the prior; rows, and the sum of their weights."""
+    """Of some rows, or of all: f, ∇f and ∇²f, without the prior."""
 
     value: float
     gradient: Array
@@ -153,11 +66,41 @@ def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
     return total
 
 
+class Slopes(NamedTuple):
+    """Of some rows, or of all: f and ∇f at several states, without the prior."""
+
+    values: Array
+    gradients: Array
+
+    def __add__(self, other: Slopes) -> Slopes:  # type: ignore[override]
+        return Slopes(self.values + other.values, self.gradients + other.gradients)
+
+
+def slopes(reader: Reader, number: int, coding: Coding, states: Array) -> Slopes | None:
+    """Of one partition at some states; None where it has no rows."""
+    total: Slopes | None = None
+    for block in reader.read(number):
+        form = coding.form(block, reader.where(number))
+        values, gradients = np.empty(len(states)), np.empty(states.shape)
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            for k, x in enumerate(states):
+                t = form.predictors(x[None, :])
+                values[k], gradients[k] = form.values(t).sum(), form.rows.combine(form.slopes(t))[0]
+        if not (np.isfinite(values).all() and np.isfinite(gradients).all()):
+            require_finite(block, reader, number)
+        found = Slopes(values, gradients)
+        total = found if total is None else total + found
+    return total
+
+
 class Squares(NamedTuple):
     """Σw, and Σ w(a, e)(a, e)ᵀ with e = y − o − aᵀβ."""
 
     weight: float
     gram: Array
+
+    def __add__(self, other: Squares) -> Squares:  # type: ignore[override]
+        return Squares(self.weight + other.weight, self.gram + other.gram)
 
 
 def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares | None:
@@ -174,22 +117,8 @@ def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares
         if not np.isfinite(gram).all():
             require_finite(block, reader, number)
         one = Squares(float(w.sum()), gram)
-        total = one if total is None else Squares(total.weight + one.weight, total.gram + one.gram)
+        total = one if total is None else total + one
     return total
-
-
-def require_finite(block: Block, reader: Reader, number: int) -> None:
-    """Refuse a block with an entry that is no finite number, and name it."""
-    entries = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
-    for name, values in (("", entries), *(((n, v) for n, v in block._asdict().items() if n in ("offset", "weights")))):
-        if values is None or (fine := np.isfinite(values)).all():
-            continue
-        row = int(np.argmin(fine.all(axis=1) if fine.ndim > 1 else fine))
-        column = name or f"column {reader.names[int(np.argmin(fine[row]))]!r}"
-        raise DataError(
-            f"{reader.where(number)}, row {block.first + row}, {column}: a missing value or one that is not finite. "
-            "Fill such values in, or leave these rows out."
-        )
 
 
 class Lengths(NamedTuple):
@@ -234,8 +163,10 @@ class Lengths(NamedTuple):
 
 
 def _squares(rows: Rows, factor: Array) -> Array:
-    """|Fᵀaᵢ|² of every row, in float64. Rᵀ of the QR decomposition of Fᵀ has as long images, and no more rows than F."""
-    root = np.ascontiguousarray(np.linalg.qr(factor.T, mode="r").T) if factor.shape[1] > len(factor) else factor
+    """|Fᵀaᵢ|² of every row, in float64. With Fᵀ = QR, |Rᵀᵀaᵢ| = |Fᵀaᵢ|, and R has no more columns than F has rows."""
+    root = factor
+    if factor.shape[1] > len(factor):
+        root = np.ascontiguousarray(np.asarray(np.linalg.qr(factor.T, mode="r")).T)
 
     def lengths(some: Any) -> Array:
         image = np.asarray(some, np.float64) @ root
@@ -298,8 +229,7 @@ def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | Non
         if not len(here):
             continue
         chosen, found = np.unique(here, return_inverse=True)
-        some = Block(block.first, block.X[chosen], block.y[chosen], *(
-            None if each is None else each[chosen] for each in (block.offset, block.weights)))  # fmt: skip
+        some = block.chosen(chosen)
         require_finite(some, reader, number)
         y = coding.form(some, reader.where(number)).y
         parts.append(Gathered(block.first + chosen, some.X, y, some.offset, some.weights, q[chosen], found))
@@ -308,63 +238,35 @@ def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | Non
 
 def joined(parts: Sequence[Gathered]) -> Gathered:
     """Several one after another."""
-    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-    if not isinstance(parts[0].X, np.ndarray):
-        from scipy.sparse import csr_matrix, vstack
-
-        X: Any = csr_matrix(vstack([part.X for part in parts]))
-    else:
-        X = np.concatenate([part.X for part in parts])
-    offset, weights = (
-        None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
-        for name in ("offset", "weights")
-    )
-    return Gathered(
-        np.concatenate([part.rows for part in parts]),
-        X,
-        np.concatenate([part.y for part in parts]),
-        offset,
-        weights,
-        np.concatenate([part.q for part in parts]),
-        np.concatenate([part.found + begin for part, begin in zip(parts, offsets[:-1], strict=True)]),
-    )
+    begins = np.cumsum([0, *(len(part.rows) for part in parts[:-1])])
+    rows, X, y, offset, weights, q, _ = (stacked(each) for each in zip(*parts, strict=True))
+    found = np.concatenate([part.found + begin for part, begin in zip(parts, begins, strict=True)])
+    return Gathered(rows, X, y, offset, weights, q, found)
 
 
-def share(reader: Reader, number: int, coding: Coding, most: int) -> tuple[Any, ...] | None:
-    """The first rows of a partition, at most so many: X, labels, offsets and weights."""
-    held: list[Block] = []
-    count = 0
+class Some(NamedTuple):
+    """A few rows, with labels in the loss's form."""
+
+    X: Any
+    y: Array
+    offset: Array | None
+    weights: Array | None
+
+
+def some_of(parts: Sequence[Some]) -> Some:
+    """Several one after another."""
+    return Some(*(stacked(each) for each in zip(*parts, strict=True)))
+
+
+def share(reader: Reader, number: int, coding: Coding, most: int) -> Some | None:
+    """The first rows of a partition, at most so many; None where it has none."""
+    held: list[Some] = []
+    left = most
     for block in reader.read(number):
-        X, y, *more = (None if each is None else each[: most - count] for each in block[1:])  # type: ignore[index]
-        assert y is not None
-        few = Block(block.first, X, y, *more)
+        few = block.chosen(slice(left))
         require_finite(few, reader, number)
-        held.append(few._replace(y=coding.form(few, reader.where(number)).y))
-        count += len(y)
-        if count >= most:
+        held.append(Some(few.X, coding.form(few, reader.where(number)).y, few.offset, few.weights))
+        left -= len(few.y)
+        if left <= 0:
             break
-    if not held:
-        return None
-    dense = isinstance(held[0].X, np.ndarray)
-    if dense:
-        X: Any = np.concatenate([block.X for block in held])
-    else:
-        from scipy.sparse import csr_matrix, vstack
-
-        X = csr_matrix(vstack([block.X for block in held]))
-    return X, _all([b.y for b in held]), _all([b.offset for b in held]), _all([b.weights for b in held])
-
-
-def _all(parts: Sequence[Array | None]) -> Array | None:
-    return None if parts[0] is None else np.concatenate(parts)  # type: ignore[arg-type]
-
-
-def surveyed(reader: Reader, number: int, most: int) -> npt.NDArray[Any] | None:
-    """The values that labels of a partition have, in order; None where they are more than `most`."""
-    known: npt.NDArray[Any] | None = None
-    for y in reader.labels(number):
-        found = np.unique(y)
-        known = found if known is None else np.union1d(known, found)
-        if len(known) > most:
-            return None
-    return np.zeros(0) if known is None else known
+    return some_of(held) if held else None

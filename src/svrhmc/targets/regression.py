@@ -11,13 +11,14 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.coding import coding_of
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.partitioned import PartitionedLinear, coding_of
-from svrhmc.targets.partitions import Partitions
+from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper
+from svrhmc.targets.reading import Partitions
 from svrhmc.targets.rows import make_rows
 
 

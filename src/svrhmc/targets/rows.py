@@ -42,6 +42,7 @@ class Rows(ABC):
     """An n × dim matrix A with rows aᵢ."""
 
     storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
+    in_memory: ClassVar[bool] = True  # whether they are; else all that is said of rows is found by passes over them
     n: int
     dim: int
     dtype: np.dtype[Any]

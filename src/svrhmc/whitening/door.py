@@ -12,8 +12,6 @@ from svrhmc.whitening.maps import Whitening, require_whitening
 from svrhmc.whitening.tall import WhitenedPartitions
 from svrhmc.whitening.targets import WhitenedComponents, WhitenedRows
 
-_ROWS: dict[str, Any] = {"partitions": WhitenedPartitions}  # by how rows are stored, where it is not in memory
-
 
 def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
     """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
@@ -35,4 +33,6 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     how = require_whitening(how, target.dim)
     if form is None or not known:
         return WhitenedComponents(target, how)
-    return _ROWS.get(form.rows.storage, WhitenedRows)(target, how)
+    kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
+    found: FiniteSum = kind(target, how)
+    return found

@@ -27,7 +27,7 @@ from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.partitions import Gathered, Lengths, Places, joined
 from svrhmc.targets.rows import make_rows
-from svrhmc.whitening.maps import DenseWhitening, Whitening
+from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Whitened, WhitenedRows
 
 _BITS = 60  # that the sum of all weights has, about
@@ -47,12 +47,13 @@ class WhitenedPartitions(Whitened):
 
     def __init__(self, target: PartitionedLinear, how: Whitening) -> None:
         super().__init__(target, how)
-        if not isinstance(how, DenseWhitening):
+        if how.kind != "dense":
             raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
         self.rows_form = target.form()
         self.force = -how.pull(target.gradient(how.centre))
         self._held: tuple[Places, Window] | None = None
         self._expected: list[Places] = []
+        self._within: dict[float, WhitenedPartitions] = {}
 
     @property
     def at_hand(self) -> int:
@@ -96,9 +97,18 @@ class WhitenedPartitions(Whitened):
 
     # Rows by weight.
 
+    def within(self, radius: float | None) -> WhitenedPartitions:
+        """The same with bounds on |ℓ‴| that hold where |z| ≤ radius, and so with other weights; None for its own."""
+        if radius is None or radius == self.radius or self.target.loss.third_bound == 0:
+            return self
+        if radius not in self._within:
+            other = self._within[radius] = WhitenedPartitions(self.target, self.whitening)
+            other.radius = radius
+        return self._within[radius]
+
     @cached_property
     def radius(self) -> float:
-        """R: ∞ where |ℓ‴| has a bound everywhere."""
+        """R: ∞ where |ℓ‴| has a bound everywhere, else so large that hardly a draw of N(0, I) is beyond it."""
         loss = self.target.loss
         if loss.third_bound is not None or loss.wide:
             return math.inf
@@ -149,11 +159,12 @@ class WhitenedPartitions(Whitened):
         """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by weight."""
         return self._weighed[2] * self.total / self.dim
 
-    def third_sums(self) -> tuple[float, float, float]:
+    def third_sums(self, radius: float | None) -> tuple[float, float, float]:
         """Q/S, in which bounds are contained."""
-        third = 1.0 if math.isfinite(self.radius) else self.target.loss.third_bound
+        other = self.within(radius)
+        third = 1.0 if math.isfinite(other.radius) else self.target.loss.third_bound
         assert third is not None
-        return self.radius, third, self.total / self.lengths.scale
+        return other.radius, third, other.total / other.lengths.scale
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
         """At even distances among the places 0 … Q − 1."""
@@ -188,15 +199,15 @@ class WhitenedPartitions(Whitened):
 
     def empty_window(self) -> Window:
         """Of one row of zeros, to compile for."""
-        X = np.zeros((1, self.target.rows.columns), self.target.rows.dtype)
-        if self.target.partitions.reader.storage == "sparse":
+        reader = self.target.partitions.reader
+        X: Any = np.zeros((1, self.target.rows.columns), reader.dtype)
+        if reader.storage == "sparse":
             from scipy.sparse import csr_matrix
 
             X = csr_matrix(X)
-        reader = self.target.partitions.reader
-        none = [np.zeros(1) if given else None for given in (reader.has_offset, reader.has_weights)]
-        y = np.ones(1)
-        return Window(self, Gathered(np.zeros(1, np.int64), X, y, *none, np.ones(1, np.uint64), np.zeros(1, np.int64)))
+        offset, weights = (np.zeros(1) if given else None for given in (reader.has_offset, reader.has_weights))
+        zero = np.zeros(1, np.int64)
+        return Window(self, Gathered(zero, X, np.ones(1), offset, weights, np.ones(1, np.uint64), zero))
 
     def _fetched(self, wanted: Places) -> Window:
         ends = np.array(self._weighed[1], np.uint64)

@@ -45,9 +45,9 @@ class Whitened(FiniteSum):
         """Those of the target."""
         return self.target.row_entries
 
-    def third_sums(self) -> tuple[float, float, float] | None:
+    def third_sums(self, radius: float | None) -> tuple[float, float, float] | None:
         """R, a factor of all bounds on ℓ‴ where |z| ≤ R, and the sum over rows of bound times |Wᵀaᵢ|³, where that is
-        found by passes; else None.
+        found by passes; else None. radius: R, or None for one of its own.
         """
         return None
 

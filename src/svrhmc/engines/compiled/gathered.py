@@ -13,16 +13,18 @@ table.
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array
-from svrhmc.core.randomness import MAX_SLOTS, Purpose, Stream, threefry2x32
+from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.engines.compiled.subsampled import SubsampledChains
+from svrhmc.engines.compiled.threads import HIGH
 from svrhmc.kernels import subsampled
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
@@ -54,15 +56,14 @@ class GatheredChains(Chains):
 
     def compile(self) -> None:
         """By chains on a single row, which make no step."""
-        listing = _Listing.of_nothing(self.space, len(self.chains))
-        self._inner(listing).compile()
+        _OnWindow(self, _Listing.of_nothing(self.space, len(self.chains))).compile()
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """Stretch by stretch."""
         end, parts = self.state.step + count, []
         while self.state.step < end:
             listing = self._listing(end)
-            inner = self._inner(listing)
+            inner = _OnWindow(self, listing)
             inner.state = self.state
             parts.append(inner.extend(min(end, listing.end) - self.state.step, keep, report))
             self.state = inner.state
@@ -71,7 +72,8 @@ class GatheredChains(Chains):
     def _listing(self, end: int) -> _Listing:
         known, step = self._listed, self.state.step
         if known is None or not known.first <= step < known.end:
-            known = self._listed = self._fetch(step, max(end, step + _STRETCH))
+            most = (step // HIGH + 1) * HIGH  # where the keys of the stream change
+            known = self._listed = self._fetch(step, min(max(end, step + _STRETCH), most))
         return known
 
     def _fetch(self, first: int, end: int) -> _Listing:
@@ -91,19 +93,14 @@ class GatheredChains(Chains):
         each = np.array(counts).T  # (chains, steps)
         window, at = self.space.gather(self._places(first, each))
         begin = np.concatenate([np.zeros((len(each), 1), np.int64), np.cumsum(each, axis=1)], axis=1)
-        cuts = np.concatenate([[0], np.cumsum(each.sum(axis=1))])
-        rows = [at[low:high] for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
+        rows = np.split(at, np.cumsum(each.sum(axis=1))[:-1])
         return _Listing(first, first + each.shape[1], window, begin, rows)
 
     def _most(self, step: int, rate: Array) -> Indices:
         """Picks that a step of each chain makes at most, for a bound on its rate."""
         from scipy.special import pdtr
 
-        k0, k1 = self.stream.keys(step >> 32)
-        slot = np.array([int(Purpose.COUNT) * MAX_SLOTS], np.uint32)
-        w0, w1 = threefry2x32((k0, k1), (np.array([step & 0xFFFFFFFF], np.uint32), slot))
-        bits = (w0.astype(np.uint64) << np.uint64(20)) | (w1.astype(np.uint64) >> np.uint64(12))
-        U = (bits.astype(np.float64) + 0.5) * 2.0**-52
+        U = _uniform(self.stream, step, subsampled.COUNT_SLOT)
         count = np.zeros(len(rate), np.int64)
         small = rate < _SMALL
         while (more := small & (pdtr(count, rate) <= U * _SLACK) & (count < 200)).any():
@@ -125,9 +122,6 @@ class GatheredChains(Chains):
     def _rate(self) -> float:
         """Λ/(|z|³ + |z′|³) = (1 + c)/6 · Q/S."""
         return float((1 + self.sampler.spread) / 6 * (self.space.total / self.space.lengths.scale))
-
-    def _inner(self, listing: _Listing) -> _OnWindow:
-        return _OnWindow(self, listing)
 
 
 class _Listing:
@@ -159,7 +153,7 @@ class _OnWindow(SubsampledChains):
             form, outer.hessian, np.zeros(0), region, outer.sampler, outer.seed, outer.chains, outer.threads,
             outer.state.x, (some, cards, cubes),
         )  # fmt: skip
-        self.listing, self.space = listing, space
+        self.listing, self.space, self._one_at_a_time = listing, space, Lock()
 
     def anchor_of(self, place: int, slot: int) -> Any:
         """With the picks of one chain, from one step on."""
@@ -174,16 +168,21 @@ class _OnWindow(SubsampledChains):
         z = call.z[place]
         xi = self.stream.normals(step, self.dim)[place]
         new = self.plan.keep * z + self.plan.fresh * xi
-        f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
-        k0, k1 = self.stream.keys(step >> 32)
-        slot_word = np.array([subsampled.ACCEPT_SLOT], np.uint32)
-        w0, w1 = threefry2x32((k0[place : place + 1], k1[place : place + 1]), (np.array([step], np.uint32), slot_word))
-        bits = (int(w0[0]) << 20) | (int(w1[0]) >> 12)
-        if np.log((bits + 0.5) * 2.0**-52) < f[0] - f[1]:
+        with self._one_at_a_time:  # a pass has all workers
+            f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
+        if np.log(_uniform(self.stream, step, subsampled.ACCEPT_SLOT)[place]) < f[0] - f[1]:
             call.z[place] = new
             call.accepted[place] += 1
         call.draws[place, slot] = call.z[place]
         call.counts[place, slot] = self.space.n
+
+
+def _uniform(stream: Stream, step: int, slot: int) -> Array:
+    """The number of each chain for a step and a slot, as compiled code has it."""
+    words = np.array([step & 0xFFFFFFFF], np.uint32), np.array([slot], np.uint32)
+    w0, w1 = threefry2x32(stream.keys(step >> 32), words)
+    bits = (w0.astype(np.uint64) << np.uint64(20)) | (w1.astype(np.uint64) >> np.uint64(12))
+    return np.asarray((bits.astype(np.float64) + 0.5) * 2.0**-52, np.float64)
 
 
 def _joined(parts: list[Extension]) -> Extension:

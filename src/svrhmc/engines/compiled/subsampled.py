@@ -100,31 +100,39 @@ class _SubsampledCall(Call):
     def advance(self, room: Any, members: tuple[int, int], steps: tuple[int, int], slot: int) -> None:
         chains, place = self.chains, members[0]
         k0, k1 = chains.stream.keys(steps[0] >> 32)
-        reason, number, accepted = subsampled.subsampled(
-            chains.model, chains.anchor_of(place, slot), chains.frame, chains.plan, room, (k0[place], k1[place]), self.z[place],
-            self.draws[place, slot:], self.counts[place, slot:], steps,
-        )  # fmt: skip
+        key, (step, end) = (k0[place], k1[place]), steps
+        while step < end or step == steps[0]:
+            anchor = chains.anchor_of(place, slot)
+            reason, number, accepted = subsampled.subsampled(
+                chains.model, anchor, chains.frame, chains.plan, room, key, self.z[place],
+                self.draws[place, slot:], self.counts[place, slot:], (step, end),
+            )  # fmt: skip
+            self.accepted[place] += accepted
+            step, slot = step + number, slot + number
+            if reason == subsampled.DONE:
+                return
+            self._require(reason, place, step)
+            chains.elsewhere(reason, self, place, step, slot)
+            step, slot = step + 1, slot + 1
+
+    def _require(self, reason: int, place: int, step: int) -> None:
+        """Say why a chain cannot go on, unless its step may be made elsewhere."""
+        chains = self.chains
         if reason == subsampled.FAR:
             raise requirement(
                 f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
-                f"more at step {steps[0] + number}", "the chain is too far from the mode",
+                f"more at step {step}", "the chain is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.ENDLESS:
             raise requirement(
-                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {steps[0] + number}",
+                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {step}",
                 "it is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.LOOSE:
             raise RuntimeError(
-                f"chain {chains.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
+                f"chain {chains.chains[place]}, step {step}: the rate of a row is above its bound by "
                 "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
             )
-        self.accepted[place] += accepted
-        if reason != subsampled.DONE:
-            chains.elsewhere(reason, self, place, steps[0] + number, slot + number)
-            rest = (steps[0] + number + 1, steps[1])
-            if rest[0] < rest[1]:
-                self.advance(room, members, rest, slot + number + 1)
 
 
 def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, Any, float]:
