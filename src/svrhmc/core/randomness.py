@@ -105,6 +105,12 @@ class Stream:
         z: npt.NDArray[np.float64] = ndtri(p)
         return np.where(coarse >> np.uint32(31), -z, z)
 
+    def uniforms(self, step: int, count: int, purpose: Purpose) -> npt.NDArray[np.float64]:
+        """Uniform numbers between 0 and 1, shape (chains, count), from 52 bits each."""
+        w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
+        bits = (w0 << np.uint64(20)) | (w1 >> np.uint64(12))
+        return np.asarray((bits.astype(np.float64) + 0.5) * 2.0**-52, np.float64)
+
     def indices(
         self, step: int, count: int, bound: int, replacement: bool, purpose: Purpose = Purpose.BATCH
     ) -> npt.NDArray[np.int64]:

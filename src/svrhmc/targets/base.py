@@ -70,7 +70,7 @@ class FiniteSum(ABC):
     dim: int
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
-    tells_passes: bool = False  # whether it tells of every pass over its components (`watched`)
+    tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
 
     @property
     @abstractmethod
@@ -199,7 +199,9 @@ class FiniteSum(ABC):
         return self.n
 
     def watched(self, tell: Callable[[float], None]) -> None:
-        """Tell of the components of every pass from now on, where a target makes passes itself."""
+        """Tell from now on of components that are read where nobody asks for gradients: for a mode, for weights of rows
+        and to fetch some of them, where a target makes passes itself.
+        """
         return
 
     def into(self, x: Array) -> Array:

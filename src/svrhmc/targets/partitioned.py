@@ -109,10 +109,14 @@ class PartitionedLinear(FiniteSum):
             while len(self._known) > 2:
                 del self._known[next(iter(self._known))]
             self._known[key] = _total(self._pass(sum_up, (self.coding, x), "sums over all rows"))
+            self._count(1.0)
         return self._known[key]
 
     def slopes(self, states: Array) -> Slopes:
-        """f and ∇f of the rows at some states: one pass, kept for the last states; none where all were met before."""
+        """f and ∇f of the rows at some states: one pass, kept for the last states; none where all were met before.
+
+        Whoever asks counts the components.
+        """
         keys = [np.ascontiguousarray(x).tobytes() for x in states]
         if all(key in self._known for key in keys):
             known = [self._known[key] for key in keys]
@@ -125,6 +129,7 @@ class PartitionedLinear(FiniteSum):
     def measured(self, lengths: Lengths) -> list[Measured] | None:
         """Weights of all rows, summed by partition; None where S was too large."""
         found = self._pass(measure, (self.coding, lengths), "lengths of all rows")
+        self._count(1.0)
         return None if any(each is None for each in found) else found
 
     def gathered(self, lengths: Lengths | None, places: list[Places]) -> list[Gathered | None]:
@@ -132,7 +137,9 @@ class PartitionedLinear(FiniteSum):
         wanted = [k for k in self._numbers if len(places[k])]
         arguments = [(k, self.coding, lengths, places[k]) for k in wanted]
         found = dict(zip(wanted, self.partitions.each(gather, arguments, "fetching rows"), strict=True))
-        self._count(sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n)
+        share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
+        self.passes += share
+        self._count(share)
         return [found.get(k) for k in self._numbers]
 
     def _pass(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> list[Any]:
@@ -140,11 +147,11 @@ class PartitionedLinear(FiniteSum):
         began = time.perf_counter()
         found = self.partitions.each(work, [(k, *arguments) for k in self._numbers], told)
         self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
-        self._count(1.0)
+        self.passes += 1
         return found
 
     def _count(self, share: float) -> None:
-        self.passes += share
+        """Tell of a pass, or of a part of one, that nobody else counts."""
         if self._tell is not None:
             self._tell(share * self.n)
 
@@ -223,6 +230,7 @@ class PartitionedLinear(FiniteSum):
         """
         beta = self._first_fit()
         weight, gram = _total(self._pass(square_up, (self.coding, beta), "squares of all rows"))
+        self._count(1.0)
         scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
         m = len(gram)
@@ -260,7 +268,7 @@ class PartitionedLinear(FiniteSum):
         assert self._share is not None
 
     def watched(self, tell: Callable[[float], None]) -> None:
-        """Of every pass."""
+        """Of passes, but for those that find gradients at states."""
         self._tell = tell
 
     @property
@@ -355,6 +363,7 @@ class PartitionedLinear(FiniteSum):
         X, y, offset, weights = some_of(parts)
         rows = seen_by(make_rows(X), self.loss)
         precision = self.prior_strength * (rows.n / self.n)
+        self.passes += rows.n / self.n
         self._count(rows.n / self.n)
         return GeneralisedLinear(rows, y, self.loss, precision, self.prior_mean, offset, weights)
 

@@ -100,7 +100,7 @@ class GatheredChains(Chains):
         """Picks that a step of each chain makes at most, for a bound on its rate."""
         from scipy.special import pdtr
 
-        U = _uniform(self.stream, step, subsampled.COUNT_SLOT)
+        U = self.stream.uniforms(step, 1, Purpose.COUNT)[:, 0]
         count = np.zeros(len(rate), np.int64)
         small = rate < _SMALL
         while (more := small & (pdtr(count, rate) <= U * _SLACK) & (count < 200)).any():
@@ -170,19 +170,11 @@ class _OnWindow(SubsampledChains):
         new = self.plan.keep * z + self.plan.fresh * xi
         with self._one_at_a_time:  # a pass has all workers
             f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
-        if np.log(_uniform(self.stream, step, subsampled.ACCEPT_SLOT)[place]) < f[0] - f[1]:
+        if np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[place, 0]) < f[0] - f[1]:
             call.z[place] = new
             call.accepted[place] += 1
         call.draws[place, slot] = call.z[place]
         call.counts[place, slot] = self.space.n
-
-
-def _uniform(stream: Stream, step: int, slot: int) -> Array:
-    """The number of each chain for a step and a slot, as compiled code has it."""
-    words = np.array([step & 0xFFFFFFFF], np.uint32), np.array([slot], np.uint32)
-    w0, w1 = threefry2x32(stream.keys(step >> 32), words)
-    bits = (w0.astype(np.uint64) << np.uint64(20)) | (w1.astype(np.uint64) >> np.uint64(12))
-    return np.asarray((bits.astype(np.float64) + 0.5) * 2.0**-52, np.float64)
 
 
 def _joined(parts: list[Extension]) -> Extension:
