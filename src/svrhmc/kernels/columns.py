@@ -1,0 +1,74 @@
+"""Passes over rows that lie column by column, as tables do: products and sums in float64, in an order of their own.
+
+X is (columns, rows). Tile by tile of rows, entries are copied to float64, where all sums over them are made: so each
+entry is read from memory once, whatever is asked of it. A tile has so few rows that BLAS multiplies it on one thread,
+and no digit depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from svrhmc.kernels.compiling import KEPT
+
+_ALONE = 1 << 18  # multiplications for which BLAS uses one thread
+_TILE, _LEAST = 512, 32  # rows
+_OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "cache": KEPT}
+
+
+def tile_rows(columns: int) -> int:
+    """The rows of a tile, for so many columns."""
+    return int(max(_LEAST, min(_TILE, _ALONE // columns**2)))
+
+
+@njit(**_OPTIONS)
+def predict(X, x, t):
+    """t += aᵢᵀx of every row."""
+    for low in range(0, len(t), _TILE):
+        high = min(low + _TILE, len(t))
+        for j in range(len(x)):
+            column, factor = X[j], x[j]
+            for k in range(low, high):
+                t[k] += factor * np.float64(column[k])
+
+
+@njit(**_OPTIONS)
+def sums(X, s, c, rows, gradient, hessian):
+    """gradient += Σ sᵢaᵢ and hessian += Σ cᵢaᵢaᵢᵀ; `rows` make a tile."""
+    dim, n = X.shape
+    tile, scaled, product = np.zeros((dim, rows)), np.zeros((dim, rows)), np.zeros((dim, dim))
+    for low in range(0, n, rows):
+        count = min(rows, n - low)
+        if count < rows:
+            tile[:] = 0.0
+            scaled[:] = 0.0
+        for j in range(dim):
+            column, row, other, total = X[j], tile[j], scaled[j], 0.0
+            for k in range(count):
+                row[k] = np.float64(column[low + k])
+                other[k] = c[low + k] * row[k]
+                total += s[low + k] * row[k]
+            gradient[j] += total
+        np.dot(scaled, tile.T, product)
+        hessian += product
+
+
+@njit(**_OPTIONS)
+def squares(X, turned, rows, out):
+    """|Fᵀaᵢ|² of every row, Fᵀ being `turned`; `rows` make a tile."""
+    dim, n = X.shape
+    tile, image = np.zeros((dim, rows)), np.zeros((len(turned), rows))
+    for low in range(0, n, rows):
+        count = min(rows, n - low)
+        for j in range(dim):
+            column, row = X[j], tile[j]
+            for k in range(count):
+                row[k] = np.float64(column[low + k])
+        np.dot(turned, tile, image)
+        for k in range(count):
+            out[low + k] = 0.0
+        for e in range(len(turned)):
+            row = image[e]
+            for k in range(count):
+                out[low + k] += row[k] * row[k]
