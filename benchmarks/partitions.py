@@ -63,7 +63,7 @@ def read(folder: Path) -> float:
     columns = [f"x{j}" for j in range(COLUMNS)] + ["y"]
 
     def one(path: Path) -> int:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path) as file:
             return sum(
                 file.read_row_group(k, columns, use_threads=False).num_rows for k in range(file.metadata.num_row_groups)
             )

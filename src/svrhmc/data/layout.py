@@ -58,7 +58,7 @@ class Layout:
     def block(self, first: int, columns: Mapping[str, Any], where: str) -> Block:
         """Some rows of a partition."""
         y = labels(columns[self.target], self.target, first, where)
-        X = np.empty((len(y), len(self.names)), self.dtype)
+        X = np.empty((len(self.names), len(y)), self.dtype).T  # column by column, as it comes
         place = 0
         if self.intercept:
             X[:, 0] = 1.0

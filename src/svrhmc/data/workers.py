@@ -90,9 +90,7 @@ class Cluster(Workers):
                 tell(len(found))
             return found
         except KilledWorker as error:
-            raise WorkersError(
-                f"workers died again and again at a partition, as if memory ran out: {error}"
-            ) from None
+            raise WorkersError(f"workers died again and again at a partition, as if memory ran out: {error}") from None
         except (FileNotFoundError, PermissionError, DataError):
             raise
         except (CancelledError, TimeoutError, OSError, RuntimeError) as error:  # as those of a connection are

@@ -19,7 +19,7 @@ _OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, 
 
 def tile_rows(columns: int) -> int:
     """The rows of a tile, for so many columns."""
-    return int(max(_LEAST, min(_TILE, _ALONE // columns**2)))
+    return int(max(_LEAST, min(_TILE, _ALONE // (columns * (columns + 1)))))
 
 
 @njit(**_OPTIONS)
@@ -34,24 +34,36 @@ def predict(X, x, t):
 
 
 @njit(**_OPTIONS)
-def sums(X, s, c, rows, gradient, hessian):
-    """gradient += Σ sᵢaᵢ and hessian += Σ cᵢaᵢaᵢᵀ; `rows` make a tile."""
+def combine(X, s, total):
+    """total += Σ sᵢaᵢ, in sums of a tile each."""
+    for j in range(len(X)):
+        column = X[j]
+        for low in range(0, len(s), _TILE):
+            part = 0.0
+            for k in range(low, min(low + _TILE, len(s))):
+                part += s[k] * np.float64(column[k])
+            total[j] += part
+
+
+@njit(**_OPTIONS)
+def gram(X, s, c, rows, total):
+    """The first rows of total += Σ cᵢaᵢaᵢᵀ, and its last += Σ sᵢaᵢ; `rows` make a tile."""
     dim, n = X.shape
-    tile, scaled, product = np.zeros((dim, rows)), np.zeros((dim, rows)), np.zeros((dim, dim))
+    tile, scaled, product = np.zeros((dim, rows)), np.zeros((dim + 1, rows)), np.zeros((dim + 1, dim))
     for low in range(0, n, rows):
         count = min(rows, n - low)
         if count < rows:
             tile[:] = 0.0
             scaled[:] = 0.0
         for j in range(dim):
-            column, row, other, total = X[j], tile[j], scaled[j], 0.0
+            column, row, other = X[j], tile[j], scaled[j]
             for k in range(count):
                 row[k] = np.float64(column[low + k])
                 other[k] = c[low + k] * row[k]
-                total += s[low + k] * row[k]
-            gradient[j] += total
+        for k in range(count):
+            scaled[dim, k] = s[low + k]
         np.dot(scaled, tile.T, product)
-        hessian += product
+        total += product
 
 
 @njit(**_OPTIONS)

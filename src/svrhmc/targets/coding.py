@@ -11,6 +11,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.reading import Block, Partitions, Reader
@@ -29,7 +30,7 @@ class Coding:
 
     def form(self, block: Block, where: str) -> RowsForm:
         """The rows of a block with their labels, and no prior."""
-        rows: Rows = seen_by(make_rows(block.X), self.loss)
+        rows: Rows = seen_by(rows_of_block(block.X, make_rows), self.loss)
         nothing = np.zeros(rows.dim)
         kind = BlocksForm if self.loss.wide else RowsForm
         return kind(

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.targets.coding import Coding
+from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.reading import Reader, require_finite, stacked
 from svrhmc.targets.rows import Rows, make_rows
@@ -55,11 +56,8 @@ def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
         form = coding.form(block, reader.where(number))
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             t = form.predictors(x[None, :])
-            found = Sums(
-                float(form.values(t).sum()),
-                form.rows.combine(form.slopes(t))[0],
-                form.rows.gram(form.curvatures(t)[0], precise=True),
-            )
+            both = form.rows.combined_and_gram(form.slopes(t)[0], form.curvatures(t)[0])
+            found = Sums(float(form.values(t).sum()), *both)
         if not (math.isfinite(found.value) and np.isfinite(found.gradient).all() and np.isfinite(found.hessian).all()):
             require_finite(block, reader, number)
         total = found if total is None else total + found
@@ -107,7 +105,7 @@ def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares
     """Of one partition; None where it has no rows."""
     total: Squares | None = None
     for block in reader.read(number):
-        rows, y = make_rows(block.X), coding.form(block, reader.where(number)).y
+        rows, y = rows_of_block(block.X, make_rows), coding.form(block, reader.where(number)).y
         e = y - rows.predict(beta[None, :])[0] - (0.0 if block.offset is None else block.offset)
         w = np.ones(len(y)) if block.weights is None else block.weights
         gram = np.empty((rows.dim + 1, rows.dim + 1))
@@ -168,11 +166,7 @@ def _squares(rows: Rows, factor: Array) -> Array:
     if factor.shape[1] > len(factor):
         root = np.ascontiguousarray(np.asarray(np.linalg.qr(factor.T, mode="r")).T)
 
-    def lengths(some: Any) -> Array:
-        image = np.asarray(some, np.float64) @ root
-        return np.asarray(np.einsum("nd,nd->n", image, image), np.float64)
-
-    return rows.lengths(lengths)
+    return rows.image_squares(root)
 
 
 class Measured(NamedTuple):

@@ -120,6 +120,10 @@ class Rows(ABC):
         parts = [self.gram(np.maximum(sign * weights, 0.0), precise) for sign in (1.0, -1.0)]
         return parts[0] - parts[1]
 
+    def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """`combine` and a precise `gram`, of one number a row each."""
+        return self.combine(slopes[None])[0], self.gram(weights, precise=True)
+
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
         """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
         products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
@@ -146,6 +150,15 @@ class Rows(ABC):
     @abstractmethod
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """A norm of every row, given for some dense rows at once."""
+
+    def image_squares(self, factor: Array) -> Array:
+        """|Fᵀaᵢ|² of every row, in float64."""
+
+        def squares(some: Any) -> Array:
+            image = np.asarray(some, np.float64) @ factor
+            return contract("nd,nd->n", image, image)
+
+        return self.lengths(squares)
 
     def whitened_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row."""
