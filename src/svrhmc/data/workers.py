@@ -133,6 +133,10 @@ class InPartitions(Partitions):
         rows, columns = int(self.reader.sizes.sum()), len(self.reader.names)
         return f"Partitions({rows:,} rows, {columns} columns, {len(self.reader.sizes)} partitions)"
 
+    def read_by(self, reader: Reader) -> InPartitions:
+        """The same workers with another reader."""
+        return InPartitions(reader, self.workers)
+
     def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
         """One task for each partition."""
         tasks = [(self.reader.only(number), 0, *rest) for number, *rest in arguments]

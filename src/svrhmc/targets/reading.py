@@ -76,6 +76,10 @@ class Partitions(ABC):
     def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
         """work(reader, *some) for each of some arguments, by whoever works, in their order; `told` names the pass."""
 
+    @abstractmethod
+    def read_by(self, reader: Reader) -> Partitions:
+        """The same workers with another reader."""
+
 
 class PartitionRows(Rows):
     """How many rows there are and what they are like; whoever wants more of them makes a pass."""
