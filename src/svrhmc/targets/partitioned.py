@@ -103,7 +103,7 @@ class PartitionedLinear(FiniteSum):
     # Passes.
 
     def sums(self, x: Array) -> Sums:
-        """f, ∇f and ∇²f of the rows at x: one pass, kept for the last few x."""
+        """∇f and ∇²f of the rows at x: one pass, kept for the last few x."""
         key = np.ascontiguousarray(x).tobytes()
         if key not in self._known:
             while len(self._known) > 2:
@@ -113,14 +113,11 @@ class PartitionedLinear(FiniteSum):
         return self._known[key]
 
     def slopes(self, states: Array) -> Slopes:
-        """f and ∇f of the rows at some states: one pass, kept for the last states; none where all were met before.
+        """f and ∇f of the rows at some states: one pass, kept for the last states.
 
         Whoever asks counts the components.
         """
         keys = [np.ascontiguousarray(x).tobytes() for x in states]
-        if all(key in self._known for key in keys):
-            known = [self._known[key] for key in keys]
-            return Slopes(np.array([each.value for each in known]), np.array([each.gradient for each in known]))
         if self._last is None or self._last[0] != keys:
             found = _total(self._pass(slope_up, (self.coding, states), "gradients over all rows"))
             self._last = keys, found
@@ -166,7 +163,10 @@ class PartitionedLinear(FiniteSum):
         return total
 
     def gradients(self, x: Array) -> Array:
-        """One pass for all states."""
+        """One pass for all states; none at one whose Hessian was just found."""
+        keys = [np.ascontiguousarray(each).tobytes() for each in x]
+        if all(key in self._known for key in keys):
+            return np.array([self._known[key].gradient for key in keys]) + self.prior_gradient(x)
         return self.slopes(x).gradients + self.prior_gradient(x)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
@@ -289,43 +289,47 @@ class PartitionedLinear(FiniteSum):
         if self.closed_form is not None:
             return self.closed_form.mean
         x, last = self._start(), math.inf
-        found = self._at(x)
+        gradient, hessian = self._at(x)
         for _ in range(_STEPS):
-            value, gradient, hessian = found
-            step = self._solved(x, hessian, gradient)
+            solve = self._solver(hessian)
+            step = solve(gradient)
             decrement = math.sqrt(max(float(gradient @ step), 0.0))
             if decrement <= TOLERANCE or (decrement < _NEAR and decrement > 0.5 * last):
                 return x
             scale = 1.0
-            for _ in range(_HALVINGS):
+            for _ in range(_HALVINGS):  # each step must lessen ∇fᵀH⁻¹∇f, for the H it was made with
                 there = self._at(x - scale * step)
-                if decrement < _NEAR or there[0] <= value - 1e-4 * scale * decrement**2:
+                left = float(there[0] @ solve(there[0])) if np.isfinite(there[0]).all() else math.inf
+                if decrement < _NEAR or left < (1 - 1e-4 * scale) * decrement**2:
                     break
                 scale /= 2
             else:
                 raise self._no_mode(decrement)
-            x, found, last = x - scale * step, there, decrement
+            x, last = x - scale * step, decrement
+            gradient, hessian = there
             if self.prior_strength.min() == 0 and np.abs(x).max() > 1e8 * (1 + np.abs(self.prior_mean).max()):
                 raise separable()
         raise self._no_mode(decrement)
 
-    def _at(self, x: Array) -> tuple[float, Array, Array]:
+    def _at(self, x: Array) -> tuple[Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
-            hessian = self.hessian(x)  # first, as its pass has the others too
-            return float(self.potentials(x[None])[0]), self.gradients(x[None])[0], hessian
+            hessian = self.hessian(x)  # whose pass has the gradient too
+            return self.gradients(x[None])[0], hessian
 
-    def _solved(self, x: Array, hessian: Array, gradient: Array) -> Array:
+    def _solver(self, hessian: Array) -> Callable[[Array], Array]:
+        """H⁻¹ of a gradient."""
         from scipy.linalg import cho_factor, cho_solve
 
         if not np.isfinite(hessian).all():
             why = "scale the columns to about 1"
             raise requirement("X", "made of numbers whose squares do not overflow", "larger ones", why)
         try:
-            return np.asarray(cho_solve(cho_factor(hessian), gradient), np.float64)
+            factor = cho_factor(hessian)
         except np.linalg.LinAlgError:
             raise requirement(
                 "X", "columns that do not depend on each other, or a prior on them", _dependent(self, hessian)
             ) from None
+        return lambda gradient: np.asarray(cho_solve(factor, gradient), np.float64)
 
     def _no_mode(self, size: float) -> RuntimeError:
         return RuntimeError(

@@ -4,7 +4,8 @@ A pass is a pure function of a partition and a few numbers. It goes through the 
 float64 and in the order of the rows, and returns sums; these are added in the order of the partitions. So neither the
 number of workers nor the order in which they finish changes a digit.
 
-    sums       f, ∇f and ∇²f of the rows, without the prior
+    sums       ∇f and ∇²f of the rows, without the prior
+    slopes     f and ∇f at several states
     measured   whole-number weights of the rows, summed: Qₚ for each partition
     gathered   the rows that some places in 0 … Q − 1 fall on
 
@@ -39,14 +40,13 @@ _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e
 
 
 class Sums(NamedTuple):
-    """Of some rows, or of all: f, ∇f and ∇²f, without the prior."""
+    """Of some rows, or of all: ∇f and ∇²f, without the prior."""
 
-    value: float
     gradient: Array
     hessian: Array
 
     def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
-        return Sums(self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian)
+        return Sums(self.gradient + other.gradient, self.hessian + other.hessian)
 
 
 def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
@@ -56,9 +56,8 @@ def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
         form = coding.form(block, reader.where(number))
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             t = form.predictors(x[None, :])
-            both = form.rows.combined_and_gram(form.slopes(t)[0], form.curvatures(t)[0])
-            found = Sums(float(form.values(t).sum()), *both)
-        if not (math.isfinite(found.value) and np.isfinite(found.gradient).all() and np.isfinite(found.hessian).all()):
+            found = Sums(*form.rows.combined_and_gram(form.slopes(t)[0], form.curvatures(t)[0]))
+        if not (np.isfinite(found.gradient).all() and np.isfinite(found.hessian).all()):
             require_finite(block, reader, number)
         total = found if total is None else total + found
     return total
