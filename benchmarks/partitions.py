@@ -3,7 +3,7 @@
     python benchmarks/partitions.py make FOLDER --rows 50000000          # once; 4 GB for 20 columns of float32
     python benchmarks/partitions.py read FOLDER                          # what pyarrow alone takes to read it
     python benchmarks/partitions.py run FOLDER --memory 2                # the posterior, with memory limited to 2 GB
-    python benchmarks/partitions.py others FOLDER                        # beside scikit-learn's SGD over the same batches
+    python benchmarks/partitions.py others FOLDER                        # beside SGD over the same batches
 
 The limit is on the address space that data may take (RLIMIT_DATA), so that a run that needed more would fail.
 """
@@ -131,7 +131,7 @@ def others(folder: Path) -> None:
     mode = target.mode()
     print(f"mode: {time.perf_counter() - began:.1f} s, {target.passes:.2f} passes")
     sd = np.sqrt(np.diag(np.linalg.inv(target.modal_hessian)))
-    model = SGDClassifier(loss="log_loss", alpha=1 / target.n, fit_intercept=False, average=True, random_state=0)
+    model = SGDClassifier(loss="log_loss", fit_intercept=False, average=True, random_state=0)
     began = time.perf_counter()
     for epoch in range(3):
         for path in sorted(folder.glob("*.parquet")):
