@@ -54,7 +54,7 @@ def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float)
         least, most = (np.asarray(each, np.float64) for each in (X.min(axis=0), X.max(axis=0)))
         offset = np.zeros(len(y)) if block.offset is None else block.offset
         residual = y - y0
-        two = (np.equal(X, least) | np.equal(X, most)).all(axis=0)
+        two = np.asarray((np.equal(X, least) | np.equal(X, most)).all(axis=0), np.bool_)
         one = Described(
             float(w.sum()), w @ away, w @ away**2, least, most, two,
             np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0)]),

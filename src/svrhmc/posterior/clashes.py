@@ -48,14 +48,12 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
     if prior is None:
         draws = posterior.trace.draws
         prior = Influence.of(form.prior_mean, form.prior_precision, draws, _said(form))
-    found: tuple[str, ...] = ()
-    if form.rows.in_memory:
-        mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
-        chance = float((posterior.errors[0] / posterior.sd).max())
-        some = form.chosen(spread(form.rows.n, _ROWS, 0))
-        noise = _noise(some, form.rows.n, mean)
-        said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
-        found = tuple(filter(None, said))
+    mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
+    chance = float((posterior.errors[0] / posterior.sd).max())
+    some = form.chosen(spread(form.rows.n, _ROWS, 0))
+    noise = _noise(some, form.rows.n, mean)
+    said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
+    found = tuple(filter(None, said))
     if found:
         warnings.warn(
             "The model contradicts the data's scale: " + " And ".join(found), UserWarning, stacklevel=stacklevel

@@ -198,6 +198,10 @@ class FiniteSum(ABC):
         """Components that are in memory."""
         return self.n
 
+    def shown(self) -> FiniteSum:
+        """The target, or where its components are not in memory some of them that are: for what looks at rows."""
+        return self
+
     def watched(self, tell: Callable[[float], None]) -> None:
         """Tell from now on of components that are read where nobody asks for gradients: for a mode, for weights of rows
         and to fetch some of them, where a target makes passes itself.

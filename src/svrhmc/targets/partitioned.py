@@ -271,6 +271,14 @@ class PartitionedLinear(FiniteSum):
         """Of passes, but for those that find gradients at states."""
         self._tell = tell
 
+    def shown(self) -> FiniteSum:
+        """The rows that Newton's method starts from, with the whole prior."""
+        small = self._share
+        return GeneralisedLinear(
+            small.rows, small.y, self.loss, self.prior_precision, self.prior_mean, small.offset, small.weights,
+            self.heavy,
+        )  # fmt: skip
+
     @property
     def at_hand(self) -> int:
         """None."""
