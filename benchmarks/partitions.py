@@ -3,6 +3,7 @@
     python benchmarks/partitions.py make FOLDER --rows 50000000          # once; 4 GB for 20 columns of float32
     python benchmarks/partitions.py read FOLDER                          # what pyarrow alone takes to read it
     python benchmarks/partitions.py run FOLDER --memory 2                # the posterior, with memory limited to 2 GB
+    python benchmarks/partitions.py check FOLDER                         # beside the same rows in memory, and a formula
     python benchmarks/partitions.py others FOLDER                        # beside SGD over the same batches
 
 The limit is on the address space that data may take (RLIMIT_DATA), so that a run that needed more would fail.
@@ -117,6 +118,39 @@ def run(folder: Path, memory: float, draws: int, family: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def check(folder: Path, draws: int) -> None:
+    """The posterior of the folder beside that of the same rows in memory, and linear regression beside its formula."""
+    import pyarrow.parquet as pq
+
+    import svrhmc
+    import svrhmc.data
+
+    features = [f"x{j}" for j in range(COLUMNS)]
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    X = np.concatenate([np.column_stack([table[name].to_numpy() for name in features]) for table in tables])
+    y, z = (np.concatenate([table[name].to_numpy() for table in tables]) for name in "yz")
+    both = []
+    for target in (
+        svrhmc.targets.logistic(svrhmc.data.from_parquet(folder, "y", features)),
+        svrhmc.targets.logistic(X, y),
+    ):
+        began = time.perf_counter()
+        both.append(svrhmc.sample(target, draws=draws))
+        print(f"{target!r}: {time.perf_counter() - began:.1f} s, {both[-1].method}, {both[-1].certificate.verdict}")
+    here, there = both
+    away, ratio = np.abs(here.mean - there.mean) / there.sd, np.abs(here.sd / there.sd - 1)
+    print(f"means differ by at most {away.max():.2g} sd, standard deviations by {ratio.max():.2g}")
+    linear = svrhmc.targets.linear(svrhmc.data.from_parquet(folder, "z", features), noise_variance=4.0)
+    A = X.astype(np.float64)
+    precision = A.T @ A / 4 + np.eye(COLUMNS)
+    mean, sd = np.linalg.solve(precision, A.T @ z.astype(np.float64) / 4), np.sqrt(np.diag(np.linalg.inv(precision)))
+    law = linear.closed_form
+    away = np.abs(law.mean - mean) / sd
+    print(
+        f"linear: mean off by {away.max():.1e} sd, sd by {np.abs(np.sqrt(np.diag(law.covariance)) / sd - 1).max():.1e}"
+    )
+
+
 def others(folder: Path) -> None:
     """scikit-learn's SGDClassifier over the same batches: seconds, and its distance from the mode in posterior sd."""
     import pyarrow.parquet as pq
@@ -145,7 +179,7 @@ def others(folder: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["make", "read", "run", "others"])
+    parser.add_argument("what", choices=["make", "read", "run", "check", "others"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--compression", default="none")
@@ -160,7 +194,9 @@ def main() -> None:
             read(given.folder)
     elif given.what == "run":
         print(json.dumps(run(given.folder, given.memory, given.draws, given.family), indent=1))
-    else:
+    elif given.what == "check":
+        check(given.folder, given.draws)
+    elif given.what == "others":
         others(given.folder)
 
 
