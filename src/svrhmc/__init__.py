@@ -2,8 +2,16 @@
 
 from typing import Any
 
-from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
-from svrhmc.core.errors import CheckpointError, DivergenceError, PosteriorFileError, TraceFileError, UnstableStepError
+from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening
+from svrhmc.core.errors import (
+    CheckpointError,
+    DataError,
+    DivergenceError,
+    PosteriorFileError,
+    TraceFileError,
+    UnstableStepError,
+    WorkersError,
+)
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
 from svrhmc.fitting import fit
@@ -30,6 +38,7 @@ __version__ = VERSION
 
 __all__ = [
     "CheckpointError",
+    "DataError",
     "DivergenceError",
     "Posterior",
     "PosteriorFileError",
@@ -38,7 +47,9 @@ __all__ = [
     "Trace",
     "TraceFileError",
     "UnstableStepError",
+    "WorkersError",
     "cv_hmc",
+    "data",
     "distances",
     "dynamics",
     "exact",

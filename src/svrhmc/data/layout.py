@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, nearest, requirement
+from svrhmc.core.errors import DataError, nearest, requirement, truth
 from svrhmc.targets.reading import Block
 
 MOST_LEVELS = 1000
@@ -81,38 +81,65 @@ class Layout:
         return Block(first, X, y, *(None if each is None else each.astype(np.float64) for each in more))
 
 
-def laid_out(
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are used how, and the kind of each of the table's."""
+
+    kinds: Mapping[str, str]
+    target: str
+    features: tuple[str, ...]
+    offset: str | None
+    weights: str | None
+    intercept: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Of all that are used."""
+        return [name for name in (self.target, *self.features, self.offset, self.weights) if name is not None]
+
+    def laid_out(self, kinds: Mapping[str, str], levels: Mapping[str, Sequence[Any]]) -> Layout:
+        """From the type of each column ("float32", "int64", "bool", "text", …) and the levels of those with texts."""
+        for name in self.features:
+            if kinds[name] == "other":
+                raise DataError(f"the column {name!r} holds neither numbers nor texts; leave it out of features.")
+            if kinds[name] == "text" and len(levels[name]) < 2:
+                raise DataError(f"the column {name!r} has one level everywhere, which says nothing; leave it out.")
+        numeric = [kinds[name] for name in self.features if kinds[name] != "text"]
+        small = "float32" in numeric and all(kind in _SMALL for kind in numeric)
+        made = tuple(Feature(name, tuple(levels[name]) if kinds[name] == "text" else None) for name in self.features)
+        return Layout(self.target, made, self.offset, self.weights, self.intercept, "float32" if small else "float64")
+
+
+def chosen_columns(
     kinds: Mapping[str, str],
-    levels: Mapping[str, Sequence[Any]],
     target: str,
     features: Sequence[str] | None,
     offset: str | None,
     weights: str | None,
     intercept: bool,
-) -> Layout:
-    """From the type of each column ("float32", "int64", "bool", "text", …) and the levels of those that are texts."""
+) -> Columns:
+    """Columns by name, of a table that has them; where no features are named, every other column is one."""
     special = [name for name in (target, offset, weights) if name is not None]
+    if isinstance(features, str):
+        raise requirement("features", "a list of names, or None", repr(features))
     chosen = [name for name in kinds if name not in special] if features is None else list(features)
     for name in (*special, *chosen):
         if name not in kinds:
-            near = nearest(name, list(kinds), 0.6)
+            near = nearest(str(name), list(kinds), 0.6)
             hint = f" Did you mean {near!r}?" if near else f" There are: {', '.join(list(kinds)[:8])}."
             raise DataError(f"there is no column {name!r}.{hint}")
     if len(set(chosen)) != len(chosen) or set(chosen) & set(special):
         raise requirement("features", "different columns, none of them the target, the offset or the weights", chosen)
     if not chosen and not intercept:
         raise requirement("features", "at least one column", "none")
-    for name in chosen:
-        if kinds[name] == "other":
-            raise DataError(f"the column {name!r} holds neither numbers nor texts; leave it out of features.")
-    numeric = [kinds[name] for name in chosen if kinds[name] != "text"]
-    floats = any(kind == "float32" for kind in numeric)
-    small = floats and all(kind in _SMALL for kind in numeric)
-    made = tuple(Feature(name, tuple(levels[name]) if kinds[name] == "text" else None) for name in chosen)
-    for feature in made:
-        if feature.levels is not None and len(feature.levels) < 2:
-            raise DataError(f"the column {feature.name!r} has one level everywhere, which says nothing; leave it out.")
-    return Layout(target, made, offset, weights, intercept, "float32" if small else "float64")
+    return Columns(kinds, target, tuple(chosen), offset, weights, truth("intercept", intercept))
+
+
+def agreed_levels(name: str, known: Sequence[Any]) -> list[Any]:
+    """One list of levels for all partitions, in order, from those of each; None stands for too many."""
+    if any(each is None for each in known) or len(union := np.unique(np.concatenate(known))) > MOST_LEVELS:
+        raise DataError(f"the column {name!r} has more than {MOST_LEVELS} levels; leave it out of features.")
+    return list(union.tolist())
 
 
 def array_of(values: Any, name: str, first: int, where: str) -> npt.NDArray[Any]:

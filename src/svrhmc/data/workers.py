@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import DataError, WorkersError, missing, requirement
@@ -139,14 +139,28 @@ class InPartitions(Partitions):
 
     def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
         """One task for each partition."""
-        tasks = [(self.reader.only(number), 0, *rest) for number, *rest in arguments]
-        try:
-            return self.workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(tasks)} partitions"))
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{error.filename} is not there any more; it was looked for in the pass '{told}'. {_GO_ON}"
-            ) from None
-        except WorkersError as error:
-            raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
-        finally:
-            note("")
+        return each_of(self.workers, self.reader, work, arguments, told)
+
+
+class Parted(Protocol):
+    """Whatever has partitions."""
+
+    def only(self, number: int) -> Any:
+        """The same with one of them, which has the number 0."""
+
+
+def each_of(
+    workers: Workers, parted: Parted, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str
+) -> list[T]:
+    """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order."""
+    tasks = [(parted.only(number), 0, *rest) for number, *rest in arguments]
+    try:
+        return workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(tasks)} partitions"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{error.filename} is not there any more; it was looked for in the pass '{told}'. {_GO_ON}"
+        ) from None
+    except WorkersError as error:
+        raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
+    finally:
+        note("")

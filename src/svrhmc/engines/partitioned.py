@@ -1,4 +1,4 @@
-"""The grid on rows in partitions: rows of a stretch of steps are fetched, and the definition runs on them."""
+"""The definition on rows that are not in memory: those of a stretch of steps are fetched, and it runs on them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, Chains, Engine, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.reference import Reference
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.engines.reference import Reference, ReferenceChains
 from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import rows_of
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 21  # steps that rows are fetched for, and picks of all chains, at most
 
 
-class Partitioned(Engine):
-    """Runs samplers whose rows are drawn by importance; full gradients, and those of snapshots, are passes."""
-
-    name = "partitions"
+class Everywhere(Reference):
+    """Runs every sampler on every target; on rows in partitions those whose rows are drawn by importance. There full
+    gradients, and those of snapshots, are passes.
+    """
 
     def supports(self, form: Any, recipe: Recipe) -> str | None:
-        """Rows in partitions, in whitened variables."""
+        """On rows in partitions, what needs no table of them."""
         rows = rows_of(form)
         if rows is None or rows.rows.in_memory:
-            return "it is for rows in partitions"
+            return super().supports(form, recipe)
         if rows.whitening is None:
-            return "rows in partitions are sampled in whitened variables: svrhmc.whitened(target)"
+            return "rows in partitions are sampled in whitened variables: svrhmc.whitening.whitened(target)"
         if recipe.remembers or recipe.snapshot_rows:
             return "no table of all rows is kept where rows are in partitions"
         if not (recipe.full or recipe.weighted):
@@ -36,18 +36,18 @@ class Partitioned(Engine):
         return None
 
     def chains(self, setup: Setup, state: State) -> Chains:
-        """Chains that fetch their rows."""
-        return PartitionedChains(setup, state)
+        """Chains that fetch their rows, where those are elsewhere."""
+        return FetchingChains(setup, state) if _is_elsewhere(setup) else super().chains(setup, state)
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
-        """From rows fetched for all states together."""
-        return Reference().estimates(_on_window(setup, step, step + 1), states, step)
+        """From rows fetched for all states together, where those are elsewhere."""
+        return super().estimates(_on_window(setup, step, step + 1) if _is_elsewhere(setup) else setup, states, step)
 
 
-class PartitionedChains(Chains):
+class FetchingChains(Chains):
     """Chains of NumPy arrays, on windows of rows."""
 
-    engine = "partitions"
+    engine = Everywhere.name
 
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
@@ -59,7 +59,7 @@ class PartitionedChains(Chains):
         stretch = max(1, min(_STRETCH, _MOST_PICKS // batch))
         while (step := self.state.step) < end:
             until = min(end, (step // stretch + 1) * stretch)
-            inner = Reference().chains(_on_window(self.setup, step, until), self.state)
+            inner = ReferenceChains(_on_window(self.setup, step, until), self.state)
             parts.append(inner.extend(until - step, keep, report))
             self.state = inner.state
         return Extension(
@@ -69,12 +69,14 @@ class PartitionedChains(Chains):
         )
 
 
+def _is_elsewhere(setup: Setup) -> bool:
+    """Whether rows must be fetched; full gradients are passes in any case."""
+    return setup.target.at_hand < setup.target.n and not setup.recipe.full
+
+
 def _on_window(setup: Setup, first: int, end: int) -> Setup:
     """The same with a target that holds the rows of some steps."""
-    recipe, space = setup.recipe, setup.target
-    if recipe.full:
-        return setup
-    stream = Stream(setup.seed, setup.chains)
-    places = [space.places(*stream.words(step, Purpose.BATCH, recipe.batch)) for step in range(first, end)]  # type: ignore[attr-defined]
-    window, at = space.gather(np.stack(places))  # type: ignore[attr-defined]
+    stream, space = Stream(setup.seed, setup.chains), setup.target
+    words = (stream.words(step, Purpose.BATCH, setup.recipe.batch) for step in range(first, end))
+    window, at = space.gather(np.stack([space.places(*each) for each in words]))  # type: ignore[attr-defined]
     return replace(setup, target=window.for_steps(first, setup.chains, at))

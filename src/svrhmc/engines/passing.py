@@ -15,7 +15,7 @@ from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, q
 class SplitByPasses(Chains):
     """The same draws as those of compiled chains, to rounding; f and ∇f at z are the memory of a chain."""
 
-    engine = "partitions"
+    engine = "reference"
 
     def __init__(self, space: Any, sampler: Any, seed: int, chains: Indices, start: Array | None = None) -> None:
         self.space, self.sampler, self.stream = space, sampler, Stream(seed, chains)

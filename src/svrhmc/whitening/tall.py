@@ -132,7 +132,7 @@ class WhitenedPartitions(Whitened):
         typical = (4 * self.dim / self.n) ** 1.5
         power = _BITS - _SPARE - math.ceil(math.log2(self.n)) - math.floor(math.log2(typical))
         third = (1.0 if math.isfinite(self.radius) else loss.third_bound) if self.bounded else None
-        floor = 0.0 if self.bounded else 0.1 * typical
+        floor = 0.0 if self.bounded and loss.third_bound != 0 else 0.1 * typical
         while True:
             lengths = Lengths(how.centre, how.arrays()["factor"], 2.0**power, third, self.radius, floor)
             found = self.target.measured(lengths)
@@ -164,7 +164,12 @@ class WhitenedPartitions(Whitened):
         other = self.within(radius)
         third = 1.0 if math.isfinite(other.radius) else self.target.loss.third_bound
         assert third is not None
-        return other.radius, third, other.total / other.lengths.scale
+        return other.radius, third, other.third_total
+
+    @property
+    def third_total(self) -> float:
+        """Q/S; 0 where third derivatives are, and weights are no bounds on them."""
+        return 0.0 if self.target.loss.third_bound == 0 else self.total / self.lengths.scale
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
         """At even distances among the places 0 … Q − 1."""

@@ -121,7 +121,7 @@ class GatheredChains(Chains):
 
     def _rate(self) -> float:
         """Λ/(|z|³ + |z′|³) = (1 + c)/6 · Q/S."""
-        return float((1 + self.sampler.spread) / 6 * (self.space.total / self.space.lengths.scale))
+        return float((1 + self.sampler.spread) / 6 * self.space.third_total)
 
 
 class _Listing:
@@ -146,7 +146,7 @@ class _OnWindow(SubsampledChains):
         form = window.form()
         third = outer.region.third
         cards = np.stack([window.predictors, window.probabilities], axis=1).reshape(-1)
-        cubes = space.total / space.lengths.scale / third if third > 0 else 0.0
+        cubes = space.third_total / third if third > 0 else 0.0
         some = subsampled.Listed(listing.begin[0], listing.rows[0])
         region = window.region(outer.region)
         super().__init__(
