@@ -136,7 +136,9 @@ def test_places_fall_on_rows_as_in_a_table_of_all_of_them(family, partitions):
     assert window.target.form().offset[at] == pytest.approx(MORE["offset"][rows], abs=0)
     assert window.probabilities[at] == pytest.approx(np.array(q, float)[rows] / float(space.total), rel=1e-12)
     assert len(np.unique(window.target.rows.X, axis=0)) == len(window.target.rows.X)  # each is fetched once
-    shifted = [bisect.bisect_right(begins, int(place)) - 1 for place in (places + np.uint64(space.total // N)) % space.total]
+    shifted = [
+        bisect.bisect_right(begins, int(place)) - 1 for place in (places + np.uint64(space.total // N)) % space.total
+    ]
     assert (window.target.rows.X[at] != X[shifted]).any()  # the comparison sees a table that is off by a row
 
 
@@ -176,7 +178,8 @@ def test_estimates_from_rows_by_weight_have_the_full_gradient_as_their_mean(fami
     mean = (each * window.probabilities[:, None]).sum(axis=0)
     full = svrhmc.whitening.whitened(short, space.whitening).gradients(z)[0]
     assert mean == pytest.approx(full, rel=1e-7, abs=1e-7)
-    assert np.abs(each.mean(axis=0) - full).max() > 1e-4  # were all rows as likely, it would not be
+    if tall.loss.third_bound != 0:  # else there is nothing left of a row but rounding
+        assert np.abs(each.mean(axis=0) - full).max() > 1e-4  # were all rows as likely, it would not be
 
 
 # The law of the draws.
@@ -214,7 +217,14 @@ def test_split_hmc_draws_what_it_draws_in_memory():
     assert (tall.passes == short.passes).all()
 
 
-@pytest.mark.parametrize("gradient", [gradients.Minibatch(8, importance=True), gradients.SVRG(8, 5, importance=True)])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        gradients.Minibatch(8, importance=True),
+        gradients.SVRG(8, 5, importance=True),
+        gradients.ControlVariate(8, importance=True),
+    ],
+)
 def test_samplers_of_the_grid_run_on_windows(gradient):
     """As on all rows in memory, with the same probabilities, to the noise of batches."""
     sampler = svrhmc.Sampler(dynamics.Anchored(1.0, 1.0, 1.0), gradient)
@@ -301,7 +311,11 @@ def test_a_run_that_lost_its_workers_goes_on_with_the_same_draws(files, tmp_path
 def test_budgets_end_a_run_and_progress_is_told():
     told = []
     posterior = svrhmc.sample(
-        tall_logistic(), draws=100_000, method="split-hmc", budget_passes=200, progress=lambda *amount: told.append(amount)
+        tall_logistic(),
+        draws=100_000,
+        method="split-hmc",
+        budget_passes=200,
+        progress=lambda *amount: told.append(amount),
     )
     assert not posterior.complete
     assert posterior.passes < 260

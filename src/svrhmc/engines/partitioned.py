@@ -14,7 +14,7 @@ from svrhmc.engines.reference import Reference, ReferenceChains
 from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import rows_of
 
-_STRETCH, _MOST_PICKS = 1024, 1 << 21  # steps that rows are fetched for, and picks of all chains, at most
+_STRETCH, _MOST_ENTRIES = 1024, 1 << 25  # steps that rows are fetched for, and entries of the rows, at most
 
 
 class Everywhere(Reference):
@@ -51,15 +51,20 @@ class FetchingChains(Chains):
 
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
+        picks = max(1, setup.recipe.batch) * len(setup.chains)
+        self._stretch = max(1, min(_STRETCH, int(_MOST_ENTRIES / (picks * setup.target.row_entries))))
+        self._known: tuple[int, Setup] | None = None
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """Stretch by stretch."""
         end, parts = self.state.step + count, []
-        batch = max(1, self.setup.recipe.batch) * len(self.setup.chains)
-        stretch = max(1, min(_STRETCH, _MOST_PICKS // batch))
         while (step := self.state.step) < end:
-            until = min(end, (step // stretch + 1) * stretch)
-            inner = ReferenceChains(_on_window(self.setup, step, until), self.state)
+            first = step // self._stretch * self._stretch
+            if self._known is None or self._known[0] != first:
+                self._known = None  # the rows of before go before others come
+                self._known = first, _on_window(self.setup, first, first + self._stretch)
+            until = min(end, first + self._stretch)
+            inner = ReferenceChains(self._known[1], self.state)
             parts.append(inner.extend(until - step, keep, report))
             self.state = inner.state
         return Extension(
