@@ -4,6 +4,7 @@ from typing import Any
 
 from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import (
+    BudgetError,
     CheckpointError,
     DataError,
     DivergenceError,
@@ -37,6 +38,7 @@ from svrhmc.trace import Trace
 __version__ = VERSION
 
 __all__ = [
+    "BudgetError",
     "CheckpointError",
     "DataError",
     "DivergenceError",

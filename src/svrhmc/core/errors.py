@@ -43,6 +43,24 @@ class DivergenceError(RuntimeError):
         return DivergenceError, self._arguments
 
 
+class BudgetError(RuntimeError):
+    """A budget is too small for anything to be returned. Has its `name`, its `limit`, and `needed`: roughly the seconds
+    that what is missing takes (infinite where that is not known).
+    """
+
+    def __init__(self, name: str, limit: float, missing: str, needed: float = math.inf) -> None:
+        self.name, self.limit, self.needed = name, limit, needed
+        self._arguments = (name, limit, missing, needed)
+        about = "" if math.isinf(needed) else f" It would take roughly {needed:g} s."
+        super().__init__(
+            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return.{about} Give a "
+            "larger budget, or none."
+        )
+
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, float, str, float]]:
+        return BudgetError, self._arguments
+
+
 class UnstableStepError(ValueError):
     """The step is too long: with it a chain would diverge."""
 

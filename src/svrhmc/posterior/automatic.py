@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
-from svrhmc.core.arrays import cores, digest
+from svrhmc.core.arrays import Array, cores, digest
+from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.parts import described
 from svrhmc.core.progress import Progress
@@ -22,6 +22,8 @@ from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.correction import Corrected
+from svrhmc.posterior.drawing import LEAST
+from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.search import Request, Search
@@ -58,6 +60,7 @@ def sample(
         "baoab" or "ubu" (biased: the step is halved, at most four times, until the verdict is "certified"); or a
         sampler of the grid or of `svrhmc.exact`, which is run with its own settings in whitened variables.
     budget_seconds, budget_passes: stop when so much is spent, with the draws made so far; compilation is not counted.
+        Where there are none yet the Laplace approximation is returned, and before the mode is found it is an error.
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
@@ -135,22 +138,24 @@ def sampled(
         progress=progress,
         units=units,
     )
-    if method == "closed-form" and target.exact_law is None:
-        raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
     if checkpoint is None:
         require_memory("draws", -(-request.draws // chains), chains, target.dim)
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request))
     with journal:
-        began = time.perf_counter()
-        if method in (None, "closed-form") and target.exact_law is not None:
-            found = _closed_form(request, journal, target.exact_law, began)
+        ledger = Ledger(target.n, request.seconds, request.passes, progress)
+        law = _law(request, ledger) if method in (None, "closed-form") else None
+        if law is not None:
+            found = _closed_form(request, journal, law, ledger)
+        elif method == "closed-form":
+            raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
-            found = Search(request, journal).run()
+            found = Search(request, journal, ledger).run()
     return replace(found, model=Model.of(target), units=units).about(target)
 
 
+_GROWTH = 4  # of draws from a known law, with a budget
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 
@@ -172,17 +177,41 @@ def _identity(request: Request) -> dict[str, Any]:
     }
 
 
-def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> Posterior:
+def _law(request: Request, ledger: Ledger) -> Law | None:
+    """The law of the posterior, where it is known."""
+    try:
+        with ledger.binding():
+            return request.target.exact_law
+    except BudgetSpent:
+        raise ledger.missing("the law of the posterior is found") from None
+
+
+def _drawn(law: Law, stream: Stream, asked: int, ledger: Ledger) -> Array:
+    """Independent draws of each chain, as many as asked for; with a budget in seconds 4, and 4 times as many again and
+    again while what is left pays for them at the last price.
+    """
+    count = asked if math.isinf(ledger.limits[0]) else LEAST
+    while True:
+        began = ledger.used()[0]
+        x = law.draw(stream, count)
+        more = min(asked, _GROWTH * count)
+        if count == more or not ledger.pays((ledger.used()[0] - began) * more / count, 0.0):
+            return x
+        count = more
+
+
+def _closed_form(request: Request, journal: Journal, law: Law, ledger: Ledger) -> Posterior:
     """Independent draws from a law that is known."""
     chains, dim, units = len(request.chains), len(law.mean), request.units
-    count = max(4, -(-request.draws // chains))
-    x = law.draw(Stream(request.seed, request.chains), count)
+    asked = max(LEAST, -(-request.draws // chains))
+    x = _drawn(law, Stream(request.seed, request.chains), asked, ledger)
+    count = x.shape[1]
     mean, covariance = law.mean, law.covariance
     if units is not None:
         x, mean, covariance = units.outward(x), units.outward(mean), units.linear(units.linear(covariance).T)
     sd = np.sqrt(np.diag(covariance))
     zero = np.zeros(dim)
-    seconds = time.perf_counter() - began
+    seconds = ledger.used()[0]
     velocity = np.zeros((chains, dim))
     if journal.kept:
         journal.growing("draws", (chains, dim), "state").append(x)
@@ -205,6 +234,6 @@ def _closed_form(request: Request, journal: Journal, law: Law, began: float) -> 
         passes=2.0,
         seconds=seconds,
         compile_seconds=0.0,
-        complete=True,
+        complete=count == asked,
         gaussian=law.gaussian,
     )

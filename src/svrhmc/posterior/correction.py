@@ -32,7 +32,7 @@ _LEAST = 0.01  # of the raw variance that a corrected one has
 _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
-_MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
+MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
 
 def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
@@ -144,7 +144,7 @@ class _Piece(NamedTuple):
 def _slopes(x: Array, h: Array, spread: Array) -> Array:
     """Bᵀ, or its diagonal, from sums over some draws at a time."""
     dim, middle_x, middle_h = x.shape[1], x.mean(axis=0), h.mean(axis=0)
-    many = len(x) >= _MANY * dim
+    many = len(x) >= MANY * dim
     own, other = (np.zeros((dim, dim) if many else dim) for _ in range(2))
     for begin in range(0, len(x), max(1, _ROWS // dim)):
         here = slice(begin, begin + max(1, _ROWS // dim))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from svrhmc.gradients import Recipe
+from svrhmc.posterior.correction import MANY
 
 
 class _Rates(NamedTuple):
@@ -89,9 +90,12 @@ def of_rows(space: Any, rows: float) -> float:
     return float(1e-9 * (rows * each + _apart(space)))
 
 
-def of_correction(space: Any) -> float:
-    """Corrected moments and their errors, for each draw."""
-    return float(1e-9 * (_CORRECTED * space.dim + space.dim**2))
+def of_correction(space: Any, draws: int) -> float:
+    """Corrected moments and their errors, for each of so many draws: where those are many, from all coordinates
+    together.
+    """
+    together = float(space.dim**2) if draws >= MANY * space.dim else 0.0
+    return float(1e-9 * (_CORRECTED * space.dim + _SQUARE * space.whitening.operations + together))
 
 
 def of_recipe(space: Any, recipe: Recipe) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +11,21 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
 from svrhmc.engines import EVERY, NONE, Chains, Extension
+from svrhmc.engines.base import Report
 from svrhmc.posterior.correction import effective_draws
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.units import Shown
 from svrhmc.runs import arrays_of, said_of, state_of
 
-_FIRST = 5  # draws before the first look at a budget
+_FIRST = 5  # draws, or steps, of a first piece
+LEAST = 4  # draws of a chain, without which nothing can be said of them
+_TELLING = 0.02  # seconds of a piece that tell what a step takes
+_HELD_UP = 3.0  # times what steps take at best, that is taken for what they do
+_SOME = 16  # chains by which it is told what it takes to show a draw
 _MOST = 100  # times the draws that were expected to be enough
 
 
@@ -56,12 +61,13 @@ class Later:
     """What is made after the draws, in seconds and passes: for each draw of each chain, and once.
 
     The seconds are those of `svrhmc.posterior.costs`, by which a step of all chains takes `step`: what it does take
-    tells how fast the machine is.
+    tells how fast the machine is. `passes` is what such a step makes.
     """
 
     each: tuple[float, float] = (0.0, 0.0)
     once: tuple[float, float] = (0.0, 0.0)
     step: float = 1.0
+    passes: float = 0.0
 
 
 class Drawing:
@@ -84,7 +90,8 @@ class Drawing:
         self._accepted: Indices | None = None  # proposals, by chain, where there are any
         self._goal = self._until = 0  # draws before the next look at them, and before the next look at the budgets
         self._looked = 0  # the goal at which the last look was taken
-        self._before: tuple[float, float] | None = None  # what was used before the first draw
+        self._pieces: list[tuple[float, int]] = []  # seconds and steps of each
+        self._showing = 0.0  # seconds that it takes to show a draw of all chains
         self._free, self._stopped = True, False
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
@@ -100,21 +107,24 @@ class Drawing:
             self._accepted, self._looked = found.arrays.get("accepted"), said["looked"]
             self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped, self._burn_in = said["free"], said["stopped"], said["burn_in"]
-            self._before = None if said["before"] is None else tuple(said["before"])
             ledger.restore(said["ledger"])
 
     def settle(self, steps: int, progress: Progress) -> Indices:
-        """Make the first steps, of which none is kept, or as many as a budget pays for; gives the proposals that each
-        chain accepted in them.
+        """Make the first steps, of which none is kept, or as many as a budget pays for if some draws are made after
+        them; gives the proposals that each chain accepted in them.
         """
         if self._burn_in is None:
-            began, price = self._ledger.used(), (0.0, 0.0)
-            while (step := self.chains.state.step) < steps and self._ledger.pays(*price):
-                end = steps if self._ledger.unlimited else min(steps, (step // _FIRST + 1) * _FIRST)
-                self._advance(end, False, progress)
-                now, each = self._ledger.used(), 2 * _FIRST / end  # what the first draws will take, and a piece more
-                price = (each * (now[0] - began[0]), each * (now[1] - began[1]))
-            self._burn_in = self.chains.state.step
+            while (step := self.chains.state.step) < steps:
+                if step >= self._until:  # else a piece was begun before a kill, and is made to its end
+                    piece = min(self._affordable(LEAST, LEAST), max(step, 1))
+                    self._until = steps if self._ledger.unlimited else min(steps, step + piece)
+                if step >= self._until:
+                    break
+                try:
+                    self._advance(self._until, False, progress)
+                except BudgetSpent:
+                    break
+            self._burn_in, self._until = self.chains.state.step, 0
         if self._journal.kept:
             self._record()
         return np.zeros(len(self._numbers), np.int64) if self._accepted is None else self._accepted
@@ -132,20 +142,27 @@ class Drawing:
         chains, ledger = len(self.chains.state.x), self._ledger
         first = max(100, math.ceil(wanted / (chains * expected)))
         self._goal, most = self._goal or first, _MOST * first
-        self._before = self._before or ledger.used()
+        if not ledger.unlimited and not self.made:
+            self._learn_to_show()
         while True:
             while self.made < self._goal and not self._stopped:
                 made = self.made
                 if made >= self._until:  # else a piece was begun before a kill, and is made to its end
                     more = min(self._goal - made, self._affordable(made))
+                    more = more if ledger.unlimited else min(more, max(made, _FIRST))
                     self._stopped, self._until = more < 1, made + more
                 if not self._stopped:
-                    self._advance((self._burn_in or 0) + self._until, True, progress)
+                    try:
+                        self._advance((self._burn_in or 0) + self._until, True, progress)
+                    except BudgetSpent:
+                        self._stopped = True
             if self._looked < self._goal:
                 self._stopped, self._looked = self._stopped or self._affordable(self.made) < 1, self._goal
             if self._journal.kept:
                 self._record()
             made, x = self.made, _ordered(self._draws)
+            if made < LEAST:
+                raise BudgetSpent
             effective = effective_draws(x)
             least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
             if least >= wanted or self._stopped or made >= most:
@@ -172,40 +189,82 @@ class Drawing:
         """Draws of a chain so far."""
         return 0 if self._burn_in is None else self.chains.state.step - self._burn_in
 
-    def _affordable(self, made: int) -> int:
-        """Draws of a chain that what is left of the budgets pays for, with all that comes after them; at most as many
-        again as are made.
+    def _affordable(self, made: int, steps: int = 0) -> int:
+        """Draws of a chain that what is left of the budgets pays for, with all that comes after these and after those
+        that are made, and with some more steps; half of them where they are many, so that the end of a budget cuts off
+        few.
         """
         if self._ledger.unlimited:
             return sys.maxsize
-        if made < _FIRST:
-            return _FIRST - made
-        now, then, later = self._ledger.used(), self._before or (0.0, 0.0), self._later
-        if self._ledger.trifling((now[0] - then[0], now[1] - then[1])):  # too little to tell what a draw takes
-            return made
-        price = ((now[0] - then[0]) / made, (now[1] - then[1]) / made)
-        pace = (price[0] / later.step, 1.0)
-        chains = len(self._numbers)
-        after = [made * chains * each + once for each, once in zip(later.each, later.once, strict=True)]
-        kept = (pace[0] * after[0], after[1])
-        whole = (price[0] + pace[0] * chains * later.each[0], price[1] + chains * later.each[1])
-        return math.floor(min(self._ledger.affordable(whole, kept), made))
+        seconds, passes = self._price()
+        after = self._after(made)
+        kept = (after[0] + steps * seconds, after[1] + steps * passes)
+        each, chains = self._later.each, len(self._numbers)
+        whole = (seconds + self._pace() * chains * each[0], passes + chains * each[1])
+        count = self._ledger.affordable(whole, kept)
+        return math.floor(min(count if count < 2 * _FIRST else count / 2, sys.maxsize))
+
+    def _price(self) -> tuple[float, float]:
+        """Of a step of all chains, in seconds and in passes.
+
+        That of the fastest piece, as another process may have held up the others; what the costs say (or less) as long
+        as all were too short to tell. Passes are known beforehand, then their average.
+        """
+        state, fastest = self.chains.state, min((seconds / steps for seconds, steps in self._pieces), default=0.0)
+        passes = len(self._numbers) * state.spent / (state.step * self._told["n"]) if state.step else self._later.passes
+        told = len(self._pieces) > 1 and max(self._pieces)[0] >= _TELLING
+        return fastest if told else min(self._later.step, fastest), passes
+
+    def _pace(self) -> float:
+        """Seconds here for one of `svrhmc.posterior.costs`: by all pieces, but no more than some times the fastest."""
+        seconds, steps = sum(piece[0] for piece in self._pieces), sum(piece[1] for piece in self._pieces)
+        price = self._price()[0]
+        return min(max(price, seconds / max(steps, 1)), _HELD_UP * price) / self._later.step
+
+    def _after(self, made: int) -> tuple[float, float]:
+        """What is made after so many draws of a chain, in seconds and passes."""
+        chains, later = len(self._numbers), self._later
+        seconds, passes = (made * chains * each + once for each, once in zip(later.each, later.once, strict=True))
+        return self._pace() * seconds + self._showing, passes
+
+    def _learn_to_show(self) -> None:
+        """What it takes to show the draws of all chains in the user's variables, from some of them."""
+        some, began = self.chains.state.x[:_SOME, None], self._ledger.used()[0]
+        self._shown.out(some)
+        self._showing = (self._ledger.used()[0] - began) * len(self._numbers) / len(some)
 
     def _advance(self, end: int, kept: bool, progress: Progress) -> None:
         """Steps to `end`, in pieces where the journal outlives the process."""
         chains, journal = self.chains, self._journal
         left = max(0, end - chains.state.step)
-        report, finish = reporter(progress, left * len(chains.state.x))
+        tell, finish = reporter(progress, left * len(chains.state.x))
+        report = tell if self._ledger.unlimited else self._watched(tell)
         try:
             while (step := chains.state.step) < end:
-                began = time.perf_counter()
+                began = self._ledger.used()[0]
                 piece = self._clock.piece(end - step) if journal.kept else end - step
                 self._take(step, chains.extend(piece, EVERY if kept else NONE, report), kept)
-                self._clock.learn(chains.state.step - step, time.perf_counter() - began)
+                took, count = self._ledger.used()[0] - began, chains.state.step - step
+                self._clock.learn(count, took)
+                self._learn(took, count)
                 if journal.kept and self._clock.due():
                     self._record()
         finally:
             finish()
+
+    def _learn(self, seconds: float, steps: int) -> None:
+        """What a piece took."""
+        self._pieces.append((seconds, steps))
+
+    def _watched(self, tell: Report) -> Report:
+        """A report that ends what is on its way where the rest of a budget is needed for what comes after."""
+        kept = self._after(max(self.made, LEAST))[0]
+
+        def told(amount: int) -> None:
+            tell(amount)
+            self._ledger.look(0.0, kept)
+
+        return told
 
     def _take(self, step: int, extension: Extension, kept: bool) -> None:
         self._ledger.evaluations += float(extension.evaluations)
@@ -235,8 +294,7 @@ class Drawing:
         state = self.chains.state
         said = {
             **self._told, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until,
-            "free": self._free, "stopped": self._stopped, "looked": self._looked, "before": self._before,
-            "ledger": self._ledger.said(),
+            "free": self._free, "stopped": self._stopped, "looked": self._looked, "ledger": self._ledger.said(),
         }  # fmt: skip
         counts = {} if self._accepted is None else {"accepted": self._accepted}
         self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, **counts})

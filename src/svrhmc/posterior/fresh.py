@@ -48,7 +48,9 @@ class Fresh:
     def at(self, gradient: Gradient, states: Array, seed: int, first: int = 0) -> Array:
         """At some states, each as the chain of its number (from `first` on) makes it."""
         setup = self.setup(gradient, np.arange(first, first + len(states)), seed)
-        self._ledger.evaluations += float(len(states)) * setup.recipe.rows_of_estimate
+        rows = float(len(states)) * setup.recipe.rows_of_estimate
+        self._ledger.look(rows / self.space.n)
+        self._ledger.evaluations += rows
         return estimates(setup, states, 0)
 
     def expect(self, gradient: Gradient, numbers: Indices, seed: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import BudgetSpent
 from svrhmc.gradients import Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.certificate import Bias, Certificate, Chance, judge, unmeasured
@@ -25,14 +26,18 @@ _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors."""
+    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
+
+    doubt: why they are not to be used, where a budget ended before they were found.
+    """
 
     z: Array
     gradient: Gradient
-    control: Correction
+    control: Correction | None
     corrected: Corrected
     stein: Bias
     chance: Chance
+    doubt: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,7 @@ class Judging:
         `place` is the seed and number of an attempt, `slow` the steps in which its chains were seen to forget.
         """
         (seed, number), space, gradient = place, self.fresh.space, found.gradient
+        assert found.control is not None
         late = found.z[:, found.z.shape[1] // 2 :].reshape(-1, space.dim)
         certificate, averages, begun = unmeasured(self.tolerance, found.stein, doubt), [], 0
         price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
@@ -70,7 +76,10 @@ class Judging:
             pairs = Pairs(sampler, setup, found.control, seed + (1 << 51), self.shown)
             self.ledger.compile(pairs.compile)
             start = late[numbers * len(late) // plan.chains % len(late)]
-            averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
+            try:
+                averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
+            except BudgetSpent:  # then those before them decide
+                break
             self.ledger.evaluations += price[1] * plan.chains * space.n
             begun += plan.chains
             measured = pairs.measured(np.concatenate(averages, axis=1), plan.effective)

@@ -140,6 +140,7 @@ class Pairs:
                 memory = {key[2:]: array for key, array in found.arrays.items() if key[:2] == f"m{k}"}
                 self.own[k].made.state = State(*pairs[k], memory)
         for step in range(begin, plan.steps):
+            ledger.look()
             drawn = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
             noise = (step_noise(short, drawn[0]), step_noise(short, drawn[1]))
             joined = self._joined(noise, step)

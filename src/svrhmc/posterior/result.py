@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,14 +119,16 @@ class Posterior:
         mean, sd = (float((error / self.sd).max()) for error in self.errors)
         which = "corrected by the gradients at the draws" if self._is_corrected else "those of the draws themselves"
         if self.sampler is None:
-            which = "known in closed form"
+            which = "known in closed form" if self.complete or mean == 0 else "those of the Laplace approximation"
+        sizes = f"standard errors of up to {mean:.2g} and {sd:.2g} posterior sd"
+        known = sizes if math.isfinite(mean + sd) else "errors that are not known"
         each, many = "s" if chains > 1 else "", "s" if dim > 1 else ""
         return (
             f"{chains} chain{each} of {self.method} made {draws:,} draws{' each' if each else ''} of {dim} "
             f"parameter{many}, at least "
             f"{self.ess.min():,.0f} of them effective ({self.why.rstrip('.')}; R-hat at most {self.r_hat.max():.3f}, "
             f"{self.passes:.4g} passes over the data, {self.seconds:.3g} s{short}).\n"
-            f"The means and sds reported, {which}, have standard errors of up to {mean:.2g} and {sd:.2g} posterior sd; "
+            f"The means and sds reported, {which}, have {known}; "
             f"as to bias they are {self.certificate}."
         )
 

@@ -10,13 +10,15 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
-from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unsettled
+from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
+from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
 from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
@@ -31,6 +33,7 @@ from svrhmc.posterior.variables import variables
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace, sampler_of
+from svrhmc.whitening import whitened
 
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
@@ -73,16 +76,20 @@ class _Attempt:
 class Search:
     """From a request to a posterior; what is finished stands in the journal."""
 
-    def __init__(self, request: Request, journal: Journal) -> None:
-        self.request, self.journal = request, journal
-        self.ledger = Ledger(request.target.n, request.seconds, request.passes, request.progress)
-        request.target.watched(self.ledger.spend)
+    def __init__(self, request: Request, journal: Journal, ledger: Ledger) -> None:
+        self.request, self.journal, self.ledger = request, journal, ledger
+        request.target.watched(ledger.spend)
 
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""
         request = self.request
-        with stage("finding the mode", request.progress):
-            self.space = variables(request.target, request.seed, self.journal, self.ledger)
+        try:
+            with stage("finding the mode", request.progress), self.ledger.binding():
+                how = variables(request.target, request.seed, self.journal, self.ledger)
+        except BudgetSpent:
+            raise self.ledger.missing("the mode and the curvature there are found") from None
+        space: Any = whitened(request.target, how)
+        self.space = space
         self.fresh = Fresh(self.space, request.threads, self.ledger)
         self.shape = Shape(self.fresh)
         self.chooser = Chooser(
@@ -91,32 +98,45 @@ class Search:
         self.shown = Shown(self.space.whitening, request.units)
         self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
         self._raw: list[Location] = []  # moments of the draws of each attempt
+        self._best: Posterior | None = None
         self.ledger.lap("mode and whitening")
+        try:
+            with self.ledger.binding():
+                self._attempts()
+        except BudgetSpent:
+            self.ledger.lap("sampling")
+        best = self._best
+        if best is None:
+            best = approximation(request.target, self.shown, self.fresh, request, self.ledger, self.journal)
+        seconds, passes = self.ledger.used()
+        return replace(  # what all attempts took
+            best, seconds=seconds, passes=passes, compile_seconds=self.ledger.compiling, steps=dict(self.ledger.steps)
+        )
+
+    def _attempts(self) -> None:
+        """Chooses and draws, again and again; `_best` is what came of it so far."""
+        if self.journal.get(ENDED) is not None:
+            raise BudgetSpent
         choice = self._choose()
         self.ledger.lap("choice")
-        best: Posterior | None = None
         for attempt in range(2 * _HALVINGS):
             begun = self.ledger.used()
             try:
                 posterior, stopped = self._attempt(choice, attempt)
             except DivergenceError as error:
                 if (other := self._after(choice, "diverged", attempt, begun)) is None:
-                    if best is None:
+                    if self._best is None:
                         raise error.advising(_ADVICE) from None
                     break
             else:
-                best = posterior if best is None or _rank(posterior) >= _rank(best) else best
+                best = self._best
+                self._best = posterior if best is None or _rank(posterior) >= _rank(best) else best
                 if posterior.certificate.verdict in DECIDED or stopped:
                     break
                 other = self._after(choice, f"was {posterior.certificate.verdict}", attempt, begun)
                 if other is None:
                     break
             choice = other
-        assert best is not None
-        seconds, passes = self.ledger.used()
-        return replace(  # what all attempts took
-            best, seconds=seconds, passes=passes, compile_seconds=self.ledger.compiling, steps=dict(self.ledger.steps)
-        )
 
     def _after(self, choice: Choice, how: str, attempt: int, begun: tuple[float, float]) -> Choice | None:
         """What to try next: half the step, then an exact sampler, then smaller steps of that; None where a sampler was
@@ -170,7 +190,10 @@ class Search:
             drawn = drawing.draw(wanted, expected, request.progress)
             self.ledger.lap("sampling")
             with stage("moments", request.progress):
-                few, gradient, gradients = self._gradients(drawn, made, wanted)
+                try:
+                    few, gradient, gradients = self._gradients(drawn, made, wanted)
+                except BudgetSpent:
+                    return self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
                 found = self._corrected(few, gradient, gradients, drawn)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
@@ -244,6 +267,7 @@ class Search:
         allowed = self.space.dim / 2 + _FAR * math.sqrt(self.space.dim)
         least = float(self.space.potentials(np.zeros((1, self.space.dim)))[0])
         for _ in range(_SHRINKS):
+            look()
             far = self.space.potentials(z) - least > allowed
             z = np.where(far[:, None], z / 2, z)
         return z
@@ -251,21 +275,23 @@ class Search:
     def _later(self, sampler: Any) -> Later:
         """What a verdict takes; what is free, or not asked for, is nothing."""
         request, space = self.request, self.space
-        chains, own = len(request.chains), costs.of_correction(space)
+        chains, own = len(request.chains), costs.of_correction(space, _CORRECTED * request.draws)
         if self.ledger.unlimited:
             return Later()
         if sampler.gradients_come_free:
             passes = sampler.rows_of_step(space) / space.n
-            return Later((own, 0.0), (0.0, 0.0), chains * passes * costs.of_pass(space))
+            return Later((own, 0.0), (0.0, 0.0), chains * passes * costs.of_pass(space), chains * passes)
         gradient = self.fresh.quiet(_CORRECTED * request.draws)
         recipe = gradient.recipe(space)
         each = (own + costs.of_recipe(space, recipe), recipe.rows_of_estimate / space.n)
         if sampler.invariant:
-            return Later(each, (0.0, 0.0), chains * costs.of_rows(space, sampler.rows_of_step(space)))
+            rows = sampler.rows_of_step(space)
+            return Later(each, (0.0, 0.0), chains * costs.of_rows(space, rows), chains * rows / space.n)
         once = self.judging.once(sampler, gradient)
         if not (request.certificate and self.ledger.pays(2 * once[0], 2 * once[1])):  # else the draws come first
             once = (0.0, 0.0)
-        return Later(each, once, chains * costs.of_recipe(space, sampler.gradient.recipe(space)))
+        own = sampler.gradient.recipe(space)
+        return Later(each, once, chains * costs.of_recipe(space, own), chains * own.rows_of_estimate / space.n)
 
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: Found) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.shown, attempt.sampler
@@ -273,8 +299,11 @@ class Search:
         raw, agree = Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
+        doubt = doubt or found.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
+        elif request.certificate and found.doubt:
+            certificate = unmeasured(request.tolerance, found.stein, doubt)
         elif request.certificate:
             slow = x.shape[1] * chains / (2 * float(drawn.effective.min()))
             with stage("certificate", request.progress):
@@ -336,6 +365,8 @@ class Search:
             gradient = from_settings(found.said["gradient"])
         else:
             gradient = self.fresh.quiet(len(flat))
+            if not self.ledger.pays(0.0, len(flat) * gradient.recipe(self.space).rows_of_estimate / self.space.n):
+                gradient = self.fresh.quiet(_CORRECTED * self.request.draws)  # as `_later` has it
         clock, done = Clock(), rows.array().shape[1]
         while done < len(flat):
             piece = clock.piece(len(flat) - done) if self.journal.kept else len(flat)

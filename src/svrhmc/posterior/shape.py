@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import look
 from svrhmc.gradients import Full
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.targets.forms import rows_of
@@ -75,12 +76,14 @@ class Shape:
         """
         space, how = self.fresh.space, self.fresh.space.whitening
         worst = np.argsort(-self.spread, kind="stable")[:_DIRECTIONS]
+        look()
         unit = how.pull(np.eye(space.dim)[worst])  # rows of W
         unit = _AWAY * unit / np.sqrt((unit**2).sum(axis=1, keepdims=True))
         if space.n <= _ROWS and space.at_hand == space.n:
             some, rows, weights = space, np.arange(space.n), np.ones(space.n)
         else:
             some, rows, weights = space.spaced(_ROWS)
+        look()
         u = some.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = some.predictors[rows], rows_of(some.form())
         assert form is not None

@@ -70,6 +70,7 @@ class FiniteSum(ABC):
     dim: int
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
+    mode_passes: float = 0.0  # over the components, to find the mode
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import look
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import ComponentsForm
@@ -130,31 +131,42 @@ class Custom(FiniteSum):
     def _mode(self) -> Array:
         from scipy.optimize import minimize
 
-        start = np.zeros(self.dim)
+        self.mode_passes, start = 0.0, np.zeros(self.dim)
         some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
         scale = max(float(np.abs(self._component(start, some)).max()), 1e-300)
         if self._potential is None:
             mode, message = self._descend(start, 1e-9 * scale), "L-BFGS on gradients alone"
         else:
             found = minimize(
-                self.potential,
+                self._counted(self.potential),
                 start,
-                jac=self.gradient,
+                jac=self._counted(self.gradient),
                 method="L-BFGS-B",
                 options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
             )
             mode, message = np.asarray(found.x, np.float64), found.message
-        left = float(np.abs(self.gradient(mode)).max() / scale)
+        left = float(np.abs(self._counted(self.gradient)(mode)).max() / scale)
         if not left <= 1e-6:
             raise RuntimeError(
                 f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({message})."
             )
         return mode
 
+    def _counted(self, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+        """A function that makes a pass over the components, counted, with a look at a deadline before it."""
+
+        def counted(x: Array) -> Any:
+            look(self.mode_passes + 1)
+            self.mode_passes += 1
+            return function(x)
+
+        return counted
+
     def _descend(self, x: Array, enough: float) -> Array:
         """L-BFGS with 20 pairs; a step along p ends where |pᵀ∇f| is at most half of what it was."""
         pairs: list[tuple[Array, Array]] = []
-        g = self.gradient(x)
+        gradient = self._counted(self.gradient)
+        g = gradient(x)
         for _ in range(1000):
             if np.abs(g).max() <= enough:
                 break
@@ -162,7 +174,7 @@ class Custom(FiniteSum):
             slope = float(p @ g)
             t, low, high = (1.0 if pairs else 1.0 / max(1.0, float(np.linalg.norm(g)))), 0.0, np.inf
             for _ in range(60):
-                there = self.gradient(x + t * p)
+                there = gradient(x + t * p)
                 now = float(p @ there)
                 if abs(now) <= 0.5 * abs(slope):
                     break
@@ -191,7 +203,13 @@ class Custom(FiniteSum):
         """The mean of all component gradients, in blocks of rows."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         blocks = [np.arange(begin, min(begin + size, self.n)) for begin in range(0, self.n, size)]
-        return np.array([sum(self._component(state, rows).sum(axis=0) for rows in blocks) / self.n for state in x])
+        return np.array([sum(self._summed(state, rows) for rows in blocks) / self.n for state in x])
+
+    def _summed(self, state: Array, rows: Indices) -> Array:
+        """Of some components."""
+        look()
+        total: Array = self._component(state, rows).sum(axis=0)
+        return total
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Component gradients, state by state."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
+from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import BlocksForm, RowsForm
@@ -75,7 +76,6 @@ class GeneralisedLinear(FiniteSum):
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
         form = BlocksForm if loss.wide else RowsForm
         self._form = form(*known, offset=offset, weights=weights, heavy=heavy)
-        self.mode_passes = 0.0  # over the rows, to find the mode
         self._lengths: tuple[Any, Array] | None = None
 
     def __repr__(self) -> str:
@@ -166,7 +166,8 @@ class GeneralisedLinear(FiniteSum):
 
         self._require_rank()
         factor = self.factor(np.zeros(self.dim))
-        covariance = cho_solve(factor, np.eye(self.dim))
+        with piece(INVERSE * self.dim**3):
+            covariance = cho_solve(factor, np.eye(self.dim))
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
 
     @cached_property
@@ -229,7 +230,7 @@ class GeneralisedLinear(FiniteSum):
         self._require_rank()
         search = ModeSearch(self)
         mode = search.find()
-        self.mode_passes += search.passes
+        self.mode_passes = search.passes
         return mode
 
     def warm(self) -> None:
@@ -262,8 +263,10 @@ class GeneralisedLinear(FiniteSum):
         curvature = self._form.curvatures(t)
         pull = curvature * (t if self.offset is None else t - self.offset)
         force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
+        gram = self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision)
         try:
-            factor = cho_factor(self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision))
+            with piece(CHOLESKY * self.dim**3):
+                factor = cho_factor(gram)
         except np.linalg.LinAlgError:
             return None
         return np.asarray(cho_solve(factor, force), np.float64)
@@ -349,8 +352,10 @@ class GeneralisedLinear(FiniteSum):
         """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
         from scipy.linalg import cho_factor
 
+        hessian = self.hessian(x)
         try:
-            return cho_factor(self.hessian(x))
+            with piece(CHOLESKY * self.dim**3):
+                return cho_factor(hessian)
         except np.linalg.LinAlgError:
             raise no_density(self) from None
 

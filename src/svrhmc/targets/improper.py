@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import EIGENVECTORS, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.rows import Rows
@@ -41,7 +42,8 @@ def require_rank(target: Modelled, hessian: Array) -> None:
     if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
         return
     scale = _inverse_root(diagonal)
-    values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
+    with piece(EIGENVECTORS * target.dim**3):
+        values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
     if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
         raise dependent(target, vectors[:, 0])
 

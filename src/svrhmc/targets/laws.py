@@ -32,11 +32,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import EIGENVECTORS, INVERSE, LEAST_SQUARES, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Stream
 
@@ -74,8 +76,13 @@ class GaussianLaw(Law):
         """mean + L ξ."""
         dim = len(self.mean)
         normals = stream.normals(0, count * dim).reshape(len(stream.chains), count, dim)
-        drawn: Array = self.mean + normals @ np.linalg.cholesky(self.covariance).T
+        drawn: Array = self.mean + normals @ self._root.T
         return drawn
+
+    @cached_property
+    def _root(self) -> Array:
+        """L with LLᵀ the covariance."""
+        return np.asarray(np.linalg.cholesky(self.covariance), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,8 @@ def sums_of(rows: Any, y: Array, weights: Array | None, precision: Array, mean: 
         force = rows.combine((w * e)[None, :])[0]
         scale = max(float(w @ (e * e)) / total, 1e-300)
         matrix = gram / scale + np.diag(precision)
-        fit = fit + np.linalg.lstsq(matrix, force / scale + precision * (mean - fit), rcond=None)[0]
+        with piece(LEAST_SQUARES * rows.dim**3):
+            fit = fit + np.linalg.lstsq(matrix, force / scale + precision * (mean - fit), rcond=None)[0]
         e = y - rows.predict(fit[None, :])[0]
     size = float(w @ (y * y)) or total / (float(precision.max(initial=0.0)) or 1.0)
     left = float(w @ (e * e))
@@ -130,7 +138,8 @@ class ScaleMixture(Law):
         inside = sums.gram / self._scale**2
         whole = inside + np.diag(sums.precision)
         try:
-            root = np.linalg.cholesky(whole)
+            with piece(INVERSE * len(whole) ** 3):
+                root = np.linalg.cholesky(whole)
         except np.linalg.LinAlgError:
             raise requirement(
                 "prior_precision", "positive where columns of X depend on each other", "0 for some of them",
@@ -138,8 +147,10 @@ class ScaleMixture(Law):
             ) from None  # fmt: skip
         half = solve_triangular(root, inside, lower=True)
         within = solve_triangular(root, half.T, lower=True)
-        omega, vectors = eigh((within + within.T) / 2)
-        seen = np.arange(len(omega)) >= _unseen(sums.gram)
+        with piece(EIGENVECTORS * len(within) ** 3):
+            omega, vectors = eigh((within + within.T) / 2)
+        with piece(EIGENVECTORS * len(within) ** 3):
+            seen = np.arange(len(omega)) >= _unseen(sums.gram)
         self._omega = np.where(seen, np.clip(omega, 0.0, 1.0), 0.0)
         self._basis = solve_triangular(root, vectors, lower=True, trans="T")  # c = basis · b
         self._pull = np.where(seen, self._basis.T @ sums.force / self._scale**2, 0.0)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import CHOLESKY, done, look, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.improper import least_eigenvalue, nearly_dependent, separable
@@ -33,6 +34,7 @@ _PATIENCE = 6  # steps that may be left where a Hessian is kept although they ar
 _LEAST = 1e-18  # of a step: a shorter one changes nothing
 _DIGITS = 64  # times float64's rounding, in a gradient
 _ROUGH = 0.3  # the tolerance there
+_USUAL = 8  # rounds of a search
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 
@@ -85,13 +87,18 @@ class Smooth(Protocol):
 
 
 class ModeSearch:
-    """One search; `passes` counts those over the rows."""
+    """One search; `passes` counts those over the rows, `rounds` the looks at a deadline.
 
-    def __init__(self, target: Smooth) -> None:
-        self.target, self.passes = target, 0.0
+    share, before: what part of the rows this search has, and the passes that were made before it.
+    """
+
+    def __init__(self, target: Smooth, share: float = 1.0, before: float = 0.0) -> None:
+        self.target, self.passes, self.rounds = target, 0.0, 0
+        self._share, self._before = share, before
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
         """The mode, to so many posterior standard deviations."""
+        done(1 / _USUAL)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
             return self._find(tolerance)
 
@@ -114,6 +121,12 @@ class ModeSearch:
             return self._newton_damped(start, tolerance)
         return self._newton(start, hessian, tolerance)
 
+    def _look(self) -> None:
+        """At a deadline, before each round."""
+        self.rounds += 1
+        done((self.rounds + 1) / _USUAL)
+        look(self._before + self._share * self.passes)
+
     def _mode_of_some(self) -> tuple[Array, Array | None] | None:
         """Mode and Hessian from some of the rows, with as much less of the prior; None where they have no mode."""
         count = min(self.target.n // _SHARE, max(_SOME * self.target.dim, _MOST_ENTRIES // self.target.dim))
@@ -122,7 +135,7 @@ class ModeSearch:
         share = count / self.target.n
         precision = share * self.target.prior_strength
         part = self.target.share(chosen, precision)
-        search = ModeSearch(part)
+        search = ModeSearch(part, self._share * share, self._before + self._share * self.passes)
         try:
             mode = search.find(_ROUGH)
             hessian = part.hessian(mode) / share if self.target.dim <= DENSE_DIM else None
@@ -136,7 +149,8 @@ class ModeSearch:
         from scipy.linalg import cho_factor, cho_solve
 
         try:
-            factor = None if hessian is None else cho_factor(hessian)
+            with piece(CHOLESKY * self.target.dim**3):
+                factor = None if hessian is None else cho_factor(hessian)
         except ValueError:  # of some rows, which may leave a direction out
             factor = None
         fresh = factor is None
@@ -144,6 +158,7 @@ class ModeSearch:
         gradient = self.target.gradient(x)
         self.passes += 1 + fresh
         for _ in range(_NEWTON_STEPS):
+            self._look()
             step = cho_solve(factor, gradient)
             size = float(gradient @ step)
             if fresh:
@@ -152,6 +167,7 @@ class ModeSearch:
                 return np.asarray(x - step, np.float64)
             scale = 1.0
             while True:
+                look(self._before + self._share * self.passes)
                 there = self.target.gradient(x - scale * step)
                 self.passes += 1
                 left = float(there @ cho_solve(factor, there)) if np.isfinite(there).all() else np.inf
@@ -181,12 +197,15 @@ class ModeSearch:
 
         value, damping, last = self.target.potential(x), 0.0, np.inf
         for _ in range(_DAMPED_STEPS):
+            self._look()
             gradient, hessian = self.target.gradient(x), self.target.hessian(x)
             size = np.abs(np.diag(hessian)) + 1e-300
             self.passes += 2
             while damping < _MOST_DAMPING:
+                look(self._before + self._share * self.passes)
                 try:
-                    step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
+                    with piece(CHOLESKY * self.target.dim**3):
+                        step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
                 except np.linalg.LinAlgError:
                     damping = max(4 * damping, 1e-4)
                     continue
@@ -211,6 +230,7 @@ class ModeSearch:
         """With conjugate gradients for each step, and halving until f falls."""
         value, decrement = self.target.potential(x), math.inf
         for _ in range(_NEWTON_STEPS):
+            self._look()
             gradient = self.target.gradient(x)
             step = self._newton_step(x, gradient, decrement)
             decrement = float(gradient @ step)
@@ -220,6 +240,7 @@ class ModeSearch:
                 return x - step
             scale = 1.0
             while not (trial := self.target.potential(x - scale * step)) <= value - 1e-4 * scale * decrement:
+                look(self._before + self._share * self.passes)
                 scale /= 2
                 if scale < 1e-10:  # the potential is flat to rounding
                     return x
@@ -237,7 +258,8 @@ class ModeSearch:
                 "X", "made of numbers whose squares do not overflow", "larger ones", "scale its columns to about 1"
             )
         try:
-            return cho_factor(hessian)
+            with piece(CHOLESKY * self.target.dim**3):
+                return cho_factor(hessian)
         except np.linalg.LinAlgError:
             raise nearly_dependent(self.target, hessian) from None
 
@@ -284,5 +306,5 @@ class ModeSearch:
         product, near = self.target.operator(curvature, bend), self.target.preconditioner(curvature, bend)
         precise = 1e-8 if near is None else min(0.1, max(0.1 * math.sqrt(before), 1e-8))
         most = 10 * self.target.dim  # cut short, it is still a way down
-        step, _ = cg(product, gradient, rtol=precise, maxiter=most, M=near)
+        step, _ = cg(product, gradient, rtol=precise, maxiter=most, M=near, callback=lambda _: look())
         return np.asarray(step, np.float64)

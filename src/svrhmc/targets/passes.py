@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, cores
+from svrhmc.core.deadline import looking, piece
 from svrhmc.kernels import float64
 from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
@@ -46,9 +47,10 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
     """The same at many states, which the threads share."""
     if len(states) < cores():
         return np.array([gradient(loss, X, labels, state) for state in states])
-    some, n = _part(loss, X, labels), len(X)
+    some, n, at = _part(loss, X, labels), len(X), looking()
 
     def one(state: Array) -> Array:
+        at(0.0)
         partial = np.zeros((-(-n // BLOCK), len(state)))
         some(state, 0, n, partial)
         total: Array = partial.sum(axis=0)
@@ -82,17 +84,18 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     (n, dim), count = X.shape, len(weights)
     size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
     parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
-    cuts = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size
+    cuts, at = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
 
     def part(begin: int, end: int) -> Array:
         total, room = np.zeros((count, dim, dim)), np.empty((size, dim), X.dtype)
         for low in range(begin, min(end, n), size):
+            at(0.0)
             block = X[low : min(low + size, end)]
             for each, w in zip(total, weights, strict=True):
                 each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
         return total
 
-    with ThreadPoolExecutor(min(cores(), parts)) as pool:
+    with piece(count * n * dim**2 / 2), ThreadPoolExecutor(min(cores(), parts)) as pool:
         joined: Array = sum(pool.map(part, cuts[:-1], cuts[1:]), np.zeros((count, dim, dim)))
     return joined
 

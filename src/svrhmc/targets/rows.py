@@ -17,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores, digest, tally
+from svrhmc.core.deadline import SPARSE, looked, looking, piece
 from svrhmc.core.errors import real_array
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.sparse import checked_csr
 
 _BLOCK_ELEMENTS = 1 << 20
+_BLOCK_PRODUCTS = 1 << 22  # of entries of sparse rows
 _LARGE = 1 << 19  # entries of X from which compiled passes are used
 
 
@@ -219,8 +221,9 @@ class DenseRows(Rows):
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
-        for begin, block in self._blocks():
-            total += (block * weights[begin : begin + len(block), None]).T @ block
+        with piece(self.n * self.dim**2):
+            for begin, block in self._blocks():
+                total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
 
     def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
@@ -256,9 +259,14 @@ class DenseRows(Rows):
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        begins = range(0, self.n, size)
+        begins, at = range(0, self.n, size), looking()
+
+        def some(begin: int) -> Array:
+            at(0.0)
+            return norms(self.X[begin : begin + size])
+
         with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
-            return np.concatenate(list(pool.map(lambda begin: norms(self.X[begin : begin + size]), begins)))
+            return np.concatenate(list(pool.map(some, begins)))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
@@ -283,7 +291,7 @@ class DenseRows(Rows):
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        for begin in range(0, self.n, size):
+        for begin in looked(range(0, self.n, size)):
             yield begin, np.asarray(self.X[begin : begin + size], np.float64)
 
 
@@ -296,6 +304,7 @@ class SparseRows(Rows):
         self.X = X
         self.n, self.dim = X.shape
         self.dtype = X.dtype
+        self._products = float((np.diff(X.indptr).astype(np.float64) ** 2).sum())  # of two entries of a row
 
     def predict(self, x: Array) -> Array:
         """A sparse product."""
@@ -323,26 +332,32 @@ class SparseRows(Rows):
         return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
-        """A sparse product, in float64 as the weights are, then dense."""
-        weighted = self.X.multiply(weights[:, None]).tocsr()
-        return np.asarray((self.X.T @ weighted).toarray(), np.float64)
+        """Sparse products, in float64 as the weights are, some columns at a time."""
+        weighted, left = self.X.multiply(weights[:, None]).tocsc(), self.X.T
+        total = np.empty((self.dim, self.dim))
+        some = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
+        for begin in looked(range(0, self.dim, some)):
+            total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
+        return total
 
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
         """A sparse product, or compiled sums."""
         from scipy.sparse import csr_matrix, diags
 
-        products = float((np.diff(self.X.indptr).astype(np.float64) ** 2).sum())
+        products = self._products
         if self.dim <= full and products > self.dim**2 / 2:
             from svrhmc.kernels.float64 import lower_gram
 
             lower = np.diag(diagonal)
-            lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
+            with piece(SPARSE / 8 * products):  # compiled
+                lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
             return lower
         if products > most:
             return None
-        weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
-        total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
-        total.sort_indices()
+        with piece(2 * SPARSE * products):  # and sorted
+            weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
+            total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
+            total.sort_indices()
         return total
 
     def squares(self, weights: Array) -> Array:
@@ -371,7 +386,8 @@ class SparseRows(Rows):
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, each made dense."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in range(0, self.n, size)])
+        begins = looked(range(0, self.n, size))
+        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in begins])
 
     def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
         """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""

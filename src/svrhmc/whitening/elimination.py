@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import CHOLESKY, SPARSE, piece
 
 MOST_CORE = 6000  # coordinates of the dense core: 18 million numbers, and 7·10¹⁰ operations
 _MOST_ENTRIES = 4e7  # of a matrix on the way
@@ -58,10 +59,11 @@ def eliminate(H: Any, single: int = _SINGLE) -> Eliminated | str:
     columns: list[tuple[Array, Any]] = []  # the diagonal of L there, and L below it, with rows that are coordinates
     work = 0.0
     while True:
-        chosen = _independent(left_over)
-        if chosen.sum() < max(1, _LEAST * len(left)):
-            break
-        diagonal, below, rest = _cut(left_over, chosen)
+        with piece(SPARSE * left_over.nnz):
+            chosen = _independent(left_over)
+            if chosen.sum() < max(1, _LEAST * len(left)):
+                break
+            diagonal, below, rest = _cut(left_over, chosen)
         if not (diagonal > 0).all():
             return _INDEFINITE
         root = np.sqrt(diagonal)
@@ -74,8 +76,9 @@ def eliminate(H: Any, single: int = _SINGLE) -> Eliminated | str:
         columns.append((root, (np.diff(below.indptr), left[below.indices], below.data)))
         if len(left) > MOST_CORE and (work > _MOST_WORK or min(entries, len(left) ** 2.0) > _MOST_ENTRIES):
             return _too_full(H.shape[0], len(left))
-        by_rows = below.tocsr()
-        left_over = (rest - by_rows @ by_rows.T).tocsr() if len(left) else rest
+        with piece(SPARSE * float((degrees**2).sum())):
+            by_rows = below.tocsr()
+            left_over = (rest - by_rows @ by_rows.T).tocsr() if len(left) else rest
         if len(left) > _HOPELESS * MOST_CORE and left_over.nnz > before:
             return _too_full(H.shape[0], len(left))
     if len(left) > MOST_CORE:
@@ -132,7 +135,8 @@ def _finished(taken: list[Indices], columns: list[Any], left: Indices, core: Arr
     from scipy.linalg.lapack import dpotrf
 
     if len(core):
-        upper, failed = dpotrf(core.T, lower=0, clean=0, overwrite_a=1)  # what is lower for C is upper for Fortran
+        with piece(CHOLESKY * len(core) ** 3):
+            upper, failed = dpotrf(core.T, lower=0, clean=0, overwrite_a=1)  # lower for C is upper for Fortran
         if failed:
             return _INDEFINITE
         core = upper.T

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import looked
 from svrhmc.core.errors import one_of, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.generalised import GeneralisedLinear
@@ -92,7 +93,7 @@ def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
     left = float((T.data**2).sum()) - size
     start = Stream(0, np.arange(min(_BLOCK, size))).normals(0, size, Purpose.DATA, Purpose.DATA_FINE).T
     basis, image = np.zeros((size, 0)), np.zeros((size, 0))
-    for _ in range(_ROUNDS):
+    for _ in looked(range(_ROUNDS)):
         for _ in range(2):
             start = start - basis @ (basis.T @ start)
         block, _ = np.linalg.qr(start)

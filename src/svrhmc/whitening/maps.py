@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from svrhmc.core.arrays import Array, contract
+from svrhmc.core.deadline import INVERSE, piece
 from svrhmc.core.errors import requirement
 
 _BLOCK = 64
@@ -272,8 +273,9 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
     """W = L⁻ᵀ with H = LLᵀ."""
     from scipy.linalg import cholesky, solve_triangular
 
-    upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
-    factor: Array = np.triu(solve_triangular(upper, np.eye(len(hessian))))
+    with piece(INVERSE * len(hessian) ** 3):
+        upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
+        factor: Array = np.triu(solve_triangular(upper, np.eye(len(hessian))))
     return DenseWhitening(centre, np.ascontiguousarray(factor))
 
 
