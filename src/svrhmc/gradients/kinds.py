@@ -22,8 +22,8 @@ class Counted(Protocol):
         """Components."""
 
     @property
-    def scalar_parts(self) -> bool:
-        """Whether a component's part is one number."""
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component can be kept, and is all there is to keep of it."""
 
 
 class Gradient(ABC):

@@ -15,7 +15,8 @@ from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.reading import Block, Partitions, Reader
-from svrhmc.targets.rows import Rows, make_rows
+from svrhmc.targets.rows import Rows
+from svrhmc.targets.stored import make_rows
 
 _MOST_CLASSES = 1000
 

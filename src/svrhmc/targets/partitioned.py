@@ -39,7 +39,7 @@ from svrhmc.targets.partitions import squares as square_up
 from svrhmc.targets.partitions import sums as sum_up
 from svrhmc.targets.priors import Settled
 from svrhmc.targets.reading import PartitionRows, Partitions
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.stored import make_rows
 
 _STEPS, _HALVINGS = 60, 40
 _SHARE_ENTRIES, _SHARE_PARTITIONS, _SHARE_ROWS = 1 << 24, 16, 100  # of the rows that Newton's method starts from

@@ -33,7 +33,8 @@ from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.reading import Reader, require_finite, stacked
-from svrhmc.targets.rows import Rows, make_rows
+from svrhmc.targets.rows import Rows
+from svrhmc.targets.stored import make_rows
 
 Places = npt.NDArray[np.uint64]
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u

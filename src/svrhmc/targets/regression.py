@@ -19,7 +19,7 @@ from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper
 from svrhmc.targets.reading import Partitions
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.stored import make_rows
 
 
 def glm(

@@ -26,7 +26,7 @@ from svrhmc.targets.forms import Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.partitions import Gathered, Lengths, Places, joined
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.stored import make_rows
 from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Whitened, WhitenedRows
 
