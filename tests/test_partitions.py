@@ -166,7 +166,7 @@ def test_estimates_from_rows_by_weight_have_the_full_gradient_as_their_mean(fami
     short, tall = both(family)
     space = whitened(tall)
     places = np.arange(0, space.total, max(1, space.total // (40 * N)), dtype=np.uint64)
-    window, at = space.gather(places)
+    window, _ = space.gather(places)
     assert window.held == N
     assert window.probabilities.sum() == pytest.approx(1, rel=1e-12)
     z = 0.7 * np.random.default_rng(2).normal(size=(1, space.dim))
@@ -238,7 +238,7 @@ def test_samplers_of_the_grid_run_on_windows(gradient):
 @pytest.mark.parametrize("gradient", [gradients.Minibatch(8), gradients.SAGA(8)])
 def test_what_needs_a_table_of_all_rows_is_refused(gradient):
     sampler = svrhmc.Sampler(dynamics.Anchored(1.0, 1.0, 1.0), gradient)
-    with pytest.raises(ValueError, match="rows in partitions|no table of all rows"):
+    with pytest.raises(ValueError, match=r"rows in partitions|no table of all rows"):
         sampler.run(svrhmc.whitening.whitened(tall_logistic()), steps=10)
     with pytest.raises(ValueError, match=r"whitening\.whitened\(target\)"):
         svrhmc.Sampler(dynamics.Anchored(0.01, 1.0, 1.0), gradients.Full()).run(tall_logistic(), steps=10)
@@ -294,16 +294,15 @@ def test_a_run_that_lost_its_workers_goes_on_with_the_same_draws(files, tmp_path
 
     with ThreadPoolExecutor(2) as pool:
         whole = run(pool, None)
-    for tasks in (10, 20, 30, 40):
+    for tasks in (7, 12, 17):
         folder = tmp_path / f"run-{tasks}"
-        with Failing(tasks) as pool:
-            try:
-                cut = run(pool, folder)
-            except WorkersError as error:
-                assert "in the pass '" in str(error)
-                assert "checkpoint" in str(error)
-                with ThreadPoolExecutor(2) as other:
-                    cut = run(other, folder)
+        with (
+            Failing(tasks) as pool,
+            pytest.raises(WorkersError, match=r"in the pass '.* kept in the folder of checkpoint"),
+        ):
+            run(pool, folder)
+        with ThreadPoolExecutor(2) as other:
+            cut = run(other, folder)
         assert (cut.trace.draws == whole.trace.draws).all()
         assert (cut.mean == whole.mean).all()
 

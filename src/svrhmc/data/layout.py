@@ -125,9 +125,8 @@ def chosen_columns(
     chosen = [name for name in kinds if name not in special] if features is None else list(features)
     for name in (*special, *chosen):
         if name not in kinds:
-            near = nearest(str(name), list(kinds), 0.6)
-            hint = f" Did you mean {near!r}?" if near else f" There are: {', '.join(list(kinds)[:8])}."
-            raise DataError(f"there is no column {name!r}.{hint}")
+            hint = nearest(str(name), list(kinds), 0.6) or f"there are {', '.join(list(kinds)[:8])}."
+            raise DataError(f"there is no column {name!r}; {hint}")
     if len(set(chosen)) != len(chosen) or set(chosen) & set(special):
         raise requirement("features", "different columns, none of them the target, the offset or the weights", chosen)
     if not chosen and not intercept:

@@ -18,7 +18,7 @@ from svrhmc.targets.reading import Partitions, Reader
 
 T = TypeVar("T")
 Tell = Callable[[int], None]
-_RETRIES, _PATIENCE = 3, 10  # times that a cluster runs a failed task again; seconds to wait for its address
+_RETRIES, _PATIENCE = 3, 8  # times that a cluster runs a failed task again; seconds to wait for its address
 _TOLD = 100  # times in a pass that a cluster is asked for results
 _GO_ON = (
     "Run the same call again when it is there; what was found before is kept in the folder of checkpoint=…, if you "

@@ -14,7 +14,7 @@ from svrhmc.engines.reference import Reference, ReferenceChains
 from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import rows_of
 
-_STRETCH, _MOST_ENTRIES = 1024, 1 << 25  # steps that rows are fetched for, and entries of the rows, at most
+_STRETCH, _MOST_PICKS = 1024, 1 << 18  # steps that rows are fetched for, and picks of all chains, at most
 
 
 class Everywhere(Reference):
@@ -29,7 +29,7 @@ class Everywhere(Reference):
             return super().supports(form, recipe)
         if rows.whitening is None:
             return "rows in partitions are sampled in whitened variables: svrhmc.whitening.whitened(target)"
-        if recipe.remembers or recipe.snapshot_rows:
+        if recipe.reference == "table" or recipe.snapshot_rows:
             return "no table of all rows is kept where rows are in partitions"
         if not (recipe.full or recipe.weighted):
             return "rows in partitions are drawn by importance: give importance=True"
@@ -52,7 +52,7 @@ class FetchingChains(Chains):
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
         picks = max(1, setup.recipe.batch) * len(setup.chains)
-        self._stretch = max(1, min(_STRETCH, int(_MOST_ENTRIES / (picks * setup.target.row_entries))))
+        self._stretch = max(1, min(_STRETCH, _MOST_PICKS // picks))
         self._known: tuple[int, Setup] | None = None
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
@@ -80,8 +80,9 @@ def _is_elsewhere(setup: Setup) -> bool:
 
 
 def _on_window(setup: Setup, first: int, end: int) -> Setup:
-    """The same with a target that holds the rows of some steps."""
+    """The same with a target that holds the rows of some steps; what is remembered of all rows is evaluated again."""
     stream, space = Stream(setup.seed, setup.chains), setup.target
     words = (stream.words(step, Purpose.BATCH, setup.recipe.batch) for step in range(first, end))
     window, at = space.gather(np.stack([space.places(*each) for each in words]))  # type: ignore[attr-defined]
-    return replace(setup, target=window.for_steps(first, setup.chains, at))
+    recipe = replace(setup.recipe, remembers=False)
+    return replace(setup, target=window.for_steps(first, setup.chains, at), recipe=recipe)

@@ -51,7 +51,7 @@ class WhitenedPartitions(Whitened):
             raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
         self.rows_form = target.form()
         self.force = -how.pull(target.gradient(how.centre))
-        self._held: tuple[Places, Window] | None = None
+        self._held: list[tuple[Places, Window]] = []
         self._expected: list[Places] = []
         self._within: dict[float, WhitenedPartitions] = {}
 
@@ -192,15 +192,17 @@ class WhitenedPartitions(Whitened):
     def gather(self, places: Places) -> tuple[Window, Indices]:
         """A window in which the rows of these places are, and where each is in it."""
         wanted = np.unique(places)
-        held = self._held
-        if held is None or not np.isin(wanted, held[0], assume_unique=True).all():
-            wanted = np.unique(np.concatenate([wanted, *self._expected]))
-            self._expected = []
-            held = wanted, self._fetched(wanted)
-            if held[1].size <= _HELD:
-                self._held = held
-        known, window = held
-        return window, window.at[np.searchsorted(known, places)]
+        for known, window in self._held:
+            if np.isin(wanted, known, assume_unique=True).all():
+                return window, window.at[np.searchsorted(known, places)]
+        wanted = np.unique(np.concatenate([wanted, *self._expected]))
+        self._expected = []
+        while self._held and sum(window.size for _, window in self._held) > _HELD // 2:
+            self._held.pop(0)
+        window = self._fetched(wanted)
+        if window.size <= _HELD // 2:
+            self._held.append((wanted, window))
+        return window, window.at[np.searchsorted(wanted, places)]
 
     def empty_window(self) -> Window:
         """Of one row of zeros, to compile for."""
