@@ -21,8 +21,8 @@ Tell = Callable[[int], None]
 _RETRIES, _PATIENCE = 3, 8  # times that a cluster runs a failed task again; seconds to wait for its address
 _TOLD = 100  # times in a pass that a cluster is asked for results
 _GO_ON = (
-    "Run the same call again when it is there; what was found before is kept in the folder of checkpoint=…, if you "
-    "gave one."
+    "Run the same call again when that is put right; what was found before is kept in the folder of checkpoint=…, if "
+    "you gave one."
 )
 _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
 
@@ -91,11 +91,9 @@ class Cluster(Workers):
             return found
         except KilledWorker as error:
             raise WorkersError(f"workers died again and again at a partition, as if memory ran out: {error}") from None
-        except (FileNotFoundError, PermissionError, DataError):
-            raise
-        except (CancelledError, TimeoutError, OSError, RuntimeError) as error:  # as those of a connection are
-            if self.client.status == "running" and not isinstance(error, (CancelledError, OSError)):
-                raise
+        except (CancelledError, TimeoutError, OSError, RuntimeError) as error:
+            if self.client.status == "running" and not isinstance(error, (CancelledError, TimeoutError)):
+                raise  # it is one of a task
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
 
 
@@ -121,6 +119,13 @@ def _connected(address: str) -> Any:
         return Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise WorkersError(f"no Dask scheduler answers at {address!r} within {_PATIENCE} seconds.") from error
+
+
+def _said(error: OSError) -> str:
+    """What is wrong with a file."""
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename or error}: the file is not there any more."
+    return f"{error.filename or 'A file'} cannot be read: {error.strerror or error}."
 
 
 class InPartitions(Partitions):
@@ -156,11 +161,9 @@ def each_of(
     tasks = [(parted.only(number), 0, *rest) for number, *rest in arguments]
     try:
         return workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(tasks)} partitions"))
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{error.filename} is not there any more; it was looked for in the pass '{told}'. {_GO_ON}"
-        ) from None
     except WorkersError as error:
         raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
+    except OSError as error:  # of a file
+        raise DataError(f"{_said(error)} It was in the pass '{told}'. {_GO_ON}") from None
     finally:
         note("")
