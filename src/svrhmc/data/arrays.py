@@ -50,7 +50,7 @@ class ArraysReader(Reader):
         for low in range(begin, end, rows):
             high = min(low + rows, end)
             some = (None if each is None else np.asarray(each[low:high], np.float64) for each in more)
-            yield Block(low - begin, np.ascontiguousarray(X[low:high], self.dtype), np.asarray(y[low:high]), *some)
+            yield Block(low - begin, np.asfortranarray(X[low:high], self.dtype), np.asarray(y[low:high]), *some)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """A part of y."""

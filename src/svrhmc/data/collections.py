@@ -159,7 +159,7 @@ class ChunksReader(Reader):
         for low in range(0, len(X), rows):
             some = slice(low, low + rows)
             more = (None if each is None else np.asarray(each[some], np.float64) for each in (offset, weights))
-            yield Block(low, np.ascontiguousarray(X[some], self.dtype), y[some], *more)
+            yield Block(low, np.asfortranarray(X[some], self.dtype), y[some], *more)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """Of a chunk."""

@@ -80,9 +80,8 @@ def _is_elsewhere(setup: Setup) -> bool:
 
 
 def _on_window(setup: Setup, first: int, end: int) -> Setup:
-    """The same with a target that holds the rows of some steps; what is remembered of all rows is evaluated again."""
+    """The same with a target that holds the rows of some steps."""
     stream, space = Stream(setup.seed, setup.chains), setup.target
     words = (stream.words(step, Purpose.BATCH, setup.recipe.batch) for step in range(first, end))
     window, at = space.gather(np.stack([space.places(*each) for each in words]))  # type: ignore[attr-defined]
-    recipe = replace(setup.recipe, remembers=False)
-    return replace(setup, target=window.for_steps(first, setup.chains, at), recipe=recipe)
+    return replace(setup, target=window.for_steps(first, setup.chains, at))

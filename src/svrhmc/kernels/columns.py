@@ -13,13 +13,13 @@ from numba import njit
 from svrhmc.kernels.compiling import KEPT
 
 _ALONE = 1 << 18  # multiplications for which BLAS uses one thread
-_TILE, _LEAST = 512, 32  # rows
+_TILE, _SIDE = 512, 64  # rows of a tile; columns of a part of a product, and rows where there are more columns
 _OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "cache": KEPT}
 
 
 def tile_rows(columns: int) -> int:
     """The rows of a tile, for so many columns."""
-    return int(max(_LEAST, min(_TILE, _ALONE // (columns * (columns + 1)))))
+    return _SIDE if columns >= _SIDE else int(min(_TILE, _ALONE // (columns * (columns + 1))))
 
 
 @njit(**_OPTIONS)
@@ -49,7 +49,9 @@ def combine(X, s, total):
 def gram(X, s, c, rows, total):
     """The first rows of total += Σ cᵢaᵢaᵢᵀ, and its last += Σ sᵢaᵢ; `rows` make a tile."""
     dim, n = X.shape
-    tile, scaled, product = np.zeros((dim, rows)), np.zeros((dim + 1, rows)), np.zeros((dim + 1, dim))
+    tile, scaled = np.zeros((dim, rows)), np.zeros((dim + 1, rows))
+    side = dim + 1 if dim < _SIDE else _SIDE
+    room = np.zeros(side * side)
     for low in range(0, n, rows):
         count = min(rows, n - low)
         if count < rows:
@@ -62,25 +64,41 @@ def gram(X, s, c, rows, total):
                 other[k] = c[low + k] * row[k]
         for k in range(count):
             scaled[dim, k] = s[low + k]
-        np.dot(scaled, tile.T, product)
-        total += product
+        for a in range(0, dim + 1, side):
+            end = min(a + side, dim + 1)
+            for b in range(0, dim, side):
+                last = min(b + side, dim)
+                product = room[: (end - a) * (last - b)].reshape(end - a, last - b)
+                np.dot(scaled[a:end], tile[b:last].T, product)
+                total[a:end, b:last] += product
 
 
 @njit(**_OPTIONS)
 def squares(X, turned, rows, out):
     """|Fᵀaᵢ|² of every row, Fᵀ being `turned`; `rows` make a tile."""
     dim, n = X.shape
-    tile, image = np.zeros((dim, rows)), np.zeros((len(turned), rows))
+    side, images = min(_SIDE, dim) if dim >= _SIDE else dim, len(turned)
+    tall = min(_SIDE, images) if dim >= _SIDE else images
+    tile, image, room = np.zeros((dim, rows)), np.zeros((tall, rows)), np.zeros((tall, rows))
+    some = np.zeros(tall * side)
     for low in range(0, n, rows):
         count = min(rows, n - low)
         for j in range(dim):
             column, row = X[j], tile[j]
             for k in range(count):
                 row[k] = np.float64(column[low + k])
-        np.dot(turned, tile, image)
         for k in range(count):
             out[low + k] = 0.0
-        for e in range(len(turned)):
-            row = image[e]
-            for k in range(count):
-                out[low + k] += row[k] * row[k]
+        for e in range(0, images, tall):
+            end = min(e + tall, images)
+            image[:] = 0.0
+            for j in range(0, dim, side):
+                last = min(j + side, dim)
+                part = some[: (end - e) * (last - j)].reshape(end - e, last - j)
+                part[:] = turned[e:end, j:last]
+                np.dot(part, tile[j:last], room[: end - e])
+                image += room
+            for f in range(end - e):
+                row = image[f]
+                for k in range(count):
+                    out[low + k] += row[k] * row[k]

@@ -203,6 +203,11 @@ class FiniteSum(ABC):
         """The target, or where its components are not in memory some of them that are: for what looks at rows."""
         return self
 
+    @property
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component can be kept, and is all there is to keep of it."""
+        return self.scalar_parts and self.at_hand == self.n
+
     def watched(self, tell: Callable[[float], None]) -> None:
         """Tell from now on of components that are read where nobody asks for gradients: for a mode, for weights of rows
         and to fetch some of them, where a target makes passes itself.

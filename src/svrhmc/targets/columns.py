@@ -101,5 +101,5 @@ class ColumnRows(Rows):
 
 def rows_of_block(X: Any, make: Callable[[Any], Rows]) -> Rows:
     """Rows of a block as they lie: column by column where they do, else as `make` has them."""
-    by_columns = isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous and not X.flags.c_contiguous
+    by_columns = isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous
     return ColumnRows(X) if by_columns and X.dtype in (np.float32, np.float64) else make(X)

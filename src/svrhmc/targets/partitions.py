@@ -32,8 +32,8 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.losses import Loss
 from svrhmc.targets.reading import Reader, require_finite, stacked
-from svrhmc.targets.rows import Rows
 from svrhmc.targets.stored import make_rows
 
 Places = npt.NDArray[np.uint64]
@@ -111,7 +111,7 @@ def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares
         gram = np.empty((rows.dim + 1, rows.dim + 1))
         gram[:-1, :-1] = rows.gram(w, precise=True)
         gram[-1, :-1] = gram[:-1, -1] = rows.combine((w * e)[None, :])[0]
-        gram[-1, -1] = float(w @ (e * e))
+        gram[-1, -1] = float((w * e * e).sum())
         if not np.isfinite(gram).all():
             require_finite(block, reader, number)
         one = Squares(float(w.sum()), gram)
@@ -120,10 +120,13 @@ def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares
 
 
 class Lengths(NamedTuple):
-    """What weights are made of: the centre, the map W of a dense whitening, S, and R where Mᵢ holds in a ball."""
+    """What weights are made of: the centre, F with |Fᵀaᵢ|² + shared = |ãᵢ|² (`root_of`), S, and R where Mᵢ holds in a
+    ball.
+    """
 
     centre: Array
     factor: Array
+    shared: float
     scale: float
     third: float | None
     radius: float
@@ -153,20 +156,19 @@ class Lengths(NamedTuple):
         return bounds
 
     def _norms(self, form: RowsForm) -> Array:
-        """|Wᵀaᵢ|, in float64; of rows with several predictors √Σ_c |W_cᵀaᵢ|² and the shared parameters' part."""
-        rows, loss = form.rows.seen_once, form.loss
-        parts = [self.factor[c * rows.dim : (c + 1) * rows.dim] for c in range(loss.blocks)]
-        shared = float((self.factor[loss.blocks * rows.dim :] ** 2).sum())
-        return np.asarray(np.sqrt(_squares(rows, np.hstack(parts)) + shared), np.float64)
+        """|ãᵢ|, in float64."""
+        return np.asarray(np.sqrt(form.rows.seen_once.image_squares(self.factor) + self.shared), np.float64)
 
 
-def _squares(rows: Rows, factor: Array) -> Array:
-    """|Fᵀaᵢ|² of every row, in float64. With Fᵀ = QR, |Rᵀᵀaᵢ| = |Fᵀaᵢ|, and R has no more columns than F has rows."""
-    root = factor
-    if factor.shape[1] > len(factor):
-        root = np.ascontiguousarray(np.asarray(np.linalg.qr(factor.T, mode="r")).T)
-
-    return rows.image_squares(root)
+def root_of(factor: Array, loss: Loss, columns: int) -> tuple[Array, float]:
+    """F and a number with |Fᵀaᵢ|² + number = |Wᵀaᵢ|², or Σ_c |W_cᵀaᵢ|² with the shared parameters' part for a loss of
+    several predictors. With (W₁, W₂, …)ᵀ = QR, F = Rᵀ has as long images, and no more columns than rows.
+    """
+    wide = np.hstack([factor[c * columns : (c + 1) * columns] for c in range(loss.blocks)])
+    shared = float((factor[loss.blocks * columns :] ** 2).sum())
+    if wide.shape[1] > columns:
+        wide = np.asarray(np.linalg.qr(wide.T, mode="r")).T
+    return np.ascontiguousarray(wide), shared
 
 
 class Measured(NamedTuple):

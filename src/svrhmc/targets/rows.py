@@ -152,9 +152,12 @@ class Rows(ABC):
     def image_squares(self, factor: Array) -> Array:
         """|Fᵀaᵢ|² of every row, in float64."""
 
+        from svrhmc.kernels import columns
+
         def squares(some: Any) -> Array:
-            image = np.asarray(some, np.float64) @ factor
-            return contract("nd,nd->n", image, image)
+            out, turned = np.empty(len(some)), np.ascontiguousarray(factor.T)
+            columns.squares(np.asarray(some, np.float64).T.copy(), turned, columns.tile_rows(self.dim), out)
+            return out
 
         return self.lengths(squares)
 

@@ -25,7 +25,7 @@ from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.partitioned import PartitionedLinear
-from svrhmc.targets.partitions import Gathered, Lengths, Places, joined
+from svrhmc.targets.partitions import Gathered, Lengths, Places, joined, root_of
 from svrhmc.targets.stored import make_rows
 from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Whitened, WhitenedRows
@@ -133,8 +133,9 @@ class WhitenedPartitions(Whitened):
         power = _BITS - _SPARE - math.ceil(math.log2(self.n)) - math.floor(math.log2(typical))
         third = (1.0 if math.isfinite(self.radius) else loss.third_bound) if self.bounded else None
         floor = 0.0 if self.bounded and loss.third_bound != 0 else 0.1 * typical
+        root, shared = root_of(how.arrays()["factor"], loss, self.target.rows.columns)
         while True:
-            lengths = Lengths(how.centre, how.arrays()["factor"], 2.0**power, third, self.radius, floor)
+            lengths = Lengths(how.centre, root, shared, 2.0**power, third, self.radius, floor)
             found = self.target.measured(lengths)
             if found is not None and sum(each.total for each in found) < _MOST:
                 break
