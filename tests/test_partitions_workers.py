@@ -111,6 +111,30 @@ np.save(r"{tmp_path}/" + __import__("os").environ["OMP_NUM_THREADS"] + ".npy", f
     assert (np.load(tmp_path / "1.npy") == np.load(tmp_path / "2.npy")).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [20, 100])
+def test_threads_of_blas_change_no_digit_of_a_pass(columns):
+    """Workers of a cluster have one thread, and this process may have several."""
+    code = f"""
+import numpy as np
+from svrhmc import data, targets
+from svrhmc.core.arrays import digest
+from svrhmc.targets.partitions import Lengths
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, {columns})).astype(np.float32)
+x, factor = np.full({columns}, 0.01), rng.normal(size=({columns}, {columns}))
+target = targets.logistic(data.from_arrays(X, np.arange(len(X)) % 2, partitions=2))
+totals = [each.total for each in target.measured(Lengths(x, factor, 0.0, 2.0**20, 0.1, np.inf))]
+print(digest(*target.sums(x), *target.slopes(x[None] + 0.1), np.array(totals)))
+"""
+    found = []
+    for count in ("1", "2"):
+        blas = {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        done = subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | blas, capture_output=True)
+        found.append(done.stdout)
+    assert found[0] == found[1]
+
+
 # Faults. What goes wrong is wrapped around the work of one pass; markers are files, which all processes see.
 
 

@@ -50,7 +50,8 @@ class WhitenedPartitions(Whitened):
         if how.kind != "dense":
             raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
         self.rows_form = target.form()
-        self.force = -how.pull(target.gradient(how.centre))
+        gradient = target.sums(how.centre).gradient + target.prior_gradient(how.centre)
+        self.force = -how.pull(gradient)
         self._held: list[tuple[Places, Window]] = []
         self._expected: list[Places] = []
         self._within: dict[float, WhitenedPartitions] = {}
