@@ -147,7 +147,8 @@ class Faulty(InPartitions):
 
     def each(self, work, arguments, told):
         if told == self.told:
-            self.before()
+            before, self.before = self.before, lambda: None  # once
+            before()
             work = functools.partial(self.fault, work)
         return super().each(work, arguments, told)
 
@@ -283,6 +284,7 @@ def test_a_scheduler_that_goes_away_is_told_and_the_run_goes_on_with_another(tol
     file, marker, run = tmp_path / "scheduler.json", tmp_path / "slow", tmp_path / "run"
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet |= {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}}
     scheduler = subprocess.Popen([*start, "--no-dashboard", "--scheduler-file", str(file)], **quiet)
     worker = None
     try:
@@ -290,9 +292,7 @@ def test_a_scheduler_that_goes_away_is_told_and_the_run_goes_on_with_another(tol
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
         work = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
-        worker = subprocess.Popen(
-            [*work, "--no-nanny"], **quiet, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        )
+        worker = subprocess.Popen([*work, "--no-nanny"], **quiet)
         client = distributed.Client(address, timeout=30)
         client.wait_for_workers(1, timeout=120)
         rows = data.from_parquet(folder, "y", client=client)
@@ -306,3 +306,24 @@ def test_a_scheduler_that_goes_away_is_told_and_the_run_goes_on_with_another(tol
                 process.kill()
                 process.wait()
     assert (sampled(data.from_parquet(folder, "y"), checkpoint=run) == expected).all()
+
+
+def test_a_cluster_without_the_packages_is_told(folder):
+    pytest.importorskip("distributed")
+    from svrhmc.data.workers import Cluster
+
+    class Elsewhere:
+        status = "running"
+
+        def __init__(self, error):
+            self.error = error
+
+        def submit(self, *task, **settings):
+            return None
+
+        def gather(self, futures):
+            raise self.error
+
+    for error in (ModuleNotFoundError("No module named 'svrhmc'"), RuntimeError("Error during deserialization of")):
+        with pytest.raises(WorkersError, match="the cluster cannot load the work: its scheduler and workers need"):
+            InPartitions(data.from_parquet(folder, "y").reader, Cluster(Elsewhere(error))).each(print, [(0,)], "labels")

@@ -24,6 +24,9 @@ _GO_ON = (
     "Run the same call again when that is put right; what was found before is kept in the folder of checkpoint=…, if "
     "you gave one."
 )
+_UNLIKE = (
+    "the cluster cannot load the work: its scheduler and workers need the packages that this process has, svrhmc too"
+)
 _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
 
 
@@ -91,7 +94,11 @@ class Cluster(Workers):
             return found
         except KilledWorker as error:
             raise WorkersError(f"workers died again and again at a partition, as if memory ran out: {error}") from None
+        except ImportError as error:
+            raise WorkersError(f"{_UNLIKE} ({error}).") from None
         except (CancelledError, TimeoutError, OSError, RuntimeError) as error:
+            if "deserialization" in str(error):
+                raise WorkersError(f"{_UNLIKE}.") from None
             if self.client.status == "running" and not isinstance(error, (CancelledError, TimeoutError)):
                 raise  # it is one of a task
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
