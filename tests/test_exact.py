@@ -487,7 +487,7 @@ def test_the_compiled_picks_are_those_of_the_table(data):
 
 @njit
 def picks(cells, w0, w1, rows):
-    subsampled._pick(cells, w0, w1, rows, len(rows))
+    subsampled.pick(cells, w0, w1, 0, 0, rows, len(rows))
 
 
 def test_samplers_are_equal_hashable_and_printable():

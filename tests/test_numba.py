@@ -325,7 +325,7 @@ def test_compiled_normals_are_those_of_the_stream():
         make_normals(words, words.shape[1], z32)
 
     stream = Stream(9, np.arange(100))
-    coarse, fine = (stream._words(0, purpose, 5000)[0].ravel() for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
+    coarse, fine = (stream.words(0, purpose, 5000)[0].ravel() for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
     coarse[:5000] = np.arange(5000)  # the far tail, and both sides of the middle
     coarse[5000:6000] = 2**31 - 500 + np.arange(1000)
     coarse[6000:7000] = 2**32 - 1 - np.arange(1000)

@@ -15,7 +15,7 @@ from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.stored import make_rows
 from svrhmc.whitening import whitened
 
 

@@ -41,7 +41,7 @@ FIRST_WITHOUT = [922, 370, 385, 956]
 
 def test_a_normal_is_the_inverse_law_of_its_64_bits():
     stream = Stream(1, np.array([0]))
-    coarse, fine = (stream._words(7, purpose, 1) for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
+    coarse, fine = (stream.words(7, purpose, 1) for purpose in (Purpose.NOISE, Purpose.NOISE_FINE))
     for k, z in enumerate(stream.normals(7, 2)[0]):
         high, low = int(coarse[k][0, 0]), int(fine[k][0, 0])
         p = ((high & 0x7FFFFFFF) * 2**32 + low + 0.5) / 2**64
@@ -69,7 +69,7 @@ def test_every_part_of_the_counter_changes_the_words():
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 1000, 10**9, 2**32 - 1, 2**32])
 def test_indices_are_the_exact_product_of_64_bits(bound):
-    w0, w1 = (w.astype(np.uint64) for w in Stream(5, np.array([0]))._words(0, Purpose.BATCH, 64))
+    w0, w1 = (w.astype(np.uint64) for w in Stream(5, np.array([0])).words(0, Purpose.BATCH, 64))
     w0[0, 0] = w1[0, 0] = 2**32 - 1
     w0[0, 1] = w1[0, 1] = 0
     expected = [(int(a) * 2**32 + int(b)) * bound >> 64 for a, b in zip(w0[0], w1[0], strict=True)]
@@ -100,7 +100,7 @@ def test_weighted_rows_are_those_of_the_alias_table(weights):
     table = alias_table(weights)
     stream = Stream(3, np.arange(50))
     rows = stream.weighted(7, 400, table.threshold, table.alias)
-    assert (rows == table.pick(*stream._words(7, Purpose.BATCH, 400))).all()
+    assert (rows == table.pick(*stream.words(7, Purpose.BATCH, 400))).all()
     p = np.asarray(weights) / np.sum(weights)
     assert table.probabilities == pytest.approx(p, abs=1e-9)
     seen = np.bincount(rows.ravel(), minlength=len(p))

@@ -30,6 +30,7 @@ MODULES = {
     "svrhmc.fitting": "Regressions from tables and arrays, in the units of the data.",
     "svrhmc.estimators": "Estimators for scikit-learn.",
     "svrhmc.tables": "Tables, formulas and designs: what stands between a data frame and rows.",
+    "svrhmc.data": "Rows that are not in memory: Parquet folders, memory maps, CSV, sparse blocks, Dask.",
     "svrhmc.reporting": "The report in HTML.",
     "svrhmc.plots": "Figures, in one style.",
     "svrhmc.posterior": "What `sample` returns, part by part.",

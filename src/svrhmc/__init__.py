@@ -6,14 +6,16 @@ from typing import Any
 from svrhmc.core import starting as _starting  # noqa: F401 - first of all: from here on the command may be interrupted
 
 # isort: on
-from svrhmc import distances, dynamics, exact, gradients, targets, theory, whitening
+from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import (
     BudgetError,
     CheckpointError,
+    DataError,
     DivergenceError,
     PosteriorFileError,
     TraceFileError,
     UnstableStepError,
+    WorkersError,
 )
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
@@ -42,6 +44,7 @@ __version__ = VERSION
 __all__ = [
     "BudgetError",
     "CheckpointError",
+    "DataError",
     "DivergenceError",
     "Posterior",
     "PosteriorFileError",
@@ -50,7 +53,9 @@ __all__ = [
     "Trace",
     "TraceFileError",
     "UnstableStepError",
+    "WorkersError",
     "cv_hmc",
+    "data",
     "distances",
     "dynamics",
     "exact",

@@ -310,7 +310,8 @@ def _subject(
         one_of("--model", model, ("logistic", "linear"))
         build = svrhmc.targets.logistic if model == "logistic" else svrhmc.targets.linear
         X, y = read_table(data)
-        return build(X, y, prior_precision=prior_precision)
+        made: svrhmc.targets.FiniteSum = build(X, y, prior_precision=prior_precision)
+        return made
     absent = [name for name in list(given)[:4] if given[name] is None]
     if n is None or dim is None or smoothness is None or convexity is None:
         raise requirement("--n, --dim, --smoothness and --convexity, or --data,", "given", "no " + ", ".join(absent))

@@ -16,20 +16,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from svrhmc.commands import written
+from svrhmc.commands import folders, written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
 from svrhmc.fitting.regress import posterior_of, regression
-from svrhmc.fitting.responses import response_of
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.reporting.words import number, scale, verdict
 from svrhmc.shell import say
-from svrhmc.tables.columns import NUMBER, Column
 from svrhmc.tables.reading import Read, Reading, read
+from svrhmc.targets.reading import Partitions
 
 _SHOWN = 60  # coefficients of the table on the screen
 _EXAMPLE = "titanic.csv"
@@ -42,7 +41,10 @@ _SOURCE = (
 def fit_command(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A table: .csv, .tsv, .txt (also .gz), .parquet, .libsvm, .npy or .npz; else an example."),
+        typer.Argument(
+            help="A table: .csv, .tsv, .txt (also .gz), .parquet, .libsvm, .npy or .npz, or a folder of Parquet files; "
+            "else an example."
+        ),
     ] = None,
     target: Annotated[str, typer.Option(help="The column to be explained.")] = "",
     formula: Annotated[str, typer.Option(help="Such as 'age + C(plan)'; all other columns if not set.")] = "",
@@ -97,8 +99,9 @@ def fit_command(
 
 def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -> None:
     began = time.perf_counter()
+    folder = file.is_dir()
     with stage(f"reading {file.name}", show):
-        found = read(file, asked.reading)
+        found = folders.opened(file, asked) if folder else read(file, asked.reading)
     target = asked.target or found.response
     sparse = found.X is not None
     if not sparse:
@@ -106,7 +109,7 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
     formula, notes = ("", ()) if sparse else formula_of(found, asked, target)
     notes = notes if asked.file is not None else (_SOURCE, *notes)
     if sparse and not asked.family:
-        guess = response_of(found.response, Column(NUMBER, found.y, None), None)
+        guess = folders.response(found, None)
         notes = (f"the family is {guess.loss.name}, as {guess.guessed}",)
     with written.folder(asked.out):
         told: dict[str, Any] = {
@@ -138,10 +141,12 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
     settings = {**asked.sampling(), "progress": show, "checkpoint": asked.out / written.UNFINISHED}
     family = asked.family or None
     try:
+        if isinstance(found.X, Partitions):
+            return posterior_of(folders.regression_of(found.X, family, found), **settings)
         if found.X is not None:
             if asked.columns or asked.formula:
                 raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
-            response = response_of(found.response, Column(NUMBER, found.y, None), family)
+            response = folders.response(found, family)
             made = regression(found.X, response.y, response.loss, names=found.names, classes=response.classes or None)
             return posterior_of(made, **settings)
         return fit(

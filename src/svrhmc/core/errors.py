@@ -97,6 +97,10 @@ class DataError(ValueError):
     """A data set cannot be used or had; says which file, why, and what to do."""
 
 
+class WorkersError(RuntimeError):
+    """Those who make passes over partitions died or went away; says in which pass, and how to go on."""
+
+
 class MissingDataError(DataError):
     """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
 

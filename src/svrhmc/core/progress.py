@@ -16,6 +16,12 @@ from svrhmc.core.errors import requirement
 _PATIENCE = 1.5  # seconds before the line first appears
 _PERIOD = 0.2
 _stages: list[Event] = []  # those under way, the innermost last
+_noted = [""]  # how far the work of the innermost is
+
+
+def note(text: str) -> None:
+    """Say how far the work of a stage is, where that is known: a terminal shows it beside the stage's name."""
+    _noted[0] = text
 
 
 class ProgressLine:
@@ -110,7 +116,8 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         while not done.wait(wait):
             if _stages[-1] is not done:  # a stage within this one has the line
                 continue
-            text = f"{name}: {time.monotonic() - began:.0f} s"
+            far = f" ({_noted[0]})" if _noted[0] else ""
+            text = f"{name}{far}: {time.monotonic() - began:.0f} s"
             _write(out, "\r" + text.ljust(width))
             width, wait = max(width, len(text)), 1.0
 

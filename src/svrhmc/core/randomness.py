@@ -98,18 +98,24 @@ class Stream:
         from scipy.special import ndtri
 
         half = (count + 1) // 2
-        coarse = np.concatenate(self._words(step, purpose, half), axis=1)[:, :count]
-        refine = np.concatenate(self._words(step, fine, half), axis=1)[:, :count]
+        coarse = np.concatenate(self.words(step, purpose, half), axis=1)[:, :count]
+        refine = np.concatenate(self.words(step, fine, half), axis=1)[:, :count]
         magnitude = (coarse & np.uint32(0x7FFFFFFF)).astype(np.float64)
         p = (magnitude + (refine.astype(np.float64) + 0.5) * 2.0**-32) * 2.0**-32
         z: npt.NDArray[np.float64] = ndtri(p)
         return np.where(coarse >> np.uint32(31), -z, z)
 
+    def uniforms(self, step: int, count: int, purpose: Purpose) -> npt.NDArray[np.float64]:
+        """Uniform numbers between 0 and 1, shape (chains, count), from 52 bits each."""
+        w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
+        bits = (w0 << np.uint64(20)) | (w1 >> np.uint64(12))
+        return np.asarray((bits.astype(np.float64) + 0.5) * 2.0**-52, np.float64)
+
     def indices(
         self, step: int, count: int, bound: int, replacement: bool, purpose: Purpose = Purpose.BATCH
     ) -> npt.NDArray[np.int64]:
         """Row numbers below `bound`, shape (chains, count); distinct within a chain unless `replacement`."""
-        w0, w1 = (w.astype(np.uint64) for w in self._words(step, purpose, count))
+        w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         if replacement:
             return _below(w0, w1, np.uint64(bound))
         first = bound - count
@@ -123,11 +129,12 @@ class Stream:
         self, step: int, count: int, threshold: Words, alias: npt.NDArray[np.int64], purpose: Purpose = Purpose.BATCH
     ) -> npt.NDArray[np.int64]:
         """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
-        w0, w1 = (w.astype(np.uint64) for w in self._words(step, purpose, count))
+        w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         bucket, rest = _divide(w0, w1, np.uint64(len(alias)))
         return np.where(rest < threshold[bucket], bucket, alias[bucket])
 
-    def _words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
+    def words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
+        """Two random words for each slot of a step, (chains, slots) each."""
         k0, k1 = (key[:, None] for key in self.keys(step >> 32))
         slot = np.arange(slots, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
         return threefry2x32((k0, k1), (np.array([[step & _LOW]], np.uint32), slot[None, :]))

@@ -22,7 +22,7 @@ _BLOCK_ELEMENTS = 1 << 22
 
 
 class Reference(Engine):
-    """Runs every sampler on every target."""
+    """Runs every sampler on every target that has its components at hand."""
 
     name = "reference"
 
@@ -115,6 +115,6 @@ class ReferenceChains(Chains):
 
 def _blocks(setup: Setup, chains: int) -> list[slice]:
     """Chains that are run together."""
-    per_chain = setup.target.n + setup.target.dim + setup.target.row_size * setup.recipe.rows_at_once
+    per_chain = setup.target.at_hand + setup.target.dim + setup.target.row_size * setup.recipe.rows_at_once
     size = max(1, _BLOCK_ELEMENTS // per_chain)
     return [slice(begin, min(begin + size, chains)) for begin in range(0, chains, size)]

@@ -9,7 +9,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.engines.base import Chains, Engine, Setup, State
 
 # Where each is: compiled code is not loaded before it is used. "auto" takes the first that can.
-_PLACES = {"numba": ("svrhmc.engines.compiled", "Compiled"), "reference": ("svrhmc.engines.reference", "Reference")}
+_PLACES = {"numba": ("svrhmc.engines.compiled", "Compiled"), "reference": ("svrhmc.engines.partitioned", "Everywhere")}
 _LOADED: dict[str, Engine] = {}
 
 

@@ -53,6 +53,9 @@ def region(space: Any, spread: float, radius: float | None) -> Region:
 
 
 def _make(space: Any, spread: float, radius: float | None) -> Region:
+    if (sums := space.third_sums(radius)) is not None:
+        reach, third, cubes = sums
+        return Region(reach, third, None, _rows(space, spread, reach, cubes))
     form = space.form()
     third = form.loss.third_bound
     if third == 0 or (third is not None and radius is None):
@@ -73,13 +76,17 @@ def _make(space: Any, spread: float, radius: float | None) -> Region:
 
 
 def _ball(space: Any, spread: float, radius: float) -> Region:
-    from scipy.special import gammaincc
-
     form, lengths = space.form(), space.row_norms
     t, reach = form.removed.predictors, _WIDER * radius * lengths
-    beyond = float(gammaincc(space.dim / 2, radius**2 / 2))
     with np.errstate(over="ignore", invalid="ignore"):  # then rows are not finite, and too many
         bounds = form.loss.third_within(t - reach, t + reach)
         cubes = float(form.weighed(bounds * lengths**3).sum())
-    rows = (1 + spread) / 3 * space.dim**1.5 * cubes + space.n * beyond * (2 - beyond)
-    return Region(radius, 1.0, bounds, rows)
+    return Region(radius, 1.0, bounds, _rows(space, spread, radius, cubes))
+
+
+def _rows(space: Any, spread: float, radius: float, cubes: float) -> float:
+    """rows(R), with Σᵢ wᵢMᵢ(R)|ãᵢ|³."""
+    from scipy.special import gammaincc
+
+    beyond = float(gammaincc(space.dim / 2, radius**2 / 2))
+    return float((1 + spread) / 3 * space.dim**1.5 * cubes + space.n * beyond * (2 - beyond))

@@ -108,7 +108,11 @@ class SplitHMC(ExactSampler):
         return SplitHMC(step, max(1, round(_TURN / step)), self.jitter)
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
-        """Compiled chains, for every kind of whitening."""
+        """Compiled chains, for every kind of whitening; by passes where rows are not in memory."""
+        if space.at_hand < space.n:
+            from svrhmc.engines.passing import SplitByPasses
+
+            return SplitByPasses(space, self, seed, chains, start)
         from svrhmc.engines.compiled.metropolis import SplitChains
 
         form = rows_of(space.form())

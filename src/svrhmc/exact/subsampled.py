@@ -112,4 +112,8 @@ class SubsampledMH(ExactSampler):
         known = np.array_equal(how.centre, target.mode())
         hessian = target.modal_hessian if known else target.hessian(how.centre)
         where = region(space, self.spread, self.radius)
+        if space.at_hand < space.n:
+            from svrhmc.engines.compiled.gathered import GatheredChains
+
+            return GatheredChains(space.within(self.radius), hessian, where, self, seed, chains, threads, start)
         return SubsampledChains(space.form(), hessian, space.row_norms, where, self, seed, chains, threads, start)

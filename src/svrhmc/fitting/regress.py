@@ -32,18 +32,21 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, one_of, real_array, requirement
 from svrhmc.fitting.scales import Scales, require_size, scales_of
+from svrhmc.fitting.tall import StandardReader, known_of, require_dense
 from svrhmc.posterior.automatic import sampled, usual_settings
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.units import Units
+from svrhmc.targets.coding import coding_of
 from svrhmc.targets.families import family_of
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior
+from svrhmc.targets.reading import Partitions
 from svrhmc.targets.regression import glm
-from svrhmc.targets.rows import is_sparse
 from svrhmc.targets.sparse import checked_csr
+from svrhmc.targets.stored import is_sparse
 
 INTERCEPT = "Intercept"
 _EFFECT, _INTERCEPT_SD, _SHARED_SD = 2.5, 5.0, 5.0
@@ -63,7 +66,7 @@ class Regression(NamedTuple):
 
 def regress(
     X: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     family: str | Loss = "gaussian",
     *,
     names: Sequence[str] | None = None,
@@ -77,7 +80,8 @@ def regress(
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
 
-    X: (n, columns), dense or CSR, without a column for the intercept.
+    X: (n, columns), dense or CSR, without a column for the intercept; or rows in partitions (`svrhmc.data`), which have
+        y, offset and weights among their columns.
     y: n labels of the family.
     family: its name, or one of `svrhmc.targets.families`.
     names: the names of the columns; x0, x1, … if None.
@@ -127,7 +131,7 @@ def posterior_of(made: Regression, **settings: Any) -> Posterior:
 
 def regression(
     X: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None,
     family: str | Loss,
     *,
     names: Sequence[str] | None = None,
@@ -144,6 +148,11 @@ def regression(
 
     varied: whether columns that say nothing are refused.
     """
+    if isinstance(X, Partitions):
+        given = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
+        return _of_partitions(X, family, given, intercept, prior, noise_variance)
+    if y is None:
+        raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
     if is_sparse(X):
         X = checked_csr(X)
     else:
@@ -173,14 +182,8 @@ def regression(
     scales = scales_of(X, None if plain else count, intercept)
     if varied:
         _require_varied(X, known, intercept, scales if plain else scales_of(X, None, intercept))
+    units, each, shared = _laid(loss, scales, known, typical, size, intercept, prior)
     by_offset = loss.identity_link and intercept
-    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
-    slopes = _slopes(prior, known, scales, size)
-    away = scales.left * scales.scale / scales.step
-    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
-    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    each = ([middle] if intercept else []) + slopes
-    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
     target = glm(
         units.rows(X),
         label,
@@ -191,16 +194,49 @@ def regression(
         prior=each,
         shared_prior=shared,
     )
-    location, precision = _stated(each, loss, shared)
-    return Regression(
-        target,
-        units,
-        _names(known, intercept, loss, labels),
-        location,
-        precision,
-        _said(prior, loss),
-        prior is not None,
-    )
+    return _regression(target, units, known, labels, each, shared, prior)
+
+
+def _laid(
+    loss: Loss, scales: Scales, names: tuple[str, ...], typical: float, size: float, intercept: bool, prior: Any
+) -> tuple[Units, list[Prior], list[Normal] | None]:
+    """Units, priors of the standardised coefficients, and those of shared parameters."""
+    by_offset = loss.identity_link and intercept
+    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
+    slopes = _slopes(prior, names, scales, size)
+    away = scales.left * scales.scale / scales.step
+    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
+    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
+    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
+    return units, ([middle] if intercept else []) + slopes, shared
+
+
+def _regression(
+    target: Any, units: Units, names: tuple[str, ...], labels: Any, each: list[Prior], shared: Any, prior: Any
+) -> Regression:
+    location, precision = _stated(each, target.loss, shared)
+    named = _names(names, units.intercept, target.loss, labels)
+    return Regression(target, units, named, location, precision, _said(prior, target.loss), prior is not None)
+
+
+def _of_partitions(
+    data: Partitions, family: str | Loss, given: Mapping[str, Any], intercept: bool, prior: Any, noise: float | None
+) -> Regression:
+    """The same for rows in partitions, which have labels, offsets and weights themselves."""
+    for name, value in given.items():
+        if value is not None:
+            why = "the partitions have it themselves: say which column it is when you open them"
+            raise requirement(name, "None where X is in partitions", type(value).__name__, why)
+    require_dense(data.reader)
+    known = family_of(family)
+    coding, classes = coding_of(data, known if noise is None else known.with_noise(noise))
+    scales, typical, size = known_of(data, coding, intercept)
+    if intercept and scales.constant.any():
+        name = data.reader.names[int(np.argmax(scales.constant))]
+        raise DataError(f"column {name!r} is constant, and cannot be told from the intercept: leave it out.")
+    units, each, shared = _laid(coding.loss, scales, data.reader.names, typical, size, intercept, prior)
+    target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=each, shared_prior=shared)
+    return _regression(target, units, data.reader.names, classes, each, shared, prior)
 
 
 def _require_varied(X: Any, names: Sequence[str], intercept: bool, scales: Scales) -> None:

@@ -56,12 +56,17 @@ def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
     first, mean, second = _moments(X, weights, sparse)
     sd = np.sqrt(second)
     size = np.abs(first + mean)
-    constant = sd <= _ROUNDING * np.maximum(size, np.abs(first))
+    constant = constant_columns(sd, size, first)
     scale = np.where(constant, 1.0 if centred else size, sd)
     scale = np.where(scale > 0, scale, 1.0)
     centre = np.zeros_like(mean) if sparse or not centred else first + mean
     step = np.where(constant, np.nan, _differences(X, sparse))
     return Scales(centre, scale, constant, (first + mean - centre) / scale, np.where(np.isnan(step), scale, step))
+
+
+def constant_columns(sd: Array, size: Array, first: Array) -> npt.NDArray[np.bool_]:
+    """Those whose spread is nothing but rounding."""
+    return sd <= _ROUNDING * np.maximum(size, np.abs(first))
 
 
 def _differences(X: Any, sparse: bool) -> Array:

@@ -63,9 +63,6 @@ class Estimator:
         self._at_mode = AtMode(recipe, target) if at_mode is None else at_mode
         self._seen_mode = False
         self.evaluations = 0
-        if recipe.weighted:
-            threshold, alias, probability = target.row_table
-            self._table, self._weights = (threshold, alias), 1 / (target.n * probability)
         if self._memory and recipe.remembers and "table" not in self._memory:  # made again, as it was made
             self._memory["table"] = target.parts(self._memory["snapshot"], None)
 
@@ -160,12 +157,12 @@ class Estimator:
         """The batch of this step: (chains, batch)."""
         recipe = self._recipe
         if recipe.weighted:
-            return self._stream.weighted(step, recipe.batch, *self._table)
+            return self._target.drawn(self._stream, step, recipe.batch)
         return self._stream.indices(step, recipe.batch, self._target.n, recipe.replacement)
 
     def _mean(self, parts: Array, batch: Indices) -> Array:
         """(1/B) Σ_b parts_b/(nP), as gradients."""
         if self._recipe.weighted:
-            weights = self._weights[batch]
+            weights = 1 / (self._target.n * self._target.drawn_with(batch))
             parts = parts * (weights if parts.ndim == 2 else weights[:, :, None])
         return self._target.assemble(parts, batch)

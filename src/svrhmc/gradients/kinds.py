@@ -22,8 +22,8 @@ class Counted(Protocol):
         """Components."""
 
     @property
-    def scalar_parts(self) -> bool:
-        """Whether a component's part is one number."""
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component can be kept, and is all there is to keep of it."""
 
 
 class Gradient(ABC):
@@ -156,7 +156,7 @@ class SVRG(Batched):
             "snapshot",
             period,
             snapshot_rows=self.snapshot_size or 0,
-            remembers=target.scalar_parts and self.snapshot_size is None,
+            remembers=target.lasting_parts and self.snapshot_size is None,
         )
 
 
@@ -193,7 +193,7 @@ class ControlVariate(Batched):
 
     def recipe(self, target: Counted) -> Recipe:
         """A snapshot at the mode that is never taken anew."""
-        return Recipe(target.n, self.batch_size, self.draw, "mode", remembers=target.scalar_parts, order=self.order)
+        return Recipe(target.n, self.batch_size, self.draw, "mode", remembers=target.lasting_parts, order=self.order)
 
 
 @part

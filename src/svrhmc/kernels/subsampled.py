@@ -16,14 +16,14 @@ from numba.extending import overload
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, STRICT, kept, prefetch
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.layout import is_none
+from svrhmc.kernels.layout import is_a, is_none
 from svrhmc.kernels.losses import expect_weight, remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.priors import prior_value
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
-DONE, FAR, LOOSE, ENDLESS = 0, 1, 2, 3
+DONE, FAR, LOOSE, ENDLESS, SHORT, BEYOND = 0, 1, 2, 3, 4, 5
 MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each
 ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
 COUNT_SLOT = int(Purpose.COUNT) * MAX_SLOTS
@@ -60,6 +60,16 @@ class Anchor(NamedTuple):
     leftover: Any
     heavy: Any
     shares: Any
+
+
+class Listed(NamedTuple):
+    """The rows that one chain's steps pick, found before: those of step k are rows[begin[k]] to rows[begin[k + 1] − 1].
+
+    In place of `cells`, where the model holds no other rows than these.
+    """
+
+    begin: Any
+    rows: Any
 
 
 class Room(NamedTuple):
@@ -123,20 +133,56 @@ def poisson(rate, U):
     return high if U >= 0.0 else np.int64(m)
 
 
-@njit(forceinline=True, **PLAIN)
-def _pick(cells, w0, w1, rows, count):
-    """Row numbers by the alias table, asked for before they are needed."""
-    n, shift, mask = np.uint64(len(cells)), np.uint64(32), np.uint64(0xFFFFFFFF)
-    for k in range(count):
-        prefetch(cells, np.int64((np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)) >> shift))
-    for k in range(count):
-        total = np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)
-        cell = cells[np.int64(total >> shift)]
-        rows[k] = np.int64(total >> shift if (total & mask) < (cell >> shift) else cell & mask)
+def pick(cells, w0, w1, slot, low, rows, count):
+    """Row numbers of the picks from `low` on of the step in `slot`: by the alias table, or as they are listed."""
+
+
+@overload(pick, jit_options={**PLAIN, "forceinline": True})
+def _pick(cells, w0, w1, slot, low, rows, count):
+    if is_a(cells, Listed):
+
+        def listed(cells, w0, w1, slot, low, rows, count):
+            for k in range(count):
+                rows[k] = cells.rows[cells.begin[slot] + low + k]
+
+        return listed
+
+    def table(cells, w0, w1, slot, low, rows, count):
+        n, shift, mask = np.uint64(len(cells)), np.uint64(32), np.uint64(0xFFFFFFFF)
+        for k in range(count):  # asked for before they are needed
+            prefetch(cells, np.int64((np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)) >> shift))
+        for k in range(count):
+            total = np.uint64(w0[k]) * n + ((np.uint64(w1[k]) * n) >> shift)
+            cell = cells[np.int64(total >> shift)]
+            rows[k] = np.int64(total >> shift if (total & mask) < (cell >> shift) else cell & mask)
+
+    return table
+
+
+def listed_picks(cells, slot):
+    """How many picks of a step are known: any number, unless they are listed."""
+
+
+@overload(listed_picks, jit_options={**PLAIN, "forceinline": True})
+def _listed_picks(cells, slot):
+    if is_a(cells, Listed):
+        return lambda cells, slot: cells.begin[slot + 1] - cells.begin[slot]
+    return lambda cells, slot: MOST_PICKS
+
+
+def holds_all(cells):
+    """Whether the model holds every row."""
+
+
+@overload(holds_all, jit_options={**PLAIN, "forceinline": True})
+def _holds_all(cells):
+    if is_a(cells, Listed):
+        return lambda cells: False
+    return lambda cells: True
 
 
 @njit(**INLINE)
-def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
+def _signs(model, anchor, plan, room, k0, k1, step, slot, count, total_rate):
     """Σᵢ Sᵢ sign rᵢ by thinning `count` rows; and whether a row's rate was above its bound.
 
     A row is dropped without its ρ where even |ρ(u)| ≤ wMᵢ|u|³/6 would drop it: nearly all are.
@@ -151,7 +197,7 @@ def _signs(model, anchor, plan, room, k0, k1, step, count, total_rate):
             for k in range(size):
                 room.pick_slots[k] = np.uint32(PICK_SLOT + 2 * (low + k) + half)
             random_words(k0, k1, base, size, room.pick_steps, room.pick_slots, words, 2 * half)
-        _pick(anchor.cells, words[0], words[1], rows, size)
+        pick(anchor.cells, words[0], words[1], slot, low, rows, size)
         for k in range(size):
             row_prefetch(model, rows[k])
             prefetch(cards, 2 * rows[k])
@@ -222,8 +268,9 @@ def _displace_wide(frame, z, room, wide):
 def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
     """Draws from steps[0] to steps[1] of one chain; counts[k] rows were evaluated for draw k.
 
-    Gives (DONE, accepted), or (FAR, k) where a step would draw too many rows, or (LOOSE, k) where a bound failed, or
-    (ENDLESS, k) where a chain is where f is not finite.
+    Gives (DONE, k, accepted); or the reason why only k draws were made: FAR where a step would draw too many rows,
+    LOOSE where a bound failed, ENDLESS where a chain is where f is not finite, SHORT where a step has more picks than
+    are listed, and BEYOND where one needs all rows and the model does not hold them.
     """
     k0, k1 = key
     dim = len(z)
@@ -245,18 +292,22 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
             _displace_wide(frame, q, room, room.wide)
             new_known = _log_known(anchor, q) - prior_value(anchor.heavy, room.u)
             if max(cube, new_cube) > plan.reach:
+                if not holds_all(anchor.cells):
+                    return BEYOND, slot, accepted
                 now, new = every_rest(model, anchor, room)
                 if not math.isfinite(now):
-                    return ENDLESS, slot
+                    return ENDLESS, slot, accepted
                 counts[slot], rest = len(model.y), now - new
             else:
                 rate = plan.rate * (cube + new_cube)
                 if not rate < 0.5 * MOST_PICKS:
-                    return FAR, slot
+                    return FAR, slot, accepted
                 picks = poisson(rate, uniform_of(k0, k1, step, COUNT_SLOT))
-                score, loose = _signs(model, anchor, plan, room, k0, k1, step, picks, rate)
+                if picks > listed_picks(anchor.cells, slot):
+                    return SHORT, slot, accepted
+                score, loose = _signs(model, anchor, plan, room, k0, k1, step, slot, picks, rate)
                 if loose:
-                    return LOOSE, slot
+                    return LOOSE, slot, accepted
                 counts[slot], rest = picks, score * plan.gain
             log_ratio = new_known - known + rest
             if math.log(uniform_of(k0, k1, step, ACCEPT_SLOT)) < log_ratio:
@@ -268,4 +319,4 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
                     room.wide_now[j] = room.wide[j]
             for j in range(dim):
                 draws[slot, j] = z[j]
-    return DONE, accepted
+    return DONE, steps[1] - steps[0], accepted

@@ -25,8 +25,9 @@ from svrhmc.posterior.correction import Corrected
 from svrhmc.posterior.drawing import LEAST
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.prediction import Model
+from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Location, Posterior
-from svrhmc.posterior.search import Request, Search
+from svrhmc.posterior.search import Search
 from svrhmc.posterior.units import Units
 from svrhmc.runs import MOST_STEPS, require_memory
 from svrhmc.targets.base import FiniteSum, require_target

@@ -27,6 +27,7 @@ _NEAR, _FAR = _Rates(2.8, 0.125, 7.4, 0.33), _Rates(2.0, 0.203, 44.0, 0.75)  # d
 _SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
 _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
 _NEAR_BYTES = 1 << 24
+_PASS = 0.125  # the least that a pass over rows elsewhere is said to take
 _CARD = 2.0  # of a number of the curvature that is taken from a row of several predictors
 _STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
 _CORRECTED = 1500.0  # of a coordinate of a draw
@@ -72,7 +73,11 @@ def _apart(space: Any) -> float:
 
 
 def of_pass(space: Any) -> float:
-    """Value and gradient over all rows, at one state."""
+    """Value and gradient over all rows, at one state. Where they are read from elsewhere it is as long as one took, or
+    so long that full gradients are no choice: else the choice would hang on the clock.
+    """
+    if space.at_hand < space.n:
+        return max(float(space.target.pass_seconds), _PASS)
     rates = _rates(space)
     each = rates.row + _row(space, rates.entry, _near(rates).entry)
     return float(1e-9 * (space.n * each + _apart(space)))

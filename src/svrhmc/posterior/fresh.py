@@ -20,6 +20,7 @@ from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
 _FULL_SECONDS = 0.4  # that full gradients at all draws may take where batches would do
 _QUIET = 0.02  # the noise of a coordinate of the gradient, in parts of the variance of the coordinate
+_NOISE = 1 << 20  # the seed with which that is
 _PILOT, _FEW = 1 << 17, 64  # numbers in the states, or states, at which the noise of a single row is measured
 
 
@@ -51,6 +52,12 @@ class Fresh:
         self._ledger.look(rows / self.space.n)
         self._ledger.evaluations += rows
         return estimates(setup, states, 0)
+
+    def expect(self, gradient: Gradient, numbers: Indices, seed: int) -> None:
+        """Say which estimates will be asked for, where rows are fetched from elsewhere: then they come together."""
+        recipe = gradient.recipe(self.space)
+        if not recipe.full:
+            self.space.expect(self.space.places(*Stream(seed, numbers).words(0, Purpose.BATCH, recipe.batch)))
 
     def noise(self, gradient: Gradient, states: Array, seed: int) -> float:
         """The largest variance, over coordinates, of the gradient's estimate: from two of them at each state."""
@@ -84,7 +91,12 @@ class Fresh:
 
         States and rows are the same whatever the seed of the run.
         """
-        return self.noise(self.batches(1), self.laplace(self.pilot), 1 << 20)
+        return self.noise(self.batches(1), self.laplace(self.pilot), _NOISE)
+
+    def expect_noise(self) -> None:
+        """Say that the noise of a row will be asked for."""
+        for k in (0, 1):
+            self.expect(self.batches(1), self.pilot, _NOISE + k)
 
     @property
     def pilot(self) -> Indices:

@@ -25,6 +25,10 @@ class Ledger(Deadline):
         self._progress = progress
         self.steps: dict[str, float] = {}
 
+    def spend(self, evaluations: float) -> None:
+        """So many component gradients more."""
+        self.evaluations += evaluations
+
     def compile(self, work: Callable[[], object]) -> None:
         """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
         with self.apart(), compiling(self._progress):

@@ -16,7 +16,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.randomness import Stream
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
 from svrhmc.posterior.balance import balance
 from svrhmc.posterior.certificate import Bias, Measured
@@ -139,6 +139,8 @@ class Pairs:
             for k in (0, 1):
                 memory = {key[2:]: array for key, array in found.arrays.items() if key[:2] == f"m{k}"}
                 self.own[k].made.state = State(*pairs[k], memory)
+        if self.space.at_hand < self.space.n:
+            self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):
             ledger.look()
             drawn = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
@@ -154,6 +156,14 @@ class Pairs:
                 kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}
                 journal.put(name, {"step": step + 1, "ledger": ledger.said()}, {**arrays, **kept, "sums": sums})
         return sums / plan.collected
+
+    def _expect(self, steps: list[int]) -> None:
+        """Say at which steps gradients will be asked for: rows that are fetched from elsewhere then come together."""
+        if not self.fresh.recipe.full:
+            stream, batch = Stream(self.fresh.seed, self.fresh.chains), self.fresh.recipe.batch
+            space: Any = self.space
+            for step in steps:
+                space.expect(space.places(*stream.words(step, Purpose.BATCH, batch)))
 
     def _joined(self, noise: tuple[StepNoise, StepNoise], step: int) -> StepNoise:
         """The noise of the long step: that of the two short ones, or its own where it is not known how to join them."""

@@ -31,7 +31,7 @@ from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.stored import make_rows
 
 _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream

@@ -334,8 +334,8 @@ class Posterior:
 
     @property
     def form(self) -> RowsForm | None:
-        """The rows that were fitted, where they are known."""
-        return None if self._target is None else rows_of(self._target.form())
+        """The rows that were fitted, where they are known; some of them, where they are not in memory."""
+        return None if self._target is None else rows_of(self._target.shown().form())
 
     def fitted(self) -> RowsForm:
         """The rows that were fitted."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
-from svrhmc.core.arrays import Array, Indices, ratio
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
-from svrhmc.core.progress import Progress, stage
+from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.diagnostics import spread
 from svrhmc.gradients import Full, Gradient
@@ -27,12 +27,12 @@ from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import settling_steps
+from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Location, Posterior
 from svrhmc.posterior.shape import Shape
-from svrhmc.posterior.units import Shown, Units
+from svrhmc.posterior.units import Shown
 from svrhmc.posterior.variables import variables
 from svrhmc.samplers import Sampler
-from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening import whitened
 
@@ -43,25 +43,8 @@ _WIDER = 2.0  # times the spread of an attempt that another has where it saw mor
 _ADVICE = "another `method`"
 _MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
 _NUMBERS = 1 << 21  # of states at which gradients are found at once
+_AGAIN = 2.0  # times the states that are corrected at least
 _CORRECTED = 4  # states, for each effective draw asked for, at which ∇f is found for a correction
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What is asked for, checked."""
-
-    target: FiniteSum
-    draws: int
-    chains: Indices
-    tolerance: float
-    seed: int
-    method: Any
-    seconds: float
-    passes: float
-    threads: int
-    certificate: bool
-    progress: Progress
-    units: Units | None = None  # in which coefficients are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +62,7 @@ class Search:
 
     def __init__(self, request: Request, journal: Journal, ledger: Ledger) -> None:
         self.request, self.journal, self.ledger = request, journal, ledger
+        request.target.watched(ledger.spend)
 
     def run(self) -> Posterior:
         """Until the verdict stands or the budget ends."""
@@ -242,6 +226,9 @@ class Search:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
         start = self._start(seed) if sampler.invariant else self.fresh.laplace(request.chains, seed)
+        if space.at_hand < space.n:
+            count = math.ceil(_AGAIN * _CORRECTED * request.draws)
+            self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian

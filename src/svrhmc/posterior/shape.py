@@ -54,9 +54,15 @@ class Shape:
     @cached_property
     def spread(self) -> Array:
         """√E (r·u)² over N(0, I), for the direction u of each of the user's coordinates: from two estimates of r."""
-        how, few = self.fresh.space.whitening, self.fresh.space.n <= _ROWS
+        space = self.fresh.space
+        how, few = space.whitening, space.n <= _ROWS and space.at_hand == space.n
         gradient = Full() if few else self.fresh.batches(_BATCH)
         states = self.fresh.laplace(np.arange(_STATES) if few else self.fresh.pilot)
+        if space.at_hand < space.n:
+            self.fresh.expect_noise()
+            space.expect(space.spaced_places(_ROWS))
+            for seed in (1 << 21, 1 << 22):
+                self.fresh.expect(gradient, np.arange(len(states)), seed)
         first = how.displace(self.fresh.at(gradient, states, 1 << 21) - states)
         second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
         return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)
@@ -73,23 +79,20 @@ class Shape:
         look()
         unit = how.pull(np.eye(space.dim)[worst])  # rows of W
         unit = _AWAY * unit / np.sqrt((unit**2).sum(axis=1, keepdims=True))
-        if space.n <= _ROWS:
-            rows, weights = np.arange(space.n), np.ones(space.n)
+        if space.n <= _ROWS and space.at_hand == space.n:
+            some, rows, weights = space, np.arange(space.n), np.ones(space.n)
         else:
-            probability = space.row_table[2]
-            places = (np.arange(_ROWS) + 0.5) / _ROWS
-            rows = np.minimum(np.searchsorted(np.cumsum(probability), places), space.n - 1)
-            weights = 1 / (_ROWS * probability[rows])
+            some, rows, weights = space.spaced(_ROWS)
         look()
-        u = space.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
-        t, form = space.predictors[rows], rows_of(space.form())
+        u = some.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
+        t, form = some.predictors[rows], rows_of(some.form())
         assert form is not None
         with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
             rest = [
                 form.values(t + s * u, rows)
                 - form.values(t, rows)
-                - form.along(space.slopes[rows] * s + form.turned(space.curvatures[rows], u) / 2, u)
+                - form.along(some.slopes[rows] * s + form.turned(some.curvatures[rows], u) / 2, u)
                 for s in (-1.0, 1.0)
             ]
-            prior = [space.prior_remainder(s * unit) for s in (-1.0, 1.0)]
+            prior = [some.prior_remainder(s * unit) for s in (-1.0, 1.0)]
             return float(max((-(each @ weights + more)).max() for each, more in zip(rest, prior, strict=True)))

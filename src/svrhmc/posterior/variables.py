@@ -33,8 +33,9 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
 def _by_hessian(target: Any, ledger: Ledger) -> Whitening:
     ledger.compile(target.warm)
     how = whitening(target)
-    ledger.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
-    ledger.evaluations += (target.mode_passes + 2) * target.n
+    if not target.tells_passes:
+        ledger.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
+        ledger.evaluations += (target.mode_passes + 2) * target.n
     return how
 
 

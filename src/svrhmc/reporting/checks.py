@@ -38,7 +38,7 @@ class Check:
 
 def check(posterior: Posterior, seed: int = 0) -> Check | None:
     """None where the rows that were fitted are not at hand, as with a posterior from a file."""
-    target: Any = posterior._target
+    target: Any = None if posterior._target is None else posterior._target.shown()
     form = None if target is None else rows_of(target.form())
     if form is None or form.removed is not None:
         return None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.targets.forms import Form
 from svrhmc.targets.laws import GaussianLaw, Law
 
@@ -70,6 +71,7 @@ class FiniteSum(ABC):
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
     mode_passes: float = 0.0  # over the components, to find the mode
+    tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
 
     @property
     @abstractmethod
@@ -182,6 +184,35 @@ class FiniteSum(ABC):
         from svrhmc.core.alias import alias_table
 
         return alias_table(self.importance())
+
+    def drawn(self, stream: Stream, step: int, count: int) -> Indices:
+        """Components drawn by importance at a step, (chains, count)."""
+        return stream.weighted(step, count, *self.row_table[:2])
+
+    def drawn_with(self, indices: Indices) -> Array:
+        """The probabilities with which `drawn` takes some components."""
+        found: Array = self.row_table[2][indices]
+        return found
+
+    @property
+    def at_hand(self) -> int:
+        """Components that are in memory."""
+        return self.n
+
+    def shown(self) -> FiniteSum:
+        """The target, or where its components are not in memory some of them that are: for what looks at rows."""
+        return self
+
+    @property
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component can be kept, and is all there is to keep of it."""
+        return self.scalar_parts and self.at_hand == self.n
+
+    def watched(self, tell: Callable[[float], None]) -> None:
+        """Tell from now on of components that are read where nobody asks for gradients: for a mode, for weights of rows
+        and to fetch some of them, where a target makes passes itself.
+        """
+        return
 
     def into(self, x: Array) -> Array:
         """The state that stands for x: x itself, but for targets in other coordinates than the user's."""

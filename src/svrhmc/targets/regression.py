@@ -11,17 +11,20 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.coding import coding_of
 from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.priors import Flat, Normal, Prior, per_column, settle
+from svrhmc.targets.partitioned import PartitionedLinear
+from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper
-from svrhmc.targets.rows import make_rows
+from svrhmc.targets.reading import Partitions
+from svrhmc.targets.stored import make_rows
 
 
 def glm(
     X: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     family: str | Loss = "bernoulli",
     *,
     trials: npt.ArrayLike | None = None,
@@ -32,7 +35,7 @@ def glm(
     shared_prior: Prior | Sequence[Prior] | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
-) -> GeneralisedLinear:
+) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
     X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
@@ -62,6 +65,13 @@ def glm(
     >>> glm([[1.0], [1.0], [1.0]], ["red", "blue", "red"], "categorical").classes
     array(['blue', 'red'], dtype='<U4')
     """
+    if isinstance(X, Partitions):
+        return _of_partitions(
+            X, family_of(family), noise_variance, {"y": y, "trials": trials, "offset": offset, "weights": weights},
+            _prior(prior, prior_precision, prior_mean), shared_prior,
+        )  # fmt: skip
+    if y is None:
+        raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
     rows, loss = make_rows(X), family_of(family)
     loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
     if loss.blocks > 1 and offset is not None:
@@ -70,15 +80,7 @@ def glm(
     observed = loss.observed(label, rows.n, trials)
     shift = None if offset is None else _offset(offset, rows.n)
     count = _weights(weights, observed.counts, rows.n)
-    usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
-    if prior is not None and not usual:
-        raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
-    known = settle(Normal(prior_precision, prior_mean) if prior is None else prior, rows.dim)
-    if loss.wide:
-        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-        known = known.repeated(loss.blocks).followed(settle(shared, loss.shared))
-    elif shared_prior is not None:
-        raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
+    known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim)
     target = GeneralisedLinear(
         seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
     )
@@ -86,12 +88,45 @@ def glm(
     return target
 
 
+def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
+    """The prior of the columns, given in one way or in the other."""
+    usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
+    if prior is not None and not usual:
+        raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
+    return Normal(prior_precision, prior_mean) if prior is None else prior
+
+
+def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int) -> Settled:
+    """The prior of every coordinate of x: coefficients, then parameters that all rows share."""
+    known = settle(prior, columns)
+    if loss.wide:
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+        return known.repeated(loss.blocks).followed(settle(shared, loss.shared))
+    if shared_prior is not None:
+        raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
+    return known
+
+
+def _of_partitions(
+    data: Partitions, loss: Loss, noise_variance: float | None, given: dict[str, Any], prior: Any, shared_prior: Any
+) -> PartitionedLinear:
+    """Labels, offsets and weights are columns of the partitions, so that none is given here."""
+    for name, value in given.items():
+        if value is not None:
+            why = "the partitions have a column for it: say which when you open them, as in target='y'"
+            raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
+    coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
+    target = PartitionedLinear(data, coding, _settled(prior, shared_prior, coding.loss, len(data.reader.names)))
+    target.classes = classes
+    return target
+
+
 def logistic(
     X: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
-) -> GeneralisedLinear:
+) -> Any:
     """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
 
     X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
@@ -111,11 +146,11 @@ def logistic(
 
 def linear(
     X: Any,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     noise_variance: float = 1.0,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
-) -> GeneralisedLinear:
+) -> Any:
     """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
 
     The posterior is Gaussian; `closed_form` has its mean and covariance. This is `glm` with the family
@@ -165,7 +200,7 @@ def conjugate(
     assert count is not None
     root = np.sqrt(precision)
     more = np.append(root * mean, np.sqrt(rate / shape))
-    return glm(
+    made: GeneralisedLinear = glm(
         _followed(X, root),
         np.concatenate([label - shift, more]),
         gaussian(),
@@ -173,6 +208,7 @@ def conjugate(
         prior=Flat(),
         shared_prior=Flat(),
     )
+    return made
 
 
 def _followed(X: Any, root: Array) -> Any:

@@ -7,7 +7,6 @@ sums run in a fixed order, without BLAS, and in float64 whatever the rows are st
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, cores, digest, tally
-from svrhmc.core.deadline import SPARSE, looked, looking, piece
-from svrhmc.core.errors import real_array
+from svrhmc.core.arrays import Array, Indices, contract, cores, digest
+from svrhmc.core.deadline import looked, looking, piece
 from svrhmc.targets.losses import Loss
-from svrhmc.targets.sparse import checked_csr
 
 _BLOCK_ELEMENTS = 1 << 20
-_BLOCK_PRODUCTS = 1 << 22  # of entries of sparse rows
 _LARGE = 1 << 19  # entries of X from which compiled passes are used
 
 
@@ -44,6 +40,7 @@ class Rows(ABC):
     """An n × dim matrix A with rows aᵢ."""
 
     storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
+    in_memory: ClassVar[bool] = True  # whether they are; else all that is said of rows is found by passes over them
     n: int
     dim: int
     dtype: np.dtype[Any]
@@ -121,6 +118,10 @@ class Rows(ABC):
         parts = [self.gram(np.maximum(sign * weights, 0.0), precise) for sign in (1.0, -1.0)]
         return parts[0] - parts[1]
 
+    def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """`combine` and a precise `gram`, of one number a row each."""
+        return self.combine(slopes[None])[0], self.gram(weights, precise=True)
+
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
         """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
         products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
@@ -147,6 +148,18 @@ class Rows(ABC):
     @abstractmethod
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """A norm of every row, given for some dense rows at once."""
+
+    def image_squares(self, factor: Array) -> Array:
+        """|Fᵀaᵢ|² of every row, in float64."""
+
+        from svrhmc.kernels import columns
+
+        def squares(some: Any) -> Array:
+            out, turned = np.empty(len(some)), np.ascontiguousarray(factor.T)
+            columns.squares(np.asarray(some, np.float64).T.copy(), turned, columns.tile_rows(self.dim), out)
+            return out
+
+        return self.lengths(squares)
 
     def whitened_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row."""
@@ -279,122 +292,3 @@ class DenseRows(Rows):
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         for begin in looked(range(0, self.n, size)):
             yield begin, np.asarray(self.X[begin : begin + size], np.float64)
-
-
-class SparseRows(Rows):
-    """Rows of a scipy CSR matrix or array, with float32 or float64 entries."""
-
-    storage = "sparse"
-
-    def __init__(self, X: Any) -> None:
-        self.X = X
-        self.n, self.dim = X.shape
-        self.dtype = X.dtype
-        self._products = float((np.diff(X.indptr).astype(np.float64) ** 2).sum())  # of two entries of a row
-
-    def predict(self, x: Array) -> Array:
-        """A sparse product."""
-        return np.ascontiguousarray(np.asarray(self.X @ x.T).T, np.float64)
-
-    def predict_at(self, x: Array, indices: Indices) -> Array:
-        """Sums over the entries of the chosen rows."""
-        entries, slot, columns = self._entries(indices)
-        chain = slot // indices.shape[1]
-        return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
-
-    def taken(self, indices: Indices) -> Array:
-        """With their zeros."""
-        return np.asarray(self.X[indices].toarray(), np.float64)
-
-    def combine(self, weights: Array) -> Array:
-        """A sparse product with the transpose."""
-        return np.ascontiguousarray(np.asarray(self.X.T @ weights.T).T, np.float64)
-
-    def combine_at(self, weights: Array, indices: Indices) -> Array:
-        """Sums over the entries of the chosen rows."""
-        entries, slot, columns = self._entries(indices)
-        chains, batch = indices.shape
-        place = slot // batch * self.dim + columns
-        return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
-
-    def gram(self, weights: Array, precise: bool = False) -> Array:
-        """Sparse products, in float64 as the weights are, some columns at a time."""
-        weighted, left = self.X.multiply(weights[:, None]).tocsc(), self.X.T
-        total = np.empty((self.dim, self.dim))
-        some = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
-        for begin in looked(range(0, self.dim, some)):
-            total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
-        return total
-
-    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
-        """A sparse product, or compiled sums."""
-        from scipy.sparse import csr_matrix, diags
-
-        products = self._products
-        if self.dim <= full and products > self.dim**2 / 2:
-            from svrhmc.kernels.float64 import lower_gram
-
-            lower = np.diag(diagonal)
-            with piece(SPARSE / 8 * products):  # compiled
-                lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
-            return lower
-        if products > most:
-            return None
-        with piece(2 * SPARSE * products):  # and sorted
-            weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
-            total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
-            total.sort_indices()
-        return total
-
-    def squares(self, weights: Array) -> Array:
-        """Sums over each column's entries."""
-        entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
-        return tally(self.X.indices, entries, self.dim)
-
-    def squared_norms(self) -> Array:
-        """Sums over each row's entries."""
-        rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
-        return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
-
-    @property
-    def entries(self) -> float:
-        """Those that are not left out as 0."""
-        return float(self.X.nnz) / self.n
-
-    def digest(self) -> str:
-        """Of entries, columns and the beginnings of rows."""
-        return digest(self.X.data, self.X.indices.astype(np.int64), self.X.indptr.astype(np.int64))
-
-    def choose(self, indices: Indices) -> SparseRows:
-        """A copy."""
-        return SparseRows(self.X[indices])
-
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
-        """Block by block, each made dense."""
-        size = max(1, _BLOCK_ELEMENTS // self.dim)
-        begins = looked(range(0, self.n, size))
-        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in begins])
-
-    def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
-        """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
-        rows = indices.ravel()
-        start, count = self.X.indptr[rows].astype(np.int64), np.diff(self.X.indptr)[rows].astype(np.int64)
-        slot = np.repeat(np.arange(len(rows)), count)
-        place = np.arange(len(slot)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(start, count)
-        return self.X.data[place].astype(np.float64), slot, self.X.indices[place].astype(np.int64)
-
-
-def make_rows(X: Any) -> Rows:
-    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
-    if not is_sparse(X):
-        return DenseRows(real_array("X", X, ("n", "dim")))
-    return SparseRows(checked_csr(X))
-
-
-def is_sparse(X: object) -> bool:
-    """Whether it is a sparse matrix or array of scipy's."""
-    if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
-        return False
-    from scipy.sparse import issparse
-
-    return bool(issparse(X))

@@ -67,6 +67,11 @@ class Problem:
     convex_components: bool = True
     scalar_parts: bool = False
 
+    @property
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component is kept."""
+        return self.scalar_parts
+
     def __post_init__(self) -> None:
         L_max, variance = self.component_smoothness, self.gradient_variance
         settle(

@@ -250,6 +250,11 @@ class Quadratic:
     snapshot_noise: GradientNoise | None = None
 
     @property
+    def lasting_parts(self) -> bool:
+        """Whether a number for every component is kept."""
+        return self.scalar_parts
+
+    @property
     def dim(self) -> int:
         """Coordinates."""
         return len(self.spectrum)

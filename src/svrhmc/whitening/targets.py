@@ -11,32 +11,10 @@ import numpy as np
 from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
-from svrhmc.targets.base import Expansion, FiniteSum, Moments, require_target
-from svrhmc.targets.forms import Removed, RowsForm, rows_of
+from svrhmc.targets.base import Expansion, FiniteSum, Moments
+from svrhmc.targets.forms import Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.whitening.made import whitening
-from svrhmc.whitening.maps import Whitening, require_whitening
-
-
-def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
-    """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
-
-    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
-
-    >>> from svrhmc import Sampler, dynamics, gradients, targets
-    >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
-    >>> sampler = Sampler(dynamics.BAOAB(1.0, 1.0, 1.0), gradients.Full())
-    >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
-    (4, 200, 2)
-    """
-    form = rows_of(require_target(target).form())
-    known = form is not None and form.whitening is None
-    if how is None or isinstance(how, str):
-        if not known:
-            raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
-        how = whitening(target, how)  # type: ignore[arg-type]
-    how = require_whitening(how, target.dim)
-    return WhitenedRows(target, how) if known else WhitenedComponents(target, how)  # type: ignore[arg-type]
+from svrhmc.whitening.maps import Whitening
 
 
 class Whitened(FiniteSum):
@@ -66,6 +44,12 @@ class Whitened(FiniteSum):
     def row_entries(self) -> float:
         """Those of the target."""
         return self.target.row_entries
+
+    def third_sums(self, radius: float | None) -> tuple[float, float, float] | None:
+        """R, a factor of all bounds on ℓ‴ where |z| ≤ R, and the sum over rows of bound times |Wᵀaᵢ|³, where that is
+        found by passes; else None. radius: R, or None for one of its own.
+        """
+        return None
 
     def into(self, x: Array) -> Array:
         """z of x."""
@@ -259,6 +243,15 @@ class WhitenedRows(Whitened):
             one = form.loss.curvature(self.predictors, form.y)
         third = form.loss.third_size(form.sizes(one))
         return mixed(form.weighed(third) * self.row_norms**3)
+
+    def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
+        """Rows at even distances in the order of all of them, measured by their probabilities, without chance; with the
+        target that has them, and weights with which sums over them stand for those over all rows.
+        """
+        probability = self.row_table[2]
+        places = (np.arange(count) + 0.5) / count
+        rows = np.minimum(np.searchsorted(np.cumsum(probability), places), self.n - 1)
+        return self, rows, 1 / (count * probability[rows])
 
     @cached_property
     def curvature_noise(self) -> float:

@@ -41,6 +41,8 @@ class Compiled(Engine):
 def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
     if form.loss.kernel not in KERNELS:
         return f"the loss {form.loss} has no compiled form"
+    if not form.rows.in_memory:
+        return "the rows are not in memory"
     if form.rows.storage not in STORED:
         return f"{form.rows.storage} rows have no compiled form"
     if form.whitening is not None and form.whitening.kind not in FRAMES:

@@ -34,7 +34,7 @@ class SubsampledChains(MetropolisChains):
     """For a dense whitening.
 
     hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
-    which (`svrhmc.exact.regions`).
+    which (`svrhmc.exact.regions`). tables: cells, cards and their sum where they were made elsewhere.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class SubsampledChains(MetropolisChains):
         chains: Indices,
         threads: int,
         start: Array | None = None,
+        tables: tuple[Any, Any, float] | None = None,
     ) -> None:
         require_dense(form.whitening)
         super().__init__(form, seed, chains, threads, start)
@@ -62,13 +63,16 @@ class SubsampledChains(MetropolisChains):
         if np.abs(leftover).max() < _ROUNDING:
             leftover = leftover[:0]
         cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
-        if third > 0:
+        if tables is not None:
+            cells, cards, cubes = tables
+        elif third > 0:
             cells, cards, cubes = _tables(form, lengths, region.shares)
         rate = (1 + c) * third / 6 * cubes
         heavy = make_heavy(form, form.whitening.centre, 2)
         force = fixed(-form.removed.force)
         shares = None if region.shares is None else fixed(region.shares)
-        self.anchor = subsampled.Anchor(fixed(cells), fixed(cards), force, fixed(leftover), heavy, shares)
+        known = cells if tables is not None else fixed(cells)
+        self.anchor = subsampled.Anchor(known, fixed(cards), force, fixed(leftover), heavy, shares)
         keep = sampler.correlation
         fresh = math.sqrt((1 - keep) * (1 + keep))
         self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third, region.radius**3)
@@ -79,6 +83,14 @@ class SubsampledChains(MetropolisChains):
     def _room(self) -> Any:
         return _room(self.model, self.dim)
 
+    def anchor_of(self, place: int, slot: int) -> Any:
+        """That of one chain, from one step on."""
+        return self.anchor
+
+    def elsewhere(self, reason: int, call: Any, place: int, step: int, slot: int) -> None:
+        """Make a step that the loop could not; there is none where it has all rows."""
+        raise AssertionError
+
 
 class _SubsampledCall(Call):
     def __init__(self, chains: SubsampledChains, state: State, count: int) -> None:
@@ -88,26 +100,39 @@ class _SubsampledCall(Call):
     def advance(self, room: Any, members: tuple[int, int], steps: tuple[int, int], slot: int) -> None:
         chains, place = self.chains, members[0]
         k0, k1 = chains.stream.keys(steps[0] >> 32)
-        reason, number = subsampled.subsampled(
-            chains.model, chains.anchor, chains.frame, chains.plan, room, (k0[place], k1[place]), self.z[place],
-            self.draws[place, slot:], self.counts[place, slot:], steps,
-        )  # fmt: skip
+        key, (step, end) = (k0[place], k1[place]), steps
+        while step < end or step == steps[0]:
+            anchor = chains.anchor_of(place, slot)
+            reason, number, accepted = subsampled.subsampled(
+                chains.model, anchor, chains.frame, chains.plan, room, key, self.z[place],
+                self.draws[place, slot:], self.counts[place, slot:], (step, end),
+            )  # fmt: skip
+            self.accepted[place] += accepted
+            step, slot = step + number, slot + number
+            if reason == subsampled.DONE:
+                return
+            self._require(reason, place, step)
+            chains.elsewhere(reason, self, place, step, slot)
+            step, slot = step + 1, slot + 1
+
+    def _require(self, reason: int, place: int, step: int) -> None:
+        """Say why a chain cannot go on, unless its step may be made elsewhere."""
+        chains = self.chains
         if reason == subsampled.FAR:
             raise requirement(
                 f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
-                f"more at step {steps[0] + number}", "the chain is too far from the mode",
+                f"more at step {step}", "the chain is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.ENDLESS:
             raise requirement(
-                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {steps[0] + number}",
+                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {step}",
                 "it is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.LOOSE:
             raise RuntimeError(
-                f"chain {chains.chains[place]}, step {steps[0] + number}: the rate of a row is above its bound by "
+                f"chain {chains.chains[place]}, step {step}: the rate of a row is above its bound by "
                 "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
             )
-        self.accepted[place] += number
 
 
 def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, Any, float]:

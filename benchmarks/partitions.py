@@ -1,0 +1,204 @@
+"""A posterior of rows in a Parquet folder that does not fit in memory: time, passes, memory, and errors.
+
+    python benchmarks/partitions.py make FOLDER --rows 50000000          # once; 4 GB for 20 columns of float32
+    python benchmarks/partitions.py read FOLDER                          # what pyarrow alone takes to read it
+    python benchmarks/partitions.py run FOLDER --memory 2                # the posterior, with memory limited to 2 GB
+    python benchmarks/partitions.py check FOLDER                         # beside the same rows in memory, and a formula
+    python benchmarks/partitions.py others FOLDER                        # beside SGD over the same batches
+
+The limit is on the address space that data may take (RLIMIT_DATA), so that a run that needed more would fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COLUMNS, GROUP, FILE = 20, 250_000, 1_000_000
+
+
+def truth() -> Any:
+    """The coefficients that labels are made with; the first column is 1."""
+    rng = np.random.default_rng(1)
+    beta = rng.normal(size=COLUMNS) * 0.4
+    beta[0] = -1.0
+    return beta
+
+
+def make(folder: Path, rows: int, compression: str) -> None:
+    """Files of a million rows: columns of different scales that are correlated, labels 0 and 1, and a measurement."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    beta = truth()
+    for number, begin in enumerate(range(0, rows, FILE)):
+        rng = np.random.default_rng([2, number])
+        count = min(FILE, rows - begin)
+        X = rng.normal(size=(count, COLUMNS)).astype(np.float32)
+        X[:, 2:] += 0.3 * X[:, 1:2]
+        X[:, 0] = 1.0
+        t = X @ beta
+        y = (rng.random(count) < 1 / (1 + np.exp(-t))).astype(np.int8)
+        z = (t + rng.normal(size=count) * 2).astype(np.float32)
+        columns = {f"x{j}": X[:, j] for j in range(COLUMNS)} | {"y": y, "z": z}
+        path = folder / f"part-{number:05d}.parquet"
+        pq.write_table(pa.table(columns), path, row_group_size=GROUP, compression=compression, use_dictionary=False)
+
+
+def read(folder: Path) -> float:
+    """Seconds to read every row group of the columns of the model once, by pyarrow on all cores."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import pyarrow.parquet as pq
+
+    from svrhmc.core.arrays import cores
+
+    columns = [f"x{j}" for j in range(COLUMNS)] + ["y"]
+
+    def one(path: Path) -> int:
+        with pq.ParquetFile(path) as file:
+            return sum(
+                file.read_row_group(k, columns, use_threads=False).num_rows for k in range(file.metadata.num_row_groups)
+            )
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(cores()) as pool:
+        rows = sum(pool.map(one, sorted(folder.glob("*.parquet"))))
+    seconds = time.perf_counter() - began
+    print(f"read {rows:,} rows in {seconds:.2f} s")
+    return seconds
+
+
+def peak() -> float:
+    """The largest resident memory so far, in GB, without pages of mapped files."""
+    return peak_seen[0] / 1e9
+
+
+peak_seen = [0]
+
+
+def watch() -> None:
+    """Look at private memory twenty times a second."""
+    while True:
+        status = Path("/proc/self/status").read_text()
+        anonymous = int(status.split("RssAnon:")[1].split()[0]) * 1024
+        peak_seen[0] = max(peak_seen[0], anonymous)
+        time.sleep(0.05)
+
+
+def run(folder: Path, memory: float, draws: int, family: str) -> dict[str, Any]:
+    """The posterior."""
+    if memory:
+        limit = int(memory * (1 << 30))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    threading.Thread(target=watch, daemon=True).start()
+    import svrhmc
+    import svrhmc.data
+
+    label = "z" if family == "gaussian" else "y"
+    features = [f"x{j}" for j in range(COLUMNS)]
+    target = svrhmc.targets.glm(svrhmc.data.from_parquet(folder, label, features), family=family)
+    began = time.perf_counter()
+    posterior = svrhmc.sample(target, draws=draws)
+    seconds = time.perf_counter() - began
+    away = np.abs(posterior.mean[:COLUMNS] - truth()) / posterior.sd[:COLUMNS]
+    return {
+        "n": target.n, "method": posterior.method, "verdict": posterior.certificate.verdict, "seconds": seconds,
+        "compiling": posterior.compile_seconds, "passes": target.passes, "fastest pass": target.pass_seconds,
+        "least ess": float(posterior.ess.min()), "peak GB": peak(), "largest z": float(away.max()),
+        "steps": posterior.steps,
+    }  # fmt: skip
+
+
+def check(folder: Path, draws: int) -> None:
+    """The posterior of the folder beside that of the same rows in memory, and linear regression beside its formula."""
+    import pyarrow.parquet as pq
+
+    import svrhmc
+    import svrhmc.data
+
+    features = [f"x{j}" for j in range(COLUMNS)]
+    tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    X = np.concatenate([np.column_stack([table[name].to_numpy() for name in features]) for table in tables])
+    y, z = (np.concatenate([table[name].to_numpy() for table in tables]) for name in "yz")
+    both = []
+    for target in (
+        svrhmc.targets.logistic(svrhmc.data.from_parquet(folder, "y", features)),
+        svrhmc.targets.logistic(X, y),
+    ):
+        began = time.perf_counter()
+        both.append(svrhmc.sample(target, draws=draws))
+        print(f"{target!r}: {time.perf_counter() - began:.1f} s, {both[-1].method}, {both[-1].certificate.verdict}")
+    here, there = both
+    away, ratio = np.abs(here.mean - there.mean) / there.sd, np.abs(here.sd / there.sd - 1)
+    print(f"means differ by at most {away.max():.2g} sd, standard deviations by {ratio.max():.2g}")
+    linear = svrhmc.targets.linear(svrhmc.data.from_parquet(folder, "z", features), noise_variance=4.0)
+    A = X.astype(np.float64)
+    precision = A.T @ A / 4 + np.eye(COLUMNS)
+    mean, sd = np.linalg.solve(precision, A.T @ z.astype(np.float64) / 4), np.sqrt(np.diag(np.linalg.inv(precision)))
+    law = linear.closed_form
+    away = np.abs(law.mean - mean) / sd
+    print(
+        f"linear: mean off by {away.max():.1e} sd, sd by {np.abs(np.sqrt(np.diag(law.covariance)) / sd - 1).max():.1e}"
+    )
+
+
+def others(folder: Path) -> None:
+    """scikit-learn's SGDClassifier over the same batches: seconds, and its distance from the mode in posterior sd."""
+    import pyarrow.parquet as pq
+    from sklearn.linear_model import SGDClassifier
+
+    import svrhmc
+    import svrhmc.data
+
+    features = [f"x{j}" for j in range(COLUMNS)]
+    target = svrhmc.targets.logistic(svrhmc.data.from_parquet(folder, "y", features))
+    began = time.perf_counter()
+    mode = target.mode()
+    print(f"mode: {time.perf_counter() - began:.1f} s, {target.passes:.2f} passes")
+    sd = np.sqrt(np.diag(np.linalg.inv(target.modal_hessian)))
+    model = SGDClassifier(loss="log_loss", fit_intercept=False, average=True, random_state=0)
+    began = time.perf_counter()
+    for epoch in range(3):
+        for path in sorted(folder.glob("*.parquet")):
+            table = pq.read_table(path)
+            X = np.column_stack([table[name].to_numpy() for name in features])
+            model.partial_fit(X, table["y"].to_numpy(), classes=[0, 1])
+        away = np.abs(model.coef_[0] - mode) / sd
+        print(f"SGD, {epoch + 1} passes: {time.perf_counter() - began:.1f} s, {away.max():.1f} sd from the mode")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["make", "read", "run", "check", "others"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--compression", default="none")
+    parser.add_argument("--memory", type=float, default=0.0)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--family", default="bernoulli")
+    given = parser.parse_args()
+    if given.what == "make":
+        make(given.folder, given.rows, given.compression)
+    elif given.what == "read":
+        for _ in range(3):
+            read(given.folder)
+    elif given.what == "run":
+        print(json.dumps(run(given.folder, given.memory, given.draws, given.family), indent=1))
+    elif given.what == "check":
+        check(given.folder, given.draws)
+    elif given.what == "others":
+        others(given.folder)
+
+
+if __name__ == "__main__":
+    main()

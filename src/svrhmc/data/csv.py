@@ -1,0 +1,266 @@
+"""CSV: a partition is a range of bytes of a file, cut at the ends of lines.
+
+Every file has the same header line. What a column is, numbers or texts, is asked of all partitions before the first
+pass, so that it does not depend on how files are cut: numbers where every value is one, texts where none is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import DataError, missing
+from svrhmc.data.layout import Layout, labels
+from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
+
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_TYPES = {"int64": "int64", "float64": "double", "text": "string"}
+_QUOTE, _LINE = b'"', b"\n"
+
+
+class Range(NamedTuple):
+    """Some lines of a file, by its bytes."""
+
+    path: str
+    begin: int
+    end: int
+
+
+class CsvParts:
+    """Ranges of files with one header."""
+
+    def __init__(self, ranges: list[Range], header: tuple[str, ...], delimiter: str) -> None:
+        self.ranges, self.header, self.delimiter = ranges, header, delimiter
+
+    def only(self, number: int) -> CsvParts:
+        """One range."""
+        return CsvParts([self.ranges[number]], self.header, self.delimiter)
+
+    def table(self, number: int, columns: list[str], types: dict[str, str]) -> Any:
+        """Some columns of a range, as pyarrow has them; types that are not given are found."""
+        csv, pyarrow = _csv()
+        path, begin, end = self.ranges[number]
+        with open(path, "rb") as file:
+            file.seek(begin)
+            text = file.read(end - begin)
+        if len(text) < end - begin:
+            raise DataError(f"{path} is shorter than it was.")
+        if _QUOTE in text:
+            self._require_whole_lines(number, text)
+        bad: list[Any] = []
+
+        def ragged(row: Any) -> str:
+            bad.append(row)
+            return "skip"
+
+        try:
+            table = csv.read_csv(
+                BytesIO(text),
+                csv.ReadOptions(
+                    column_names=list(self.header), block_size=max(1 << 20, 2 * len(text)), use_threads=False
+                ),
+                csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=False, invalid_row_handler=ragged),
+                csv.ConvertOptions(
+                    include_columns=columns,
+                    column_types={name: pyarrow.type_for_alias(_TYPES[kind]) for name, kind in types.items()},
+                    strings_can_be_null=True,
+                    true_values=[],
+                    false_values=[],
+                ),
+            )
+        except pyarrow.ArrowException as error:
+            raise DataError(f"{path}, lines from {self._line(number)} on: {str(error).splitlines()[0][:300]}") from None
+        if bad:
+            row = bad[0]
+            line = self._line(number) + (row.number or 1) - 1
+            raise DataError(
+                f"{path}, line {line}: {row.actual_columns} values, where the header has {len(self.header)} names."
+            )
+        return table
+
+    def _require_whole_lines(self, number: int, text: bytes) -> None:
+        for k, line in enumerate(text.split(_LINE)):
+            if line.count(_QUOTE) % 2:
+                raise DataError(
+                    f"{self.ranges[number].path}, line {self._line(number) + k}: a quotation mark is open at its end. "
+                    "Values with line breaks in them cannot be read in parts: leave that column out of the file, or "
+                    "write the table as Parquet."
+                )
+
+    def _line(self, number: int) -> int:
+        """The number of the first line of a range in its file, counted from 1."""
+        path, begin, _ = self.ranges[number]
+        count, left = 1, begin
+        with open(path, "rb") as file:
+            while left > 0 and (some := file.read(min(left, 1 << 20))):
+                count, left = count + some.count(_LINE), left - len(some)
+        return count
+
+
+class Survey(NamedTuple):
+    """What is in a range: its rows, and the kind and the texts of each column; None for texts that are too many."""
+
+    rows: int
+    kinds: dict[str, str]
+    texts: dict[str, Any]
+    odd: dict[str, tuple[int, str]]  # a row and its text, where a column has texts
+    path: str
+
+
+def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) -> Survey:
+    """Of one range."""
+    table = parts.table(number, columns, {})
+    path = parts.ranges[number].path
+    kinds: dict[str, str] = {}
+    texts: dict[str, Any] = {}
+    odd: dict[str, tuple[int, str]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = str(column.type)
+        kinds[name] = {"int64": "int64", "double": "float64", "string": "text", "null": "null"}.get(kind, "other")
+        if kinds[name] == "text":
+            kinds[name], texts[name], odd[name] = _texts(column, most)
+    return Survey(table.num_rows, kinds, texts, odd, path)
+
+
+def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
+    """Whether all values are texts, or some are numbers; which there are; and the first that is no number."""
+    import pyarrow.compute as pc
+
+    values = column.drop_null().unique()
+    number = pc.match_substring_regex(values, _NUMBER)
+    first = pc.filter(values, pc.invert(number))[0].as_py()
+    row = int(pc.index(column, first).as_py())
+    found = None if len(values) > most else np.array(sorted(values.to_pylist()))
+    return "mixed" if pc.any(number).as_py() else "text", found, (row, first)
+
+
+class CsvReader(Reader):
+    """Ranges of lines, with one type for each column."""
+
+    def __init__(
+        self, parts: CsvParts, sizes: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64], layout: Layout,
+        kinds: dict[str, str], stamps: dict[str, tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """sizes, firsts: the rows of each range, and the number of the first of them in its file."""
+        self.parts, self.sizes, self.firsts, self.layout, self.kinds = parts, sizes, firsts, layout, kinds
+        self.stamps, self.names, self.dtype = stamps, layout.names, np.dtype(layout.dtype)
+        self.has_offset, self.has_weights = layout.offset is not None, layout.weights is not None
+
+    def only(self, number: int) -> CsvReader:
+        """Of one range."""
+        sizes, firsts = self.sizes[number : number + 1], self.firsts[number : number + 1]
+        return CsvReader(self.parts.only(number), sizes, firsts, self.layout, self.kinds, {})
+
+    def where(self, number: int) -> str:
+        """The file; rows are counted from its header on."""
+        return self.parts.ranges[number].path
+
+    def identity(self) -> list[str]:
+        """Paths, sizes and times of files, and which columns are used how."""
+        return [*(f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()), repr(self.layout)]
+
+    def read(self, number: int) -> Iterator[Block]:
+        """Block by block of a range, which is read wholly."""
+        rows, first = max(1024, BLOCK_ENTRIES // max(1, len(self.names))), int(self.firsts[number])
+        for batch in self._table(number, self.layout.columns).to_batches(rows):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield self.layout.block(first, columns, self.where(number))
+            first += batch.num_rows
+
+    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+        """The one column."""
+        target = self.layout.target
+        if self.sizes[number]:
+            column = self._table(number, [target]).column(0).combine_chunks()
+            yield labels(column, target, int(self.firsts[number]), self.where(number))
+
+    def _table(self, number: int, columns: list[str]) -> Any:
+        table = self.parts.table(number, columns, {name: self.kinds[name] for name in columns})
+        if table.num_rows != self.sizes[number]:
+            raise DataError(f"{self.where(number)} has other rows than when it was opened.")
+        return table
+
+
+def agreed_kinds(found: list[Survey], columns: list[str]) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    """One kind for each column, and the texts that each range has in it."""
+    kinds: dict[str, str] = {}
+    texts: dict[str, list[Any]] = {}
+    for name in columns:
+        seen = {each.kinds[name] for each in found if each.rows} - {"null"}
+        if "mixed" in seen or ("text" in seen and len(seen) > 1):
+            odd = next(each for each in found if name in each.odd)
+            row, text = odd.odd[name]
+            raise DataError(
+                f"{odd.path}, row {before(found, odd) + row}, column {name!r}: {text!r} is no number, and there "
+                "are numbers elsewhere. Put it right, or write numbers that are categories as texts, such as 'c1'."
+            )
+        texts[name] = [each.texts[name] for each in found if name in each.texts]
+        if seen <= {"int64", "float64"}:
+            kinds[name] = "int64" if seen == {"int64"} else "float64"
+        else:
+            kinds[name] = "text" if seen == {"text"} else "other"
+    return kinds, texts
+
+
+def before(found: list[Survey], this: Survey) -> int:
+    """Rows of the same file before a range."""
+    total = 0
+    for each in found:
+        if each is this:
+            break
+        total += each.rows if each.path == this.path else 0
+    return total
+
+
+def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range], tuple[str, ...]]:
+    """Ranges of about so many bytes, and the header of all files."""
+    ranges: list[Range] = []
+    header: tuple[str, ...] = ()
+    for path in files:
+        with open(path, "rb") as file:
+            line = file.readline()
+            if line.startswith(b"\x1f\x8b"):
+                raise DataError(f"{path} is compressed, and cannot be read in parts: unpack it first.")
+            names = _names(line, path, delimiter)
+            header = header or names
+            if names != header:
+                raise DataError(
+                    f"{path} has the header {','.join(names)}, and {files[0]} has {','.join(header)}. All files must "
+                    "have the same columns in the same order."
+                )
+            begin, last = file.tell(), os.fstat(file.fileno()).st_size
+            while begin < last:
+                file.seek(min(begin + size, last) - 1)
+                file.readline()
+                ranges.append(Range(path, begin, file.tell()))
+                begin = file.tell()
+    return ranges, header
+
+
+def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
+    import csv
+
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is no text in UTF-8.") from None
+    names = tuple(next(csv.reader([text], delimiter=delimiter), []))
+    if not names:
+        raise DataError(f"{path} has no header line with the names of its columns.")
+    if len(set(names)) != len(names):
+        raise DataError(f"{path} has two columns of the same name in its header: {','.join(names)}.")
+    return names
+
+
+def _csv() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import csv
+    except ImportError:
+        raise missing("pyarrow", "parquet", "reading CSV in parts") from None
+    return csv, pyarrow

@@ -1,0 +1,190 @@
+"""Chains of `svrhmc.exact.SubsampledMH` on rows in partitions: the rows that steps may pick are fetched before them.
+
+A step makes N ~ Poisson(Λ) picks, Λ = rate·(|z|³ + |z′|³), and pick k is a function of the random stream alone. z is
+not known beforehand, but a bound on |z| is: with z′ = ρz + √(1 − ρ²)ξ and ξ of the stream,
+
+    |z| ≤ b,   |z′| ≤ |ρ|b + √(1 − ρ²)|ξ| = b′,   and after the step |z| ≤ max(b, b′).
+
+So Λ ≤ rate·(b³ + b′³), and N is at most what the same uniform number gives for that. (N is found by inversion from 0 up
+where Λ < 16, and so grows with Λ; beyond that it is less than ten standard deviations above Λ.) All picks of a stretch
+of steps are fetched in one pass, and the chains then run as they do on rows in memory, with a list in place of the
+table.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array
+from svrhmc.core.randomness import Purpose, Stream, threefry2x32
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.compiled.room import fixed
+from svrhmc.engines.compiled.subsampled import SubsampledChains
+from svrhmc.engines.compiled.threads import HIGH
+from svrhmc.kernels import subsampled
+
+_STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
+_SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion from 0; its bound there
+_SLACK = 1 + 1e-9  # for rounding
+
+
+class GatheredChains(Chains):
+    """Chains on a target in partitions, in whitened variables.
+
+    region: where bounds on ℓ‴ hold, as for rows in memory; its shares are found anew for the rows at hand.
+    """
+
+    engine = "numba"
+
+    def __init__(
+        self, space: Any, hessian: Array, region: Any, sampler: Any, seed: int, chains: Indices, threads: int,
+        start: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.space, self.hessian, self.region, self.sampler = space, hessian, region, sampler
+        self.seed, self.chains, self.threads = seed, chains, threads
+        self.stream, dim = Stream(seed, chains), space.dim
+        if start is None:
+            z = self.stream.normals(0, dim, Purpose.START, Purpose.START_FINE)
+        else:
+            z = np.array(real_array("start", start, (len(chains), dim)), np.float64)
+        self.state = State(z, np.zeros_like(z))
+        self._listed: _Listing | None = None
+
+    def compile(self) -> None:
+        """By chains on a single row, which make no step."""
+        _OnWindow(self, _Listing.of_nothing(self.space, len(self.chains))).compile()
+
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+        """Stretch by stretch."""
+        end, parts = self.state.step + count, []
+        while self.state.step < end:
+            listing = self._listing(end)
+            inner = _OnWindow(self, listing)
+            inner.state = self.state
+            parts.append(inner.extend(min(end, listing.end) - self.state.step, keep, report))
+            self.state = inner.state
+        return _joined(parts)
+
+    def _listing(self, end: int) -> _Listing:
+        known, step = self._listed, self.state.step
+        if known is None or not known.first <= step < known.end:
+            most = (step // HIGH + 1) * HIGH  # where the keys of the stream change
+            known = self._listed = self._fetch(step, min(max(end, step + _STRETCH), most))
+        return known
+
+    def _fetch(self, first: int, end: int) -> _Listing:
+        """The picks of as many steps as are asked for, or as can be held at once."""
+        rate = self._rate()
+        keep, fresh = self.sampler.correlation, np.sqrt(1 - self.sampler.correlation**2)
+        bound = np.sqrt((self.state.x**2).sum(axis=1))
+        counts: list[Any] = []
+        total = 0
+        for step in range(first, end):
+            xi = np.sqrt((self.stream.normals(step, self.space.dim) ** 2).sum(axis=1))
+            new = (abs(keep) * bound + fresh * xi) * _SLACK
+            counts.append(self._most(step, rate * (bound**3 + new**3)))
+            bound, total = np.maximum(bound, new), total + int(counts[-1].sum())
+            if total > _MOST_PICKS and len(counts) > 1:
+                break
+        each = np.array(counts).T  # (chains, steps)
+        window, at = self.space.gather(self._places(first, each))
+        begin = np.concatenate([np.zeros((len(each), 1), np.int64), np.cumsum(each, axis=1)], axis=1)
+        rows = np.split(at, np.cumsum(each.sum(axis=1))[:-1])
+        return _Listing(first, first + each.shape[1], window, begin, rows)
+
+    def _most(self, step: int, rate: Array) -> Indices:
+        """Picks that a step of each chain makes at most, for a bound on its rate."""
+        from scipy.special import pdtr
+
+        U = self.stream.uniforms(step, 1, Purpose.COUNT)[:, 0]
+        count = np.zeros(len(rate), np.int64)
+        small = rate < _SMALL
+        while (more := small & (pdtr(count, rate) <= U * _SLACK) & (count < 200)).any():
+            count = count + more
+        many = rate + _FAR * np.sqrt(rate) + _MORE
+        return np.where(small, count + 1, np.minimum(many, subsampled.MOST_PICKS).astype(np.int64))
+
+    def _places(self, first: int, each: Indices) -> Any:
+        """Those of all picks, chain by chain and step by step."""
+        chain = np.repeat(np.arange(len(each)), each.sum(axis=1))
+        step = np.repeat(np.tile(np.arange(each.shape[1]), len(each)), each.ravel())
+        begin = np.cumsum(each.ravel()) - each.ravel()
+        number = np.arange(len(chain)) - np.repeat(begin, each.ravel())
+        k0, k1 = self.stream.keys(first >> 32)
+        slot = (subsampled.PICK_SLOT + 2 * number).astype(np.uint32)
+        counter = ((first + step) & 0xFFFFFFFF).astype(np.uint32)
+        return self.space.places(*threefry2x32((k0[chain], k1[chain]), (counter, slot)))
+
+    def _rate(self) -> float:
+        """Λ/(|z|³ + |z′|³) = (1 + c)/6 · Q/S."""
+        return float((1 + self.sampler.spread) / 6 * self.space.third_total)
+
+
+class _Listing:
+    """Rows that were fetched for the steps from `first` to `end`, and which of them each step picks."""
+
+    def __init__(self, first: int, end: int, window: Any, begin: Indices, rows: list[Indices]) -> None:
+        self.first, self.end, self.window = first, end, window
+        self.begin, self.rows = fixed(begin), [fixed(np.append(each, 0)) for each in rows]
+
+    @staticmethod
+    def of_nothing(space: Any, chains: int) -> _Listing:
+        """For a window of one row, which nobody picks."""
+        nothing = [np.zeros(0, np.int64)] * chains
+        return _Listing(0, 0, space.empty_window(), np.zeros((chains, 2), np.int64), nothing)
+
+
+class _OnWindow(SubsampledChains):
+    """Chains on the rows of a listing."""
+
+    def __init__(self, outer: GatheredChains, listing: _Listing) -> None:
+        space, window = outer.space, listing.window
+        form = window.form()
+        third = outer.region.third
+        cards = np.stack([window.predictors, window.probabilities], axis=1).reshape(-1)
+        cubes = space.third_total / third if third > 0 else 0.0
+        some = subsampled.Listed(listing.begin[0], listing.rows[0])
+        region = window.region(outer.region)
+        super().__init__(
+            form, outer.hessian, np.zeros(0), region, outer.sampler, outer.seed, outer.chains, outer.threads,
+            outer.state.x, (some, cards, cubes),
+        )  # fmt: skip
+        self.listing, self.space, self._one_at_a_time = listing, space, Lock()
+
+    def anchor_of(self, place: int, slot: int) -> Any:
+        """With the picks of one chain, from one step on."""
+        at = self.state.step - self.listing.first + slot
+        cells = subsampled.Listed(self.listing.begin[place, at:], self.listing.rows[place])
+        return self.anchor._replace(cells=cells)
+
+    def elsewhere(self, reason: int, call: Any, place: int, step: int, slot: int) -> None:
+        """A step beyond the ball: from f itself, by passes over all rows."""
+        if reason != subsampled.BEYOND:
+            raise RuntimeError("a step has more picks than its rows were fetched for; this is a mistake of svrhmc.")
+        z = call.z[place]
+        xi = self.stream.normals(step, self.dim)[place]
+        new = self.plan.keep * z + self.plan.fresh * xi
+        with self._one_at_a_time:  # a pass has all workers
+            f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
+        if np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[place, 0]) < f[0] - f[1]:
+            call.z[place] = new
+            call.accepted[place] += 1
+        call.draws[place, slot] = call.z[place]
+        call.counts[place, slot] = self.space.n
+
+
+def _joined(parts: list[Extension]) -> Extension:
+    if len(parts) == 1:
+        return parts[0]
+    accepted = [part.accepted for part in parts if part.accepted is not None]
+    return Extension(
+        draws=np.concatenate([part.draws for part in parts], axis=1),
+        spent=np.concatenate([part.spent for part in parts]),
+        evaluations=sum(part.evaluations for part in parts),
+        accepted=np.sum(accepted, axis=0),
+        counts=np.concatenate([part.counts for part in parts if part.counts is not None], axis=1),
+    )

@@ -1,0 +1,140 @@
+"""What reads rows in partitions, and who works through them; made by `svrhmc.data`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.targets.losses import Loss
+from svrhmc.targets.rows import Rows
+
+T = TypeVar("T")
+BLOCK_ENTRIES = 1 << 21  # of X that a block has, about
+
+
+class Block(NamedTuple):
+    """Some rows of a partition, from number `first` on: X (rows, columns) and what else is known of each."""
+
+    first: int
+    X: Any
+    y: npt.NDArray[Any]
+    offset: Array | None = None
+    weights: Array | None = None
+
+    def chosen(self, rows: Any) -> Block:
+        """Some of its rows."""
+        X, y, offset, weights = (None if each is None else each[rows] for each in self[1:])
+        return Block(self.first, X, y, offset, weights)  # type: ignore[arg-type]
+
+
+class Reader(ABC):
+    """Reads partitions; it is sent to workers, so it holds names of files and not their contents.
+
+    sizes: the number of rows of each partition. names: of the columns of X. dtype: of X.
+    """
+
+    sizes: Indices
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    storage: str = "dense"
+    has_offset: bool = False
+    has_weights: bool = False
+
+    @abstractmethod
+    def read(self, number: int) -> Iterator[Block]:
+        """The rows of a partition, block by block, in their order."""
+
+    @abstractmethod
+    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+        """The labels alone."""
+
+    @abstractmethod
+    def only(self, number: int) -> Reader:
+        """A reader of one partition, which has the number 0: all that a worker needs of this one."""
+
+    @abstractmethod
+    def where(self, number: int) -> str:
+        """What a partition is called, for errors."""
+
+    @abstractmethod
+    def identity(self) -> list[str]:
+        """What a run that goes on must find unchanged: names and sizes, and when files were last written."""
+
+
+class Partitions(ABC):
+    """Rows that a target takes in place of X and y; made by `svrhmc.data`."""
+
+    reader: Reader
+
+    @abstractmethod
+    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
+        """work(reader, *some) for each of some arguments, by whoever works, in their order; `told` names the pass."""
+
+    @abstractmethod
+    def read_by(self, reader: Reader) -> Partitions:
+        """The same workers with another reader."""
+
+
+class PartitionRows(Rows):
+    """How many rows there are and what they are like; whoever wants more of them makes a pass."""
+
+    in_memory = False
+
+    def __init__(self, partitions: Partitions, loss: Loss) -> None:
+        reader = partitions.reader
+        self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
+        self.dim = loss.blocks * self.width + loss.shared
+        self.storage = reader.storage  # type: ignore[misc]
+        self.loss = loss
+
+    @property
+    def columns(self) -> int:
+        """Of X."""
+        return self.width
+
+    @property
+    def entries(self) -> float:
+        """As if rows were dense."""
+        return float(self.width * self.loss.blocks)
+
+    @property
+    def stored(self) -> float:
+        """As if rows were dense."""
+        return float(self.width)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
+
+    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
+    digest = choose = lengths = _refuse
+
+
+def require_finite(block: Block, reader: Reader, number: int) -> None:
+    """Refuse a block with an entry that is no finite number, and name it."""
+    entries = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
+    for name, values in (("", entries), *(((n, v) for n, v in block._asdict().items() if n in ("offset", "weights")))):
+        if values is None or (fine := np.isfinite(values)).all():
+            continue
+        row = int(np.argmin(fine.all(axis=1) if fine.ndim > 1 else fine))
+        column = name or f"column {reader.names[int(np.argmin(fine[row]))]!r}"
+        raise DataError(
+            f"{reader.where(number)}, row {block.first + row}, {column}: a missing value or one that is not finite. "
+            "Fill such values in, or leave these rows out."
+        )
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Arrays, or CSR matrices, one after another; None where there are none."""
+    if parts[0] is None:
+        return None
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    from scipy.sparse import csr_matrix, vstack
+
+    return csr_matrix(vstack(parts))

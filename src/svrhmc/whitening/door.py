@@ -1,0 +1,38 @@
+"""The door to targets in whitened variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from svrhmc.core.errors import requirement
+from svrhmc.targets.base import FiniteSum, require_target
+from svrhmc.targets.forms import rows_of
+from svrhmc.whitening.made import whitening
+from svrhmc.whitening.maps import Whitening, require_whitening
+from svrhmc.whitening.tall import WhitenedPartitions
+from svrhmc.whitening.targets import WhitenedComponents, WhitenedRows
+
+
+def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
+    """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
+
+    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
+
+    >>> from svrhmc import Sampler, dynamics, gradients, targets
+    >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> sampler = Sampler(dynamics.BAOAB(1.0, 1.0, 1.0), gradients.Full())
+    >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
+    (4, 200, 2)
+    """
+    form = rows_of(require_target(target).form())
+    known = form is not None and form.whitening is None
+    if how is None or isinstance(how, str):
+        if not known:
+            raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
+        how = whitening(target, how)  # type: ignore[arg-type]
+    how = require_whitening(how, target.dim)
+    if form is None or not known:
+        return WhitenedComponents(target, how)
+    kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
+    found: FiniteSum = kind(target, how)
+    return found
