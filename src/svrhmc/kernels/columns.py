@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.compiling import KEPT
+from svrhmc.kernels.compiling import kept
 
 _ALONE = 1 << 18  # multiplications for which BLAS uses one thread
 _TILE, _SIDE = 512, 64  # rows of a tile; columns of a part of a product, and rows where there are more columns
-_OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "nogil": True, "cache": KEPT}
+_OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "nogil": True}
 
 
 def tile_rows(columns: int) -> int:
@@ -22,6 +22,7 @@ def tile_rows(columns: int) -> int:
     return _SIDE if columns >= _SIDE else int(min(_TILE, _ALONE // (columns * (columns + 1))))
 
 
+@kept
 @njit(**_OPTIONS)
 def predict(X, x, t):
     """t += aᵢᵀx of every row."""
@@ -33,6 +34,7 @@ def predict(X, x, t):
                 t[k] += factor * np.float64(column[k])
 
 
+@kept
 @njit(**_OPTIONS)
 def combine(X, s, total):
     """total += Σ sᵢaᵢ, in sums of a tile each."""
@@ -45,6 +47,7 @@ def combine(X, s, total):
             total[j] += part
 
 
+@kept
 @njit(**_OPTIONS)
 def gram(X, s, c, rows, total):
     """The first rows of total += Σ cᵢaᵢaᵢᵀ, and its last += Σ sᵢaᵢ; `rows` make a tile."""
@@ -73,6 +76,7 @@ def gram(X, s, c, rows, total):
                 total[a:end, b:last] += product
 
 
+@kept
 @njit(**_OPTIONS)
 def squares(X, turned, rows, out):
     """|Fᵀaᵢ|² of every row, Fᵀ being `turned`; `rows` make a tile."""
