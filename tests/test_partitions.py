@@ -14,6 +14,8 @@ from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.targets import families
+from svrhmc.targets.coding import coding_of
+from svrhmc.targets.partitions import gathered
 from svrhmc.targets.reading import Block
 from svrhmc.whitening.tall import scaled
 
@@ -142,6 +144,30 @@ def test_places_fall_on_rows_as_in_a_table_of_all_of_them(family, partitions):
         bisect.bisect_right(begins, int(place)) - 1 for place in (places + np.uint64(space.total // N)) % space.total
     ]
     assert (window.target.rows.X[at] != X[shifted]).any()  # the comparison sees a table that is off by a row
+
+
+class Counts:
+    """Weights that are given: the first column."""
+
+    def of(self, form):
+        return form.rows.X[:, 0].astype(np.uint64), None
+
+
+@pytest.mark.parametrize("rows", [1, 3, 10])
+def test_every_place_falls_on_its_row(rows, monkeypatch):
+    """Also the first and the last of a row, and none on a row without weight; a block has so many rows."""
+    q = np.array([2.0, 0, 1, 3, 0, 0, 4, 1, 0, 2])
+    monkeypatch.setattr("svrhmc.data.arrays.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("svrhmc.data.arrays.max", lambda *_: rows, raising=False)
+    found = data.from_arrays(np.column_stack([q, np.arange(10.0)]), np.arange(10) % 2, partitions=1)
+    places = np.arange(int(q.sum()), dtype=np.uint64)
+    part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), places)
+    assert part.rows[part.found].tolist() == np.repeat(np.arange(10), q.astype(int)).tolist()
+    assert part.q.tolist() == q[q > 0].tolist()
+    assert part.X[:, 1].tolist() == np.flatnonzero(q).tolist()
+    few = np.array([1, 5, 12], np.uint64)
+    part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), few)
+    assert part.rows[part.found].tolist() == [0, 3, 9]
 
 
 def test_weights_are_rounded_up_so_that_they_are_bounds():

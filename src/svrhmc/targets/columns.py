@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.kernels import columns
 from svrhmc.targets.rows import DenseRows, Rows
 
 _BLOCK = 1 << 20  # entries
@@ -29,14 +28,14 @@ class ColumnRows(Rows):
         """Tile by tile."""
         out = np.zeros((len(x), self.n))
         for state, t in zip(np.ascontiguousarray(x), out, strict=True):
-            columns.predict(self._columns, state, t)
+            self._sums.predict(self._columns, state, t)
         return out
 
     def combine(self, weights: Array) -> Array:
         """Column by column."""
         out = np.zeros((len(weights), self.dim))
         for some, total in zip(np.ascontiguousarray(weights), out, strict=True):
-            columns.combine(self._columns, some, total)
+            self._sums.combine(self._columns, some, total)
         return out
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
@@ -47,13 +46,14 @@ class ColumnRows(Rows):
         """In one product for both."""
         out = np.zeros((self.dim + 1, self.dim))
         parts = (np.ascontiguousarray(each) for each in (slopes, weights))
-        columns.gram(self._columns, *parts, columns.tile_rows(self.dim), out)
+        self._sums.gram(self._columns, *parts, self._sums.tile_rows(self.dim), out)
         return out[-1], (out[:-1] + out[:-1].T) / 2
 
     def image_squares(self, factor: Array) -> Array:
         """Tile by tile."""
         out = np.empty(self.n)
-        columns.squares(self._columns, np.ascontiguousarray(factor.T), columns.tile_rows(self.dim), out)
+        turned = np.ascontiguousarray(factor.T)
+        self._sums.squares(self._columns, turned, self._sums.tile_rows(self.dim), out)
         return out
 
     def squares(self, weights: Array) -> Array:
@@ -84,6 +84,13 @@ class ColumnRows(Rows):
         """Block by block."""
         size = max(1, _BLOCK // self.dim)
         return np.concatenate([norms(self.X[low : low + size]) for low in range(0, self.n, size)])
+
+    @property
+    def _sums(self) -> Any:
+        """What is compiled, loaded where it is used."""
+        from svrhmc.kernels import columns
+
+        return columns
 
     @property
     def _in_rows(self) -> DenseRows:
