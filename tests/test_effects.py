@@ -6,7 +6,8 @@ import pytest
 import svrhmc
 from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
-from svrhmc.posterior.effects import spread, varied
+from svrhmc.posterior.effects import varied
+from svrhmc.posterior.kept import spread
 from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import thinned
 from svrhmc.posterior.statements import moved
@@ -204,3 +205,18 @@ def test_a_category_of_its_own_has_the_effects_that_its_designs_say(monkeypatch)
     assert fast.names == slow.names
     np.testing.assert_allclose(fast.draws, slow.draws, atol=1e-10)
     assert np.abs(fast.mean).min() > 1e-4
+
+
+def test_effects_over_some_rows_are_those_over_the_rows_kept_and_say_how_far_these_may_be_off():
+    """A curve, whose slope differs from row to row: with 100 of 12,000 rows alone it would be off by many sds."""
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(0, 6, 12_000), rng.uniform(0.5, 1.5, 12_000)
+    table = {"y": 3 * np.sin(x) + rng.normal(size=12_000), "x": x, "w": w}
+    posterior = svrhmc.fit("y ~ poly(x, 5)", table, weights="w")
+    every, some = posterior.effects(rows=10_000), [posterior.effects(rows=100, seed=seed) for seed in range(5)]
+    assert max(abs(one.mean - every.mean)[0] for one in some) < 0.02 * every.sd[0]
+    assert "puts a mean off by up to" in every.said
+    few = [posterior.effects(table={name: column[k::120] for name, column in table.items()}) for k in range(5)]
+    assert max(abs(one.mean - every.mean)[0] for one in few) > 5 * every.sd[0]
+    whole = posterior.effects(table=table, rows=12_000)
+    assert "off by" not in whole.said

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from svrhmc.core.errors import DataError, one_of, real_array
 from svrhmc.fitting.regress import posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
-from svrhmc.posterior.effects import Kept
+from svrhmc.posterior.kept import Kept
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables import designed
 from svrhmc.tables.columns import CATEGORY, Column, Columns

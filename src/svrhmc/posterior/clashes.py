@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, ratio
-from svrhmc.posterior.effects import spread
 from svrhmc.posterior.influence import Influence
+from svrhmc.posterior.kept import spread
 from svrhmc.targets.forms import RowsForm
 
 _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ

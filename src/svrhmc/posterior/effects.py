@@ -10,6 +10,9 @@ that logarithms, splines and interactions count as they should; a ± h stays wit
 which a spline is not defined. These are `avg_slopes` and `avg_comparisons` of pymarginaleffects, whose names for the
 contrasts (dY/dX, pro - basic) are used. Each draw of the posterior gives one value of each effect: a draw of it.
 
+Not every row is needed under every draw: what the others would add is found at the mean of the draws
+(`svrhmc.posterior.kept`).
+
 Without a design every column is a number, t is linear in it, and the effect is βⱼ·(1/W) Σᵢ wᵢ μ′(tᵢ), summed over the
 predictors where there are several: one look at the rows serves all columns.
 """
@@ -25,6 +28,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary
+from svrhmc.posterior.kept import Kept, beyond, spread
 from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import Model, Predictions, thinned
 from svrhmc.posterior.statements import end_names, level_ends, moved
@@ -33,9 +37,9 @@ from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of
 from svrhmc.tables.design import Design, told
 from svrhmc.targets.forms import RowsForm
 
-KEPT = 10_000  # rows of a table that are kept for effects
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
 _ROUNDING = 1e-6  # of a sum over rows in float32
+_MATTERS = 0.1  # standard deviations from which it is said that rows which were not seen may put a mean off
 SLOPE = "dY/dX"
 
 
@@ -115,45 +119,6 @@ class Effects:
         if any(self.groups):
             frame.insert(0, "group", list(self.groups))
         return frame
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Some rows of the table that was fitted, spread evenly over it, with their offsets and weights; n: of all."""
-
-    columns: Columns
-    offset: Array | None
-    weights: Array | None
-    n: int
-
-    @staticmethod
-    def of(columns: Columns, offset: Array | None, weights: Array | None, most: int = KEPT) -> Kept:
-        """At most so many rows."""
-        places = spread(columns.n, most, 0)
-        return Kept(columns, offset, weights, columns.n).chosen(places)
-
-    def chosen(self, places: Indices) -> Kept:
-        """Some of them."""
-        some = Columns({name: _at(column, places) for name, column in self.columns.by_name.items()}, len(places))
-        offset, weights = (None if each is None else each[places] for each in (self.offset, self.weights))
-        return Kept(some, offset, weights, self.n)
-
-
-def _at(column: Column, places: Indices) -> Column:
-    return Column(column.kind, column.values[places], None, column.levels)
-
-
-def spread(n: int, most: int, seed: int) -> Indices:
-    """At most so many of n places, one drawn from each of as many equal stretches: even, and in step with nothing.
-
-    >>> spread(5, 9, 0), len(spread(1000, 10, 0))
-    (array([0, 1, 2, 3, 4]), 10)
-    """
-    if n <= most:
-        return np.arange(n)
-    ends = np.linspace(0, n, most + 1)
-    u = np.random.default_rng(seed).random(most)
-    return np.minimum((ends[:-1] + u * np.diff(ends)).astype(np.int64), n - 1)
 
 
 def by_design(
@@ -290,12 +255,16 @@ def effects_of(
     if posterior.model is None:
         raise requirement("the posterior", "of a target with rows, to have effects", "one without")
     x = moved(thinned(posterior.trace.draws, draws), posterior.mean, posterior.sd)
-    inner = x if posterior.units is None else posterior.units.inward(x)
+    inner, off = x if posterior.units is None else posterior.units.inward(x), 0.0
     if posterior.design is not None:
         kept = _kept(posterior, table)
-        some = kept.chosen(spread(kept.columns.n, rows, seed))
-        contrasts, found = by_design(posterior.design, posterior.model, posterior.units, some, inner, chosen)
-        used, n = some.columns.n, kept.n
+        some, centre = kept.chosen(spread(kept.columns.n, rows, seed)), inner.mean(axis=0, keepdims=True)
+        model = posterior.design, posterior.model, posterior.units
+        contrasts, found = by_design(*model, some, np.concatenate([inner, centre]), chosen)
+        found, middle, used, n = found[:-1], found[-1], some.columns.n, kept.n
+        if used < n:
+            wide, error = beyond(kept, lambda part: by_design(*model, part, centre, chosen)[1][0])
+            found, off = found + (wide - middle), float((error / found.std(axis=0, ddof=1)).max())
     else:
         if table is not None:
             raise requirement("table", "None where the model has no formula", type(table).__name__)
@@ -305,6 +274,8 @@ def effects_of(
         used = len(places)
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
     said = f"Averaged over {few}, under {len(x):,} draws of the posterior."
+    if off > _MATTERS:
+        said += f" That not every row was seen puts a mean off by up to {off:.2g} of its sd (one standard error)."
     return Effects.of(contrasts, found, level, said, _changed(posterior.design))
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement, whole
-from svrhmc.posterior.effects import spread
+from svrhmc.posterior.kept import spread
 from svrhmc.posterior.prediction import Predictions, evenly, log_likelihoods
 from svrhmc.targets.forms import RowsForm
 from svrhmc.trace import COEFFICIENT, Trace, inference_data

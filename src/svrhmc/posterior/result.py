@@ -28,9 +28,10 @@ from svrhmc.core.summaries import Summary
 from svrhmc.posterior import summaries
 from svrhmc.posterior.certificate import Certificate
 from svrhmc.posterior.correction import Corrected, error_of_mean
-from svrhmc.posterior.effects import Effects, Kept, effects_of
+from svrhmc.posterior.effects import Effects, effects_of
 from svrhmc.posterior.exchange import Asked, to_arviz
 from svrhmc.posterior.influence import Influence
+from svrhmc.posterior.kept import Kept
 from svrhmc.posterior.pictures import forest
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
 from svrhmc.posterior.statements import level_ends, moved, probability, quantiles
@@ -227,9 +228,8 @@ class Posterior:
         return summaries.page(self)
 
     def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
-        """A forest plot: mean and interval of each coefficient; the figure, which is saved where a path is given.
-        Where their sizes differ much, it is for one standard deviation of each number, and the axis says so.
-        """
+        """A forest plot: mean and interval of each coefficient, on one scale (`svrhmc.posterior.pictures`); the figure,
+        which is saved where a path is given."""
         return forest(self, level, path)
 
     def predict(
