@@ -39,7 +39,7 @@ def test_an_interrupt_while_the_command_starts_is_one_line(name):
 
 def test_other_programs_hear_interrupts_as_python_does():
     assert "KeyboardInterrupt" in started("numpy", "program.py").stderr
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)  # where tests run unheard
 
 
 def begin(folder, *more):
