@@ -24,7 +24,7 @@ from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs
 from svrhmc.posterior.result import Posterior
-from svrhmc.targets import rows
+from svrhmc.targets import stored
 from svrhmc.targets.generalised import GeneralisedLinear
 
 FAR = 1e9
@@ -189,7 +189,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
         scipy.sparse.random_array((200, 30), density=0.2, rng=rng, format="csr"), np.arange(200) % 2
     )
     whole = target.hessian(np.zeros(30))
-    monkeypatch.setattr(rows, "_BLOCK_PRODUCTS", 100)
+    monkeypatch.setattr(stored, "_BLOCK_PRODUCTS", 100)
     assert (target.hessian(np.zeros(30)) == whole).all()
     clock, calls = Clock(), []
     deadline = Deadline(1, 5.0, math.inf, clock)
@@ -200,7 +200,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
             clock.now += 3.0
             yield one
 
-    monkeypatch.setattr(rows, "looked", late_look)
+    monkeypatch.setattr(stored, "looked", late_look)
     with deadline.binding(), pytest.raises(BudgetSpent):
         target.hessian(np.zeros(30))
     assert len(calls) == 2

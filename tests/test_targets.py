@@ -4,7 +4,19 @@ import scipy.sparse
 
 import svrhmc
 from conftest import every_target
-from svrhmc.targets import custom, gaussian, generalised, linear, logistic, mode, passes, proper, rows, synthetic
+from svrhmc.targets import (
+    custom,
+    gaussian,
+    generalised,
+    linear,
+    logistic,
+    mode,
+    passes,
+    proper,
+    rows,
+    stored,
+    synthetic,
+)
 from svrhmc.targets.losses import LogisticLoss
 
 TARGETS = [
@@ -410,7 +422,7 @@ def test_rows_are_never_looked_at_twice_for_being_memory_maps(tmp_path):
     mapped = np.memmap(tmp_path / "rows.bin", np.float32, "r", shape=(50, 4))
     target = logistic(mapped, np.arange(50) % 2)
     assert np.shares_memory(target.rows.X, mapped)
-    assert isinstance(rows.make_rows(mapped), rows.DenseRows)
+    assert isinstance(stored.make_rows(mapped), rows.DenseRows)
 
 
 @pytest.mark.parametrize("name", TARGETS)

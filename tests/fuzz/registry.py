@@ -17,7 +17,7 @@ from . import judge
 
 MODULES = [
     svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact,
-    posterior, estimators, fitting,
+    svrhmc.data, posterior, estimators, fitting,
 ]  # fmt: skip
 OPEN = [
     svrhmc.dynamics,
@@ -39,7 +39,7 @@ COMMANDS = ("fit", "predict", "compare", "plan", "reproduce", "warm")
 CASES: dict[str, Case] = {}
 _PARTS = (
     "targets", "dynamics", "gradients", "samplers", "theory", "distances", "whitening", "exact", "posteriors", "tables",
-    "traces", "files", "shell",
+    "traces", "files", "shell", "data",
 )  # fmt: skip
 
 

@@ -246,13 +246,16 @@ def arguments(given):
     "svrhmc.DivergenceError",
     "svrhmc.BudgetError",
     "svrhmc.CheckpointError",
+    "svrhmc.DataError",
+    "svrhmc.WorkersError",
 )
 def errors(given):
     """Errors survive a trip to another process."""
     import pickle
 
     out_of_time = svrhmc.BudgetError("budget_seconds", given[2], given[4], given[3])
-    for one in (svrhmc.DivergenceError(*given), out_of_time, svrhmc.CheckpointError("x"), svrhmc.TraceFileError("y")):
+    plain = (svrhmc.CheckpointError, svrhmc.TraceFileError, svrhmc.DataError, svrhmc.WorkersError)
+    for one in (svrhmc.DivergenceError(*given), out_of_time, *(kind("x") for kind in plain)):
         again = pickle.loads(pickle.dumps(one))
         holds(str(again) == str(one) and type(again) is type(one), "another error")
 
