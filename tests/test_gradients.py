@@ -143,7 +143,7 @@ class Sizes:
     """What a recipe asks of a target."""
 
     def __init__(self, n, scalar_parts=True):
-        self.n, self.scalar_parts = n, scalar_parts
+        self.n, self.lasting_parts = n, scalar_parts
 
 
 def test_epoch_length_defaults_to_one_pass_of_batches():

@@ -15,7 +15,10 @@ def files_of(path: str | os.PathLike[str] | list[Any], suffixes: tuple[str, ...]
     if isinstance(path, (list, tuple)):
         found = [str(each) for each in path]
     elif os.path.isdir(path):
-        found = sorted(str(each) for each in Path(path).rglob("*") if each.suffix in suffixes and each.is_file())
+        try:
+            found = sorted(str(each) for each in Path(path).rglob("*") if each.suffix in suffixes and each.is_file())
+        except OSError as error:
+            raise DataError(f"the folder {path} cannot be read: {error.strerror} ({error.filename}).") from None
         if not found:
             raise DataError(f"the folder {path} has no {' or '.join(suffixes)} file in it.")
     elif os.path.exists(path):

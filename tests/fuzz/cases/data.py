@@ -34,7 +34,7 @@ def arrays(given):
 @case(
     st.tuples(
         st.sampled_from(["from_parquet", "from_csv", "from_sparse"]),
-        st.one_of(inputs.words, st.sampled_from(["/nowhere", "*.parquet", "/", "."])),
+        st.one_of(inputs.words, st.sampled_from(["/nowhere", "*.parquet", "tests/no-such-folder"])),
         st.one_of(inputs.words, inputs.anything),
     ),
     "svrhmc.data.from_parquet",
