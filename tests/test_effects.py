@@ -192,6 +192,7 @@ def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
         assert np.abs((rough - rough[:, :1]) - (expected - expected[:, :1])).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_a_category_of_its_own_has_the_effects_that_its_designs_say(monkeypatch):
     data = table()
     data["high"] = data["y"] > np.median(data["y"])

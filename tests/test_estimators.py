@@ -132,6 +132,7 @@ def test_more_columns_than_rows_and_columns_that_say_nothing():
     np.testing.assert_allclose(same.predict(X), 5.0, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_robust_fit_without_residuals_is_one_with_normal_noise():
     X, y = numbers(50)
     exact = NUMBERS(family="student-t", draws=100).fit(X, X @ [1.0, 2.0, 3.0])

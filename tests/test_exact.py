@@ -106,6 +106,7 @@ def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten)
     assert worst_z(sampler, dim, whiten) < LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["0.5 * fall", pytest.param("0.0 * fall", marks=pytest.mark.slow)])
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(wrong, tmp_path, monkeypatch):
     """A twin of the module with one expression replaced."""

@@ -134,6 +134,7 @@ def test_laws_are_tested_for_every_dynamics_gradient_and_way_to_draw_rows():
     assert fields == draws | {"batch_size", "epoch_length", "snapshot_size", "order"}  # no other way to draw rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", test_law_rows.DYNAMICS)
 def test_control_variates_of_order_2_have_the_law_of_full_gradients_on_quadratics(kind):
     target = test_law_rows.regression(4, 2)[0]

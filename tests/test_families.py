@@ -273,6 +273,7 @@ def test_both_engines_walk_the_same_path_with_offsets_and_weights(storage):
     assert np.abs(sampler.run(bare, 200, chains=2).draws - other).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_float32_rows_and_whitened_variables_follow_too():
     single = poisson_target(dtype=np.float32)
     sampler = svrhmc.Sampler(UBU(0.2, 2.0, 1.0), gradients.Minibatch(5, importance=True))

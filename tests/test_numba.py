@@ -46,6 +46,7 @@ def test_paths_equal_the_reference_over_1000_steps(rows, kind, name):
     assert reference.gradient_evaluations == compiled.gradient_evaluations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("dim", [1, 5, 32])
@@ -65,6 +66,7 @@ def test_paths_equal_the_reference_at_real_sizes(sparse, dtype, dim):
         assert largest_difference(reference.draws, compiled.draws) < tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [1.0, -0.4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sparse_rows_of_one_number_follow_the_reference(entry, dtype):

@@ -106,6 +106,7 @@ def test_other_settings_are_run_anew(tmp_path):
     assert store.get(task) is None
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_process_gives(tmp_path):
     results = [
         run.reproduce(("figure1",), tmp_path / str(jobs), quick=True, jobs=jobs, say=lambda line: None).report
@@ -172,6 +173,7 @@ def test_the_expected_plug_in_is_that_of_samples():
     assert abs(np.mean(seen) - other) > 9 * error
 
 
+@pytest.mark.slow
 def test_the_envelope_is_the_least_over_all_steps_and_flags_edges():
     """Against every step looked at alone; the fewest passes to a level likewise."""
     settings = {**load_settings(quick=True)["figure1"], "largest_step": 0.9, "smallest_step": 0.009, "per_decade": 2}
@@ -294,6 +296,7 @@ def test_paragraphs_of_the_page():
     assert inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
     """Killed for real, by a signal, with two processes at work."""
     whole = run.reproduce(("figure1",), tmp_path / "whole", quick=True, jobs=1, say=lambda line: None).report.parent

@@ -307,6 +307,7 @@ def test_schemes_whose_means_the_balance_cannot_see_are_judged_by_halving(dynami
 SMALL = {"skewed": skewed, "one column": lambda: skewed(1), "regression": lambda: regression(60, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["skewed", *(pytest.param(each, marks=pytest.mark.slow) for each in list(SMALL)[1:])])
 def test_the_verdict_on_svr_hmc_is_within_a_factor_of_two_of_its_bias(name):
     target = SMALL[name]()

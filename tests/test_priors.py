@@ -72,6 +72,7 @@ def test_targets_hold_their_prior():
     assert target.identity() != glm(X, y, "poisson", prior=MIXED[::-1]).identity()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "storage", [np.asarray, pytest.param(scipy.sparse.csr_matrix, marks=pytest.mark.slow)], ids=["dense", "csr"]
 )
@@ -103,6 +104,7 @@ def test_exact_samplers_are_exact(sampler):
     assert far_off(draws, *by_quadrature(other)) > 2 * LIMIT
 
 
+@pytest.mark.slow
 def test_sample_decides():
     X, y, _ = data(200)
     target = glm(X, y, "poisson", prior=MIXED)
@@ -159,6 +161,7 @@ def test_bad_priors_are_refused(make, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_chains_with_momentum_agree_too():
     X, y, _ = data(25)
     target = glm(X, y, "poisson", prior=MIXED)

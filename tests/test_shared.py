@@ -247,6 +247,7 @@ def test_counts_without_spread_lean_on_the_prior():
     assert 2 < mode[1] < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_go_on_where_they_were(name, tmp_path):
     target = target_of(name)

@@ -120,6 +120,7 @@ def test_gradients_in_z_are_those_of_differences(crossed):
     assert near == pytest.approx(z, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [Full(), Minibatch(8)], ids=str)
 @pytest.mark.parametrize("kind", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_both_engines_make_the_same_path(gradient, kind):
@@ -129,6 +130,7 @@ def test_both_engines_make_the_same_path(gradient, kind):
     assert runs[0] == pytest.approx(runs[1], abs=1e-10 if kind is np.float64 else 5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_split_hmc_is_the_same_on_any_number_of_threads_and_chains(kind):
     target = make(kind=kind)

@@ -296,6 +296,7 @@ def last_states(target, dynamics):
     return Sampler(dynamics, Full()).run(whitened(target), 25, chains=20_000, seed=6, keep="last").draws[:, 0]
 
 
+@pytest.mark.slow
 def test_anchored_draws_a_linear_posterior_exactly_at_any_step():
     """Independent chains, a state each, of the law N(x̂, H⁻¹); of UBU, which is biased, as a control."""
     target = make(loss="linear")

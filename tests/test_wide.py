@@ -96,7 +96,7 @@ def test_gradients_of_many_rows(family):
     assert np.abs(target.gradients(x + 0.01) - parts).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", ["student-t", "categorical"])
+@pytest.mark.parametrize("family", [pytest.param("student-t", marks=pytest.mark.slow), "categorical"])
 def test_both_engines_on_padded_rows(family):
     """37 columns are read as 48; 131 rows are two tiles and a rest, and batches of 7 one four and a rest."""
     rng, X = drawn(131, 37)

@@ -359,7 +359,7 @@ class BayesianPoissonRegression(_Counts):
     >>> y = np.random.default_rng(0).poisson(np.exp(0.5 + X[:, 0]))
     >>> model = BayesianPoissonRegression().fit(X, y)
     >>> model.coef_.round(1), model.predict_interval([[1.0]], 0.9)
-    (array([1.]), array([[1., 9.]]))
+    (array([1.]), array([[1., 8.]]))
     """
 
     _family = "poisson"
