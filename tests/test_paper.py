@@ -352,7 +352,7 @@ class Killed:
             ) as made:
                 assert made.stdout.readline() == b"begun\n", made.stderr.read()
                 try:
-                    made.wait(self.random.uniform(0, longest) if life < kills else 120)
+                    made.wait(self.random.uniform(0, longest) if life < kills else 600)
                 except subprocess.TimeoutExpired:
                     if alone:  # its workers are left for a second, and the next life has to wait for them
                         made.kill()
@@ -379,12 +379,14 @@ def test_a_run_killed_at_any_moment_writes_the_same_files(folder, tmp_path):
 @pytest.mark.parametrize("part", ["figure1", "figure2"])
 def test_a_run_killed_many_times_writes_the_same_files(folder, unchecked, tmp_path, part):
     killed, rounds = Killed(folder, seed=2), 0
-    run.reproduce((part,), tmp_path / "whole", folder, quick=True, jobs=1, say=lambda line: None)
+    began = time.monotonic()
+    killed(part, tmp_path / "whole", jobs=1, kills=0, longest=0.0)
+    longest = (time.monotonic() - began) / 2  # so that on any machine some kills come before, in and after the tasks
     whole = written(tmp_path / "whole")
     while killed.kills < 25:
         rounds += 1
         out, jobs = tmp_path / f"round {rounds}", 1 + rounds % 2
-        killed(part, out, jobs, kills=10, longest=3.5 if jobs == 2 else 0.5, alone=rounds % 4 < 2)
+        killed(part, out, jobs, kills=10, longest=longest, alone=rounds % 4 < 2)
         assert written(out) == whole
     assert killed.half_done >= 3
 

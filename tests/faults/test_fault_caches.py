@@ -1,5 +1,6 @@
 """Compiled code on disks that are full, in files that are damaged, by processes that compile at once or are killed."""
 
+import hashlib
 import os
 import resource
 import subprocess
@@ -43,6 +44,7 @@ def files(tmp_path):
         lambda content: content[:-1],
         lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
         lambda content: content + b"\x00",
+        lambda content: hashlib.sha256(b"cnone.such\nthing\n.").digest() + b"cnone.such\nthing\n.",
     ],
 )
 def test_code_that_is_damaged_is_as_good_as_none(files, tmp_path, damage):

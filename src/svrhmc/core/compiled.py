@@ -71,7 +71,10 @@ class Files:
             return None
         if content[:_DIGEST] != hashlib.sha256(content[_DIGEST:]).digest():
             return None
-        found, data = pickle.loads(content[_DIGEST:])
+        try:
+            found, data = pickle.loads(content[_DIGEST:])
+        except Exception:  # made with another release of something that numba keeps objects of
+            return None
         return data if found == key else None
 
     def save(self, key: Any, data: Any) -> None:
