@@ -21,7 +21,7 @@ test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow
 
 # The quick tests with the oldest and the newest dependencies on Python 3.11 to 3.13, each in an environment of its own
-# in build/matrix. ARGS="--python 3.12 --only oldest --all" chooses
+# in build/matrix. ARGS="--python 3.12 --only oldest tests" chooses
 matrix:
 	$(PYTHON) tools/matrix.py $(ARGS)
 

@@ -1,10 +1,10 @@
 """The tests with the oldest and the newest dependencies that pyproject.toml promises, on each Python it promises.
 
-    python tools/matrix.py [--python 3.11 …] [--only oldest|newest] [--folder build/matrix] [--all]
+    python tools/matrix.py [--python 3.11 …] [--only oldest|newest] [--folder build/matrix] [TESTS …]
 
 Each cell is a virtual environment of its own, with the package installed as a user would install it. "oldest" is, for
 each requirement, the oldest release that is allowed and that has a wheel for that Python; "newest" is what pip finds.
-The quick tests run in each, or with --all all of them. Pythons are looked for on the PATH and among those of pyenv.
+The quick tests run in each, or those that are named (`tests` for all). Pythons are looked for on the PATH and among those of pyenv.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def requirements() -> dict[str, str]:
 def interpreter(version: str) -> str | None:
     """Where a Python of this version is."""
     known = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    return shutil.which(f"python{version}") or (str(known[-1]) if known else None)
+    for place in (*reversed(known), shutil.which(f"python{version}")):
+        if place and subprocess.run([str(place), "-c", ""], capture_output=True).returncode == 0:
+            return str(place)
+    return None
 
 
 def key(version: str) -> tuple[int, ...]:
@@ -125,7 +128,9 @@ def main() -> None:
     parser.add_argument("--python", action="append", help="such as 3.12; may be repeated")
     parser.add_argument("--only", choices=("oldest", "newest"))
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "matrix")
-    parser.add_argument("--all", action="store_true", help="all tests, and not the quick ones alone")
+    parser.add_argument(
+        "tests", nargs="*", default=QUICK, help="files or folders of tests; the quick ones if not given"
+    )
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -133,7 +138,7 @@ def main() -> None:
         for which in (asked.only,) if asked.only else ("oldest", "newest"):
             began = time.monotonic()
             print(f"Python {version}, {which}", flush=True)
-            found[version, which] = cell(version, which, asked.folder.absolute(), ["tests"] if asked.all else [*QUICK])
+            found[version, which] = cell(version, which, asked.folder.absolute(), [*asked.tests])
             print(f"  {': '.join(found[version, which])} ({time.monotonic() - began:.0f} s)", flush=True)
     sys.exit(any(word != "passed" for word, _ in found.values()))
 
