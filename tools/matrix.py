@@ -4,8 +4,13 @@
 
 Each cell is a virtual environment of its own, with the package installed as a user would install it. "oldest" is, for
 each requirement, the oldest release that is allowed and that has a wheel for that Python; "newest" is what pip finds.
+<<<<<<< HEAD
 The quick tests run in each, or those that are named (`tests` for all). Pythons are looked for on the PATH and among
 those of pyenv.
+=======
+The quick tests run in each, or those that are named (`tests` for all). Pythons are looked for among those of pyenv and
+on the PATH.
+>>>>>>> e8494b0 (Shorter lines in the matrix)
 """
 
 from __future__ import annotations
@@ -57,14 +62,16 @@ def key(version: str) -> tuple[int, ...]:
 
 def oldest(python: str, name: str, least: str) -> str:
     """The oldest release not below `least` that has a wheel for this Python."""
-    command = [python, "-m", "pip", "index", "versions", name, "--only-binary=:all:", "--disable-pip-version-check"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    told = subprocess.run([*pip, "index", "versions", name], capture_output=True, text=True, check=True).stdout
     listed = re.search(r"Available versions: (.*)", told)
     allowed = [each.strip() for each in (listed[1].split(",") if listed else [])]
     allowed = [each for each in allowed if re.fullmatch(r"[\d.]+", each) and key(each) >= key(least)]
-    if not allowed:
-        raise SystemExit(f"{name}: no release from {least} on has a wheel for {python}")
-    return min(allowed, key=key)
+    for version in sorted(allowed, key=key):
+        asked = ["install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", f"{name}=={version}"]
+        if subprocess.run([*pip, *asked], capture_output=True).returncode == 0:
+            return version
+    raise SystemExit(f"{name}: no release from {least} on has a wheel for {python}")
 
 
 def install(python: str, folder: Path, which: str) -> Path:
@@ -72,7 +79,7 @@ def install(python: str, folder: Path, which: str) -> Path:
     if not (folder / "bin" / "python").exists():
         subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     own = folder / "bin" / "python"
-    pip = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
     wanted = [f"{ROOT}[{','.join(EXTRAS)}]", *TOOLS]
     if which == "oldest":
         least = requirements()
