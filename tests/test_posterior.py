@@ -393,7 +393,7 @@ def test_custom_targets_have_the_same_door(n, gradient):
     found = sample(as_custom(known), draws=120, tolerance=0.1, seed=1)
     assert found.method == "anchored"
     assert isinstance(found.sampler.gradient, gradient)
-    assert "no Hessian is known" in found.why
+    assert "no bound on single components is known" in found.why
     assert found.trace.engine == "reference"
     assert found.laplace.mean == pytest.approx(known.mode(), abs=1e-4)
     assert np.abs((found.raw.mean - mean) / sd * np.sqrt(found.ess)).max() < LIMIT
@@ -413,7 +413,7 @@ def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradi
     known = regression(12, 2)
     full = sample(as_custom(known), draws=50, tolerance=0.05)
     assert isinstance(full.sampler.gradient, Full)
-    assert full.why == "no Hessian is known, and there are few components."
+    assert full.why == "no bound on single components is known, and there are few of them."
     monkeypatch.setattr("svrhmc.posterior.variables._DENSE_CUSTOM", 1)
     diagonal = sample(as_custom(known), draws=50)
     H = known.hessian(known.mode())

@@ -66,4 +66,5 @@ class SplitByPasses(Chains):
 
     def _at(self, z: Array) -> tuple[Array, Array]:
         """f and ∇f, by one pass."""
-        return self.space.potentials(z), self.space.gradients(z)
+        f, gradient = self.space.energies(z)
+        return f, gradient

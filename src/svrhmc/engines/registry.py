@@ -8,8 +8,13 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.engines.base import Chains, Engine, Setup, State
 
-# Where each is: compiled code is not loaded before it is used. "auto" takes the first that can.
-_PLACES = {"numba": ("svrhmc.engines.compiled", "Compiled"), "reference": ("svrhmc.engines.partitioned", "Everywhere")}
+# Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that a
+# form names itself.
+_PLACES = {
+    "numba": ("svrhmc.engines.compiled", "Compiled"),
+    "reference": ("svrhmc.engines.partitioned", "Everywhere"),
+    "jax": ("svrhmc.engines.jax", "OnJax"),
+}
 _LOADED: dict[str, Engine] = {}
 
 
@@ -40,7 +45,8 @@ def choose(name: str, setup: Setup) -> Engine:
     """The engine of this name; for "auto", the first one that supports this sampler on this target."""
     one_of("engine", name, ("auto", *names()))
     form, reasons = setup.form, {}
-    for each in names() if name == "auto" else (name,):
+    own = getattr(form, "engine", None)
+    for each in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
         reason = load(each).supports(form, setup.recipe)
         if reason is None:
             return load(each)

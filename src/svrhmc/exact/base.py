@@ -20,7 +20,7 @@ from svrhmc.engines import Chains, Keep
 from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_memory
 from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
-from svrhmc.targets.forms import rows_of
+from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, require_whitening, whitened, whitening_of
 from svrhmc.whitening import whitening as whiten
@@ -33,6 +33,7 @@ class ExactSampler(ABC):
     method: ClassVar[str]  # what `sample` calls it
     whitening: ClassVar[str | None] = None  # the kind that it needs, if it needs one
     gradients_come_free: ClassVar[bool] = False  # whether its draws come with ∇f at them
+    of_functions: ClassVar[bool] = False  # whether it runs on models of JAX functions, of which f and ∇f are known
 
     def run(
         self,
@@ -115,8 +116,11 @@ class ExactSampler(ABC):
 
     def require(self, target: FiniteSum) -> None:
         """Refuse a target that this sampler does not run on."""
-        form = rows_of(require_target(target).form())
+        known = require_target(target).form()
+        form = rows_of(known)
         allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
+        if self.of_functions and isinstance(known, FunctionsForm):
+            return
         if form is None:
             raise requirement("target", allowed, repr(target))
         if (reason := self.refuses(form.loss)) is not None:

@@ -63,6 +63,7 @@ class SplitHMC(ExactSampler):
 
     method = "split-hmc"
     gradients_come_free = True
+    of_functions = True
     step_size: float = 0.8
     leapfrogs: int = 2
     jitter: float = 0.2
@@ -109,14 +110,13 @@ class SplitHMC(ExactSampler):
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for every kind of whitening; by passes where rows are not in memory."""
-        if space.at_hand < space.n:
+        form = rows_of(space.form())
+        if form is None or space.at_hand < space.n:
             from svrhmc.engines.passing import SplitByPasses
 
             return SplitByPasses(space, self, seed, chains, start)
         from svrhmc.engines.compiled.metropolis import SplitChains
 
-        form = rows_of(space.form())
-        assert form is not None
         return SplitChains(form, self, seed, chains, threads, start)
 
 

@@ -16,7 +16,7 @@ from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.shape import Shape
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import rows_of
+from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.targets.losses import Loss
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
@@ -31,6 +31,7 @@ _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "baoab": (BAOAB, 1.0),
     "ubu": (UBU, 0.3),
 }
+_UNBOUNDED = "no bound on single components is known"
 _EXACT = {"split-hmc": SplitHMC, "subsampled-mh": SubsampledMH}
 METHODS = ("closed-form", *_EXACT, *_BIASED)
 
@@ -78,6 +79,8 @@ class Chooser:
                 method.require(self.target)
             return Choice(method.method, method, "as asked for.")
         form = rows_of(self.target.form())
+        if form is None and self.of_functions and method in (None, SplitHMC.method):
+            return self._for_functions(method)
         if form is None:
             if not (method is None or method in _BIASED):
                 named = ", ".join(map(repr, _BIASED))
@@ -95,7 +98,13 @@ class Chooser:
     def exact(self) -> Any:
         """The exact sampler of last resort; None where none is known for the target."""
         form = rows_of(self.target.form())
-        return self._full() if form is not None and SplitHMC().refuses(form.loss) is None else None
+        known = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
+        return self._full() if known else None
+
+    @property
+    def of_functions(self) -> bool:
+        """Whether the target is a model of JAX functions."""
+        return isinstance(self.target.form(), FunctionsForm)
 
     def _full(self) -> SplitHMC:
         """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
@@ -155,6 +164,17 @@ class Chooser:
         size = max(step * second / self.tolerance, step * first / 4, 4.0)
         return None if size > n / 8 else math.ceil(size)
 
+    def _for_functions(self, method: str | None) -> Choice:
+        """Full gradients, which all chains find in one pass, where that is affordable or nothing is cheaper."""
+        if method is not None:
+            return Choice(SplitHMC.method, self._full(), "as asked for.")
+        seconds, other = _LONG * self.draws * costs.of_pass(self.space), self._for_components(None)
+        batches = 2 * _STEPS * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
+        if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
+            why = f"exact, with full gradients, in {_said(seconds)} for {self.draws} effective draws."
+            return Choice(SplitHMC.method, self._full(), why)
+        return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would take {_said(seconds)}.")
+
     def _for_components(self, method: str | None) -> Choice:
         """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates
         at the mode where batches of a reasonable size do, else SVRG, else full gradients.
@@ -165,19 +185,19 @@ class Chooser:
         full = Sampler(kind(step, 1.0, 1.0), Full())
         noise = self.fresh.row_noise if target.n >= _FEW_ROWS else 0.0
         if noise == 0:
-            return Choice(method, full, "no Hessian is known, and there are few components.")
+            return Choice(method, full, f"{_UNBOUNDED}, and there are few of them.")
         size = math.ceil(max(step * noise / self.tolerance, 4.0))
         dynamics = kind(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:
-            why = f"no Hessian is known; control variates at the mode with {size} rows a step are enough."
+            why = f"{_UNBOUNDED}; control variates at the mode with {size} rows a step are enough."
             return Choice(method, Sampler(dynamics, self.fresh.batches(size)), why)
         period = (1.5 * self.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
         epoch = max(1, round(period / step))
         if epoch >= 3 and target.n >= 4 * epoch:
             gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
-            why = f"no Hessian is known; snapshots every {epoch} steps are enough."
+            why = f"{_UNBOUNDED}; snapshots every {epoch} steps are enough."
             return Choice(method, Sampler(dynamics, gradient), why)
-        return Choice(method, full, "no Hessian is known, and batches would be nearly all components.")
+        return Choice(method, full, f"{_UNBOUNDED}, and batches would be nearly all components.")
 
 
 def _said(seconds: float) -> str:

@@ -26,6 +26,7 @@ class _Rates(NamedTuple):
 _NEAR, _FAR = _Rates(2.8, 0.125, 7.4, 0.33), _Rates(2.0, 0.203, 44.0, 0.75)  # dense rows in and beyond the caches
 _SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
 _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
+_AT_RANDOM = 3.0  # times what a row of JAX functions takes in a pass
 _NEAR_BYTES = 1 << 24
 _PASS = 0.125  # the least that a pass over rows elsewhere is said to take
 _CARD = 2.0  # of a number of the curvature that is taken from a row of several predictors
@@ -36,7 +37,8 @@ _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
 
 def _rates(space: Any) -> _Rates:
     if not space.scalar_parts:
-        return _OWN
+        own = getattr(space.target, "row_nanoseconds", None)
+        return _OWN if own is None else _Rates(own, 0.0, _AT_RANDOM * own, 0.0)
     rows = space.target.rows
     if rows.storage != "dense":
         return _SPARSE

@@ -225,7 +225,7 @@ class Search:
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
-        start = self._start(seed) if sampler.invariant else self.fresh.laplace(request.chains, seed)
+        start = self._start(seed) if sampler.invariant else self._centres() + self.fresh.laplace(request.chains, seed)
         if space.at_hand < space.n:
             count = math.ceil(_AGAIN * _CORRECTED * request.draws)
             self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
@@ -250,19 +250,25 @@ class Search:
         )
 
     def _start(self, seed: int) -> Array:
-        """Draws of N(0, I), each moved to the mode by halves while it is far out in the posterior, where a chain could
-        stand still.
+        """Draws of N(0, I) about the modes, each moved to its mode by halves while it is far out in the posterior,
+        where a chain could stand still.
         """
         z = Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.START, Purpose.START_FINE)
         if self.shape.nearly_gaussian():
             return z
-        allowed = self.space.dim / 2 + _FAR * math.sqrt(self.space.dim)
-        least = float(self.space.potentials(np.zeros((1, self.space.dim)))[0])
+        allowed, centre = self.space.dim / 2 + _FAR * math.sqrt(self.space.dim), self._centres()
+        least = self.space.potentials(centre)
         for _ in range(_SHRINKS):
             look()
-            far = self.space.potentials(z) - least > allowed
+            far = ~(self.space.potentials(centre + z) - least <= allowed)
             z = np.where(far[:, None], z / 2, z)
-        return z
+        return centre + z
+
+    def _centres(self) -> Array:
+        """Where each chain starts: at the modes in turn, so that chains that do not find each other disagree."""
+        modes = self.space.into(self.request.target.modes())
+        modes[0] = 0.0
+        return np.asarray(modes[np.arange(len(self.request.chains)) % len(modes)], np.float64)
 
     def _later(self, sampler: Any) -> Later:
         """What a verdict takes; what is free, or not asked for, is nothing."""
@@ -291,7 +297,7 @@ class Search:
         raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
-        doubt = doubt or found.doubt
+        doubt = doubt or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:

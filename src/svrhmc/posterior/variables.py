@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import rows_of
+from svrhmc.targets.forms import FunctionsForm, rows_of
+from svrhmc.targets.minima import DENSE
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
 
+_MODES = "modes"
+_FLAT, _BENT = 1e-12, 1e-6  # of the largest eigenvalue: what is taken for 0, and what it is then taken as
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
 
@@ -21,18 +25,42 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
     found = journal.get("variables")
     if found is not None:
         ledger.restore(found.said["ledger"])
-        how = whitening_of(found.said["kind"], found.arrays, found.said["map"])
-        target.recall_mode(how.centre)
+        arrays = {name: array for name, array in found.arrays.items() if name != _MODES}
+        how = whitening_of(found.said["kind"], arrays, found.said["map"])
+        target.recall_modes(found.arrays[_MODES], found.said["doubt"])
     else:
-        known = rows_of(target.form()) is not None
-        how = _by_hessian(target, ledger) if known else _by_differences(target, seed, ledger)
-        journal.put("variables", {"kind": how.kind, "map": how.said(), "ledger": ledger.said()}, dict(how.arrays()))
+        how = _found(target, seed, ledger)
+        said = {"kind": how.kind, "map": how.said(), "ledger": ledger.said(), "doubt": target.doubt}
+        journal.put("variables", said, {**how.arrays(), _MODES: target.modes()})
     return how
 
 
-def _by_hessian(target: Any, ledger: Ledger) -> Whitening:
+def _found(target: Any, seed: int, ledger: Ledger) -> Whitening:
+    """By what the target's form tells."""
+    form = target.form()
+    if rows_of(form) is not None:
+        return _by_hessian(target, ledger, whitening)
+    if form is not None and form.kind == FunctionsForm.kind and target.dim <= DENSE:
+        return _by_hessian(target, ledger, _of_minimum)
+    return _by_differences(target, seed, ledger)
+
+
+def _of_minimum(target: Any) -> Whitening:
+    """From the Hessian at the mode; where that is not positive definite, with |λ| for each eigenvalue λ, and what is
+    nearly flat bent a little.
+    """
+    mode, H = target.mode(), target.modal_hessian
+    values, vectors = np.linalg.eigh(H)
+    largest = float(np.abs(values).max())
+    if values[0] > _FLAT * largest:
+        return dense_whitening(mode, H)
+    bent = np.maximum(np.abs(values), max(_BENT * largest, 1e-300))
+    return dense_whitening(mode, (vectors * bent) @ vectors.T)
+
+
+def _by_hessian(target: Any, ledger: Ledger, whiten: Callable[[Any], Whitening]) -> Whitening:
     ledger.compile(target.warm)
-    how = whitening(target)
+    how = whiten(target)
     if not target.tells_passes:
         ledger.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
         ledger.evaluations += (target.mode_passes + 2) * target.n

@@ -5,6 +5,7 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
 from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.model import Model, model
 from svrhmc.targets.regression import conjugate, glm, linear, logistic
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "FiniteSum",
     "Gaussian",
     "GeneralisedLinear",
+    "Model",
     "Moments",
     "conjugate",
     "custom",
@@ -20,6 +22,7 @@ __all__ = [
     "glm",
     "linear",
     "logistic",
+    "model",
     "priors",
     "synthetic",
 ]

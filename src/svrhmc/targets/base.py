@@ -71,6 +71,7 @@ class FiniteSum(ABC):
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
     mode_passes: float = 0.0  # over the components, to find the mode
+    doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
 
     @property
@@ -222,9 +223,17 @@ class FiniteSum(ABC):
         """The x that a state stands for; of draws (chain, draw, dim), `first` is the number of the first one."""
         return state
 
+    def modes(self) -> Array:
+        """The mode, and other minima of f that were found and matter: (count, dim)."""
+        return self.mode()[None, :]
+
     def recall_mode(self, mode: Array) -> None:
         """Take a mode that was found before, so that it need not be found again."""
         return
+
+    def recall_modes(self, modes: Array, doubt: str) -> None:
+        """Take all that was found of modes."""
+        self.recall_mode(modes[0])
 
     def laplace(self) -> Moments:
         """A Gaussian approximation of π: the law itself where it is Gaussian."""

@@ -232,7 +232,17 @@ class ComponentsForm:
     gradients: Callable[[Array, Indices], npt.ArrayLike]
 
 
-Form = RowsForm | QuadraticForm | ComponentsForm
+@dataclass(frozen=True, eq=False)
+class FunctionsForm:
+    """log p(row | x) and log p(x) as JAX functions (`functions.py`), in the variables of a whitening."""
+
+    kind: ClassVar[str] = "functions"
+    engine: ClassVar[str] = "jax"  # which runs it, where nothing else is said
+    functions: Any
+    whitening: Any = None
+
+
+Form = RowsForm | QuadraticForm | ComponentsForm | FunctionsForm
 
 
 def rows_of(form: Form | None) -> RowsForm | None:

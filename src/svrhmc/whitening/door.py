@@ -7,10 +7,11 @@ from typing import Any
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.forms import rows_of
+from svrhmc.targets.model import Model
 from svrhmc.whitening.made import whitening
 from svrhmc.whitening.maps import Whitening, require_whitening
 from svrhmc.whitening.tall import WhitenedPartitions
-from svrhmc.whitening.targets import WhitenedComponents, WhitenedRows
+from svrhmc.whitening.targets import WhitenedComponents, WhitenedFunctions, WhitenedRows
 
 
 def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
@@ -27,10 +28,12 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     form = rows_of(require_target(target).form())
     known = form is not None and form.whitening is None
     if how is None or isinstance(how, str):
-        if not known:
+        if not (known or isinstance(target, Model)):
             raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
         how = whitening(target, how)  # type: ignore[arg-type]
     how = require_whitening(how, target.dim)
+    if isinstance(target, Model):
+        return WhitenedFunctions(target, how)
     if form is None or not known:
         return WhitenedComponents(target, how)
     kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions

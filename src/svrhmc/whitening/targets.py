@@ -12,8 +12,9 @@ from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
-from svrhmc.targets.forms import Removed, RowsForm
+from svrhmc.targets.forms import FunctionsForm, Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.model import Model
 from svrhmc.whitening.maps import Whitening
 
 
@@ -79,6 +80,10 @@ class Whitened(FiniteSum):
         """f(x̂ + W z)."""
         return self.target.potentials(self.out(x))
 
+    def energies(self, z: Array) -> tuple[Array, Array]:
+        """f and ∇f at some states."""
+        return self.potentials(z), self.gradients(z)
+
     def gradients(self, x: Array) -> Array:
         """Wᵀ∇f(x̂ + W z)."""
         return self.whitening.pull(self.target.gradients(self.out(x)))
@@ -120,6 +125,26 @@ class WhitenedComponents(Whitened):
     def prior_gradient(self, x: Array) -> Array:
         """That of the target, pulled back."""
         return self.whitening.pull(self.target.prior_gradient(self.out(x)))
+
+
+class WhitenedFunctions(WhitenedComponents):
+    """A model of JAX functions, which the engine sees through the map."""
+
+    target: Model
+
+    def __init__(self, target: Model, how: Whitening) -> None:
+        super().__init__(target, how)
+        self.identity_hessian = how.identity_hessian
+        self._form = replace(target.form(), whitening=how)
+
+    def form(self) -> FunctionsForm:
+        """The functions, with the map."""
+        return self._form
+
+    def energies(self, z: Array) -> tuple[Array, Array]:
+        """f and Wᵀ∇f, by one pass."""
+        value, slope = self.target.energies(self.out(z))
+        return value, self.whitening.pull(slope)
 
 
 class WhitenedRows(Whitened):

@@ -1,0 +1,199 @@
+"""Chains that JAX runs, in pieces of about a tenth of a second."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import look
+from svrhmc.core.errors import DivergenceError, requirement
+from svrhmc.core.jaxed import scoped
+from svrhmc.core.randomness import Stream
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.engines.jax.loop import Kept, Noise, Place, advance, begun, remade
+from svrhmc.engines.jax.operations import Arrays, Operations, placed
+from svrhmc.gradients.estimator import AtMode
+from svrhmc.gradients.recipe import NEVER
+from svrhmc.scheme import Scheme
+
+_PIECE = 0.1  # seconds
+_MOST_STEPS = 4096
+_NUMBERS = {"cpu": 1 << 19, "gpu": 1 << 25}  # random ones that are made at once
+_TURN = 1 << 32  # steps after which the keys of chains change
+
+
+@dataclass(frozen=True, eq=False)
+class Programme:
+    """A sampler on a target, on the device."""
+
+    setup: Setup
+    operations: Operations
+    arrays: Arrays
+
+    @staticmethod
+    def of(setup: Setup) -> Programme:
+        """With what the recipe needs besides the target."""
+        operations, arrays = placed(setup.form)
+        return Programme(setup, operations, {**arrays, **_extra(setup)})
+
+    def keys(self, step: int) -> tuple[Any, Any]:
+        """Of the chains, for the steps from this one on."""
+        first, second = Stream(self.setup.seed, self.setup.chains).keys(step // _TURN)
+        return jnp.asarray(first), jnp.asarray(second)
+
+
+def _extra(setup: Setup) -> Arrays:
+    recipe, target = setup.recipe, setup.target
+    found: Arrays = {}
+    if recipe.weighted:
+        found |= dict(zip(("threshold", "alias", "probabilities"), target.row_table, strict=True))
+    if recipe.reference == "mode":
+        at = AtMode(recipe, target)
+        found |= {"mode": at.point, "mode anchor": at.anchor}
+        if at.parts is not None:
+            found["mode parts"] = at.parts[0]
+        if recipe.order == 2:
+            found |= {"mode hessian": at.expansion.hessian}
+            found |= {"mode curvatures": curvatures} if (curvatures := _curvatures(at)) is not None else {}
+    return {name: jnp.asarray(array) for name, array in found.items()}
+
+
+def _curvatures(at: AtMode) -> Array | None:
+    return getattr(at.expansion, "curvatures", None)
+
+
+class JaxChains(Chains):
+    """All chains together, step by step."""
+
+    engine = "jax"
+
+    @scoped
+    def __init__(self, setup: Setup, state: State) -> None:
+        self.setup, self.state = setup, state
+        self._programme = Programme.of(setup)
+        self._noise = Noise.of(setup.scheme)
+        self._capacity = self._steps_at_once()
+        self._pace = 0.0  # seconds a step
+        self._scheme = _numbers(setup.scheme)
+
+    def _steps_at_once(self) -> int:
+        """A power of 2."""
+        chains, dim = self.state.x.shape
+        each = chains * (self._noise.total * dim + max(1, self.setup.recipe.batch))
+        most = max(1, min(_MOST_STEPS, _NUMBERS.get(jax.default_backend(), _NUMBERS["gpu"]) // each))
+        return 1 << (int(most).bit_length() - 1)
+
+    @scoped
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+        """Piece by piece; the state moves when all are made."""
+        begun_with, recipe = self.state, self.setup.recipe
+        chains, dim = begun_with.x.shape
+        end, step = begun_with.step + count, begun_with.step
+        kept = keep.within(step, end)
+        draws, made = np.empty((chains, len(kept), dim)), 0
+        place = self._placed(begun_with)
+        while step < end:
+            look()
+            until = min(end, step + self._piece(), (step // _TURN + 1) * _TURN)
+            refresh = recipe.due(step)
+            if recipe.carries and not refresh:
+                until = min(until, -(-step // recipe.period) * recipe.period)
+            elif refresh and until - step > recipe.period:
+                until -= (until - step) % recipe.period if until < end else 0
+            began = time.perf_counter()
+            after, found = self._advance(place, step, until - step, keep, refresh)
+            after.x.block_until_ready()
+            self._pace = (time.perf_counter() - began) / (until - step)
+            self._require_finite(place, after, step, until - step, refresh)
+            these = len(keep.within(step, until))
+            draws[:, made : made + these] = np.asarray(found[:these]).transpose(1, 0, 2)
+            report((until - step) * chains)
+            place, step, made = after, until, made + these
+        spent = recipe.evaluations(np.array([begun_with.step, end]))
+        self.state = State(np.array(place.x), np.array(place.v), self._carried(place), end, float(spent[1]))
+        return Extension(draws, recipe.evaluations(kept).astype(float), int(spent[1] - spent[0]) * chains)
+
+    @scoped
+    def compile(self) -> None:
+        """Programs with and without a renewal of the memory, where the recipe has both."""
+        place = self._placed(self.state)
+        recipe, step = self.setup.recipe, self.state.step
+        if not recipe.carries or recipe.due(step):
+            after, _ = self._advance(place, step, 0 if not recipe.carries else 1, EVERY, recipe.due(step))
+            place = after
+        if recipe.carries and recipe.period > 1:
+            self._advance(place, step + 1, 0, EVERY, False)
+
+    def _piece(self) -> int:
+        """Steps of about a tenth of a second."""
+        if self._pace == 0.0:
+            return min(self._capacity, 16)
+        return max(1, min(self._capacity, int(_PIECE / self._pace)))
+
+    def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
+        programme, thin = self._programme, min(keep.thin, NEVER)
+        records = min(self._capacity, self._capacity // thin + 1)
+        found: tuple[Place, Any] = advance(
+            programme.operations, self.setup.recipe, self._noise, self._capacity, records, refresh, programme.arrays,
+            self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+        )  # fmt: skip
+        return found
+
+    def _placed(self, state: State) -> Place:
+        """On the device; a table that was not kept is made again."""
+        memory = {name: jnp.asarray(array) for name, array in state.memory.items()}
+        if memory and self.setup.recipe.remembers and "table" not in memory:
+            memory["table"] = remade(self._programme.operations, self._programme.arrays, memory["snapshot"])
+        return Place(jnp.asarray(state.x), jnp.asarray(state.v), memory)
+
+    def _carried(self, place: Place) -> dict[str, Any]:
+        keeps = self.setup.recipe.keeps_table(len(self.setup.chains))
+        return {name: np.array(array) for name, array in place.memory.items() if keeps or name != "table"}
+
+    def _require_finite(self, place: Place, after: Place, step: int, count: int, refresh: bool) -> None:
+        """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""
+        if _sound(after):
+            return
+        good, bad = 0, count
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            there, _ = self._advance(place, step, middle, EVERY, refresh)
+            good, bad = (middle, bad) if _sound(there) else (good, middle)
+        before, _ = self._advance(place, step, good, EVERY, refresh) if good else (place, None)
+        there, _ = self._advance(place, step, bad, EVERY, refresh)
+        wrong = ~(np.isfinite(there.x).all(axis=1) & np.isfinite(there.v).all(axis=1))
+        chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.step_size
+        if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
+            g, _ = begun(
+                self._programme.operations, self.setup.recipe, self._programme.arrays,
+                self._programme.keys(step + good), jnp.uint32((step + good) % _TURN), before.x,
+            )  # fmt: skip
+            if not np.isfinite(np.asarray(g)[wrong]).all():
+                where = f"chain {chain}, step {step + bad}, at a finite state"
+                raise requirement("the gradient", "finite", "nan or inf", where)
+        raise DivergenceError(chain, step + bad, size, size / 4)
+
+
+def _sound(place: Place) -> bool:
+    return bool(jnp.isfinite(place.x).all() & jnp.isfinite(place.v).all())
+
+
+def _numbers(scheme: Scheme) -> tuple[Any, ...]:
+    return tuple(jnp.asarray(part) for part in scheme.numbers())
+
+
+@scoped
+def estimates_at(setup: Setup, states: Array, step: int) -> Array:
+    """The recipe's estimate of ∇f at each state."""
+    programme = Programme.of(setup)
+    g, _ = begun(
+        programme.operations, setup.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % _TURN),
+        jnp.asarray(states),
+    )  # fmt: skip
+    return np.array(g)

@@ -1,0 +1,76 @@
+"""What JAX runs, and what it does not; JAX itself is loaded with the first chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.jaxed import INSTALL, installed
+from svrhmc.engines.base import Chains, Engine, Setup, State
+from svrhmc.gradients import Recipe
+from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+
+_LOSSES = ("logistic", "binomial", "probit", "poisson", "squared")
+_MAPS = ("dense", "low rank")
+_STORED = ("dense", "sparse")
+
+
+class OnJax(Engine):
+    """Functions, rows and quadratics, on whatever device JAX has."""
+
+    name = "jax"
+
+    def supports(self, form: Any, recipe: Recipe) -> str | None:
+        """Forms that have arrays or JAX functions."""
+        if not installed():
+            return f"JAX is not installed; {INSTALL}"
+        if form is None or form.kind not in _REASONS:
+            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
+            return f"it runs {', '.join(_REASONS)} forms, and this target is known by {what}"
+        if form.whitening is not None and form.whitening.kind not in _MAPS:
+            return f"a {form.whitening.kind} whitening has no form in JAX"
+        return _REASONS[form.kind](form, recipe)
+
+    def chains(self, setup: Setup, state: State) -> Chains:
+        """Chains on the device."""
+        from svrhmc.engines.jax.chains import JaxChains
+
+        return JaxChains(setup, state)
+
+    def estimates(self, setup: Setup, states: Array, step: int) -> Array:
+        """By one program for all states."""
+        from svrhmc.engines.jax.chains import estimates_at
+
+        return estimates_at(setup, states, step)
+
+
+def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
+    if form.loss.kernel not in _LOSSES:
+        return f"the loss {form.loss} has no form in JAX"
+    if not form.rows.in_memory:
+        return "the rows are not in memory"
+    if form.rows.storage not in _STORED:
+        return f"{form.rows.storage} rows have no form in JAX"
+    if form.heavy is not None:
+        return "priors other than normal and flat ones have no form in JAX"
+    if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
+        return "second order is for the target's own variables and those of a dense whitening"
+    return None
+
+
+def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
+    if recipe.order == 2 or recipe.weighted:
+        return "second order, and rows drawn by weight, are for models with a linear predictor"
+    return None
+
+
+def _of_functions(form: FunctionsForm, recipe: Recipe) -> str | None:
+    return _of_quadratics(form, recipe)  # type: ignore[arg-type]
+
+
+_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
+    "rows": _of_rows,
+    "quadratic": _of_quadratics,
+    "functions": _of_functions,
+}

@@ -1,0 +1,143 @@
+"""Steps of chains as compiled programs: random numbers of many steps at once, then a loop over these.
+
+    z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
+
+A program makes up to `capacity` steps; how many is an argument, so that a run may be cut anywhere. It is compiled for a
+form, a recipe and a number of chains; the sixteen numbers of a scheme are arguments too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from svrhmc.core.randomness import Purpose
+from svrhmc.engines.jax import words
+from svrhmc.engines.jax.estimates import Memory, batches, estimate, refreshed
+from svrhmc.engines.jax.operations import Arrays, Operations
+from svrhmc.gradients import Recipe
+from svrhmc.scheme import NoiseFactor, Scheme
+
+
+class Noise(NamedTuple):
+    """Which of ξ₁, ξ₂ the two halves of a step use."""
+
+    before: tuple[bool, bool]
+    after: tuple[bool, bool]
+
+    @staticmethod
+    def of(scheme: Scheme) -> Noise:
+        """Of a scheme."""
+        return Noise(_used(scheme.before_noise), _used(scheme.after_noise))
+
+    @property
+    def total(self) -> int:
+        """Normals of a coordinate and a step."""
+        return sum(self.before) + sum(self.after)
+
+
+class Place(NamedTuple):
+    """Where chains are: x and v, (chains, dim), and what their gradient remembers."""
+
+    x: Any
+    v: Any
+    memory: Memory
+
+
+class Kept(NamedTuple):
+    """Which states are kept: those after `first` steps, first + thin, …"""
+
+    first: Any
+    thin: Any
+
+
+def _used(noise: NoiseFactor) -> tuple[bool, bool]:
+    return (noise.vv != 0.0 or noise.xv != 0.0), noise.xx != 0.0
+
+
+def _move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, normals: list[Any]) -> tuple[Any, Any]:
+    """(x, v) ← M (x, v) + L ξ, taking from `normals` only those that L uses."""
+    x, v = linear[0] * x + linear[1] * v, linear[2] * x + linear[3] * v
+    if used[0]:
+        first = normals.pop(0)
+        x, v = x + factor[1] * first, v + factor[0] * first
+    if used[1]:
+        x = x + factor[2] * normals.pop(0)
+    return x, v
+
+
+@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh"))
+def advance(
+    operations: Operations,
+    recipe: Recipe,
+    noise: Noise,
+    capacity: int,
+    records: int,
+    refresh: bool,
+    arrays: Arrays,
+    scheme: Any,
+    keys: tuple[Any, Any],
+    place: Place,
+    begin: Any,
+    count: Any,
+    kept: Kept,
+) -> tuple[Place, Any]:
+    """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
+    means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
+    """
+    chains, dim = place.x.shape
+    steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
+    xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, Purpose.NOISE_FINE)
+    xi = xi.reshape(capacity, chains, noise.total, dim)
+    rows = batches(recipe, arrays, keys, steps)
+    before, before_noise, kick, after, after_noise = scheme
+
+    def step(i: Any, carried: Any, renew: bool) -> Any:
+        (x, v, memory), draws, slot = carried
+        normals = [xi[i, :, k] for k in range(noise.total)]
+        at, velocity = _move(before, before_noise, noise.before, x, v, normals)
+        if renew:
+            memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
+        g, memory = estimate(operations, recipe, arrays, at, memory, None if rows is None else rows[i])
+        at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
+        x, v = at - kick[0] * g, velocity - kick[1] * g
+        made = begin + i + 1
+        keeps = (made >= kept.first) & ((made - kept.first) % kept.thin == 0)
+        return Place(x, v, memory), draws.at[slot].set(x), slot + keeps
+
+    def plain(i: Any, carried: Any) -> Any:
+        return step(i, carried, renew=False)
+
+    def epoch(k: Any, carried: Any) -> Any:
+        first = k * recipe.period
+        carried = step(first, carried, renew=True)
+        return jax.lax.fori_loop(first + 1, jnp.minimum(first + recipe.period, count), plain, carried)
+
+    if refresh and not place.memory:  # room for what the first step will remember
+        shapes = jax.eval_shape(lambda x: refreshed(operations, recipe, arrays, keys, steps[0], x), place.x)
+        place = place._replace(memory=jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes))
+    carried = place, jnp.zeros((records + 1, chains, dim)), 0
+    if refresh:
+        place, draws, _ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
+    else:
+        place, draws, _ = jax.lax.fori_loop(0, count, plain, carried)
+    return place, draws
+
+
+@partial(jax.jit, static_argnames=("operations", "recipe"))
+def begun(
+    operations: Operations, recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], step: Any, x: Any
+) -> tuple[Any, Memory]:
+    """The estimate of ∇f that chains at x would make at a step at which their memory is renewed, if they have one."""
+    memory = refreshed(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
+    rows = batches(recipe, arrays, keys, step[None])
+    return estimate(operations, recipe, arrays, x, memory, None if rows is None else rows[0])
+
+
+@partial(jax.jit, static_argnames=("operations",))
+def remade(operations: Operations, arrays: Arrays, snapshot: Any) -> Any:
+    """The mᵢ of all components at a snapshot."""
+    return operations.every_part(arrays, snapshot)

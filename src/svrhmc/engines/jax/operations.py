@@ -1,0 +1,345 @@
+"""What an estimate asks of a target, in JAX: each form has `Operations` and the arrays that they work on.
+
+Operations are plain data that can be hashed, so that programs are compiled once for all targets alike; whatever is
+large is in the arrays. States come as (chains, dim), rows as (chains, batch); all sums are in float64.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+
+Arrays = dict[str, Any]
+
+_NUMBERS = 1 << 24  # of an intermediate array (rows, chains), at most, where a pass goes by blocks
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+class Operations(ABC):
+    """A component's gradient is what all share, `prior`, and a part of its own, as in `targets.base`."""
+
+    @abstractmethod
+    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+        """Parts of some components: (chains, batch), or (chains, batch, dim)."""
+
+    @abstractmethod
+    def every_part(self, arrays: Arrays, x: Any) -> Any:
+        """Parts of all components."""
+
+    @abstractmethod
+    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+        """The mean of the gradients that parts of some components stand for."""
+
+    @abstractmethod
+    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+        """The same of all components."""
+
+    @abstractmethod
+    def prior(self, arrays: Arrays, x: Any) -> Any:
+        """The gradient that every component shares."""
+
+    def mean(self, arrays: Arrays, x: Any, rows: Any, weights: Any = None) -> Any:
+        """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
+        return self.assemble(arrays, _weighed(self.parts(arrays, x, rows), weights), rows)
+
+    def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
+        """The mean over a batch of what gradients at x have more than those at another point."""
+        more = self.parts(arrays, x, rows) - self.parts(arrays, point, rows)
+        return self.assemble(arrays, _weighed(more, weights), rows)
+
+    def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
+        """Parts of Hᵢ·away at the mode, for rows with a linear predictor."""
+        raise NotImplementedError
+
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """∇f without the shared part."""
+        return self.assemble_all(arrays, self.every_part(arrays, x))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """x = centre + W z, where there is a whitening: its kind, and W among the arrays."""
+
+    kind: str | None = None
+
+    def displace(self, arrays: Arrays, z: Any) -> Any:
+        """W z."""
+        if self.kind == "dense":
+            return z @ arrays["factor"].T
+        if self.kind == "low rank":
+            turned = z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
+            return arrays["scale"] * turned
+        return z
+
+    def out(self, arrays: Arrays, z: Any) -> Any:
+        """x."""
+        return z if self.kind is None else arrays["centre"] + self.displace(arrays, z)
+
+    def pull(self, arrays: Arrays, gradient: Any) -> Any:
+        """Wᵀg."""
+        if self.kind == "dense":
+            return gradient @ arrays["factor"]
+        if self.kind == "low rank":
+            scaled = arrays["scale"] * gradient
+            return scaled + ((scaled @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
+        return gradient
+
+
+FRAMES = (None, "dense", "low rank")
+
+
+@dataclass(frozen=True)
+class RowOperations(Operations):
+    """A loss of aᵢᵀx, in the variables of a frame, less what was taken out at its centre."""
+
+    n: int
+    dim: int
+    slope: str
+    frame: Frame
+    sparse: bool
+    removed: bool
+    second_order: bool
+    shifted: bool
+    weighed: bool
+
+    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+        """nρᵢ′, or nwᵢℓ′."""
+        return self._slopes(arrays, self._predict_at(arrays, self.frame.displace(arrays, x), rows), rows)
+
+    def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
+        """nwᵢℓ″ aᵢᵀ·away; nothing is left in variables from which the second order was taken."""
+        if self.second_order:
+            return jnp.zeros(rows.shape)
+        return arrays["mode curvatures"][rows] * self._predict_at(arrays, away, rows)
+
+    def _predict_at(self, arrays: Arrays, at: Any, rows: Any) -> Any:
+        if self.sparse:
+            seen = jax.vmap(lambda state, where: state[where])(at, arrays["columns"][rows])
+            return (arrays["values"][rows].astype(jnp.float64) * seen).sum(axis=-1)
+        taken = arrays["X"][rows]
+        return jnp.einsum("cbd,cd->cb", taken, at.astype(taken.dtype), precision=_EXACT).astype(jnp.float64)
+
+    def _slopes(self, arrays: Arrays, u: Any, rows: Any) -> Any:
+        y, t = arrays["y"][rows], u
+        if self.removed:
+            t = arrays["predictors"][rows] + u
+        elif self.shifted:
+            t = arrays["offset"][rows] + u
+        found = SLOPES[self.slope](arrays["numbers"], t, y)
+        if self.weighed:
+            found = found * arrays["weights"][rows]
+        if self.removed:
+            found = found - arrays["slopes"][rows]
+        if self.second_order:
+            found = found - arrays["curvatures"][rows] * u
+        return self.n * found
+
+    def every_part(self, arrays: Arrays, x: Any) -> Any:
+        """Of all rows at once."""
+        at = self.frame.displace(arrays, x)
+        return self._slopes(arrays, self._predict(arrays, at), slice(None))
+
+    def _predict(self, arrays: Arrays, at: Any) -> Any:
+        if self.sparse:
+            return (arrays["values"].astype(jnp.float64)[None] * at[:, arrays["columns"]]).sum(axis=-1)
+        X = arrays["X"]
+        return jnp.einsum("nd,cd->cn", X, at.astype(X.dtype), precision=_EXACT).astype(jnp.float64)
+
+    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+        """(1/B) Σ_b part_b Wᵀa_{i_b}."""
+        each = parts / rows.shape[1]
+        if self.sparse:
+            columns, values = arrays["columns"][rows], arrays["values"][rows].astype(jnp.float64) * each[..., None]
+            add = jax.vmap(lambda where, what: jnp.zeros(self.dim).at[where.ravel()].add(what.ravel()))
+            return self.frame.pull(arrays, add(columns, values))
+        taken = arrays["X"][rows]
+        total = jnp.einsum("cb,cbd->cd", each.astype(taken.dtype), taken, precision=_EXACT).astype(jnp.float64)
+        return self.frame.pull(arrays, total)
+
+    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+        """(1/n) Σᵢ partᵢ Wᵀaᵢ."""
+        each = parts / self.n
+        if self.sparse:
+            where, values = arrays["columns"].ravel(), arrays["values"].astype(jnp.float64)
+            add = jax.vmap(lambda w: jnp.zeros(self.dim).at[where].add((values * w[:, None]).ravel()))
+            return self.frame.pull(arrays, add(each))
+        X = arrays["X"]
+        total = jnp.einsum("cn,nd->cd", each.astype(X.dtype), X, precision=_EXACT).astype(jnp.float64)
+        return self.frame.pull(arrays, total)
+
+    def prior(self, arrays: Arrays, x: Any) -> Any:
+        """Λ(x − p); in other variables b + M z."""
+        if not self.removed:
+            at = self.frame.out(arrays, x)
+            return self.frame.pull(arrays, (at - arrays["prior mean"]) * arrays["prior precision"])
+        if self.second_order:
+            return x - arrays["force"]
+        u = self.frame.displace(arrays, x)
+        return self.frame.pull(arrays, u * arrays["prior precision"]) - arrays["force"]
+
+
+@dataclass(frozen=True)
+class QuadraticOperations(Operations):
+    """Sᵢx − Sᵢaᵢ."""
+
+    shared: bool
+
+    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+        """Gradients."""
+        forces = arrays["forces"][rows]
+        if self.shared:
+            return (x @ arrays["precision"])[:, None, :] - forces
+        return jnp.einsum("cbde,ce->cbd", arrays["precision"][rows], x, precision=_EXACT) - forces
+
+    def every_part(self, arrays: Arrays, x: Any) -> Any:
+        """Of all components."""
+        if self.shared:
+            return (x @ arrays["precision"])[:, None, :] - arrays["forces"][None]
+        return jnp.einsum("nde,ce->cnd", arrays["precision"], x, precision=_EXACT) - arrays["forces"][None]
+
+    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+        """Their mean."""
+        return parts.mean(axis=1)
+
+    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+        """Their mean."""
+        return parts.mean(axis=1)
+
+    def prior(self, arrays: Arrays, x: Any) -> Any:
+        """None."""
+        return jnp.zeros_like(x)
+
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """S̄x less the mean force."""
+        return x @ arrays["mean precision"] - arrays["mean force"]
+
+
+@dataclass(frozen=True)
+class FunctionOperations(Operations):
+    """A user's log-likelihood and log prior (`targets.functions`), in the variables of a frame."""
+
+    functions: Any
+    frame: Frame
+
+    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+        """Gradients of −n log-likelihood, in the user's variables."""
+        return -self.functions.n * self.functions.each_gradient(arrays["data"], self.frame.out(arrays, x), rows)
+
+    def every_part(self, arrays: Arrays, x: Any) -> Any:
+        """Of all rows."""
+        rows = jnp.broadcast_to(jnp.arange(self.functions.n), (len(x), self.functions.n))
+        return self.parts(arrays, x, rows)
+
+    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+        """Their mean."""
+        return self.frame.pull(arrays, parts.mean(axis=1))
+
+    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+        """Their mean."""
+        return self.frame.pull(arrays, parts.mean(axis=1))
+
+    def prior(self, arrays: Arrays, x: Any) -> Any:
+        """That of −log prior."""
+        return -self.frame.pull(arrays, self.functions.prior_gradient(self.frame.out(arrays, x)))
+
+    def mean(self, arrays: Arrays, x: Any, rows: Any, weights: Any = None) -> Any:
+        """One gradient of the sum over the batch."""
+        total = self.functions.batch_gradient(arrays["data"], self.frame.out(arrays, x), rows)
+        return self.frame.pull(arrays, total * (-self.functions.n / rows.shape[1]))
+
+    def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
+        """The difference of two."""
+        return self.mean(arrays, x, rows) - self.mean(arrays, point, rows)
+
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """Block by block of rows."""
+        return -self.frame.pull(arrays, self.functions.whole_gradient(arrays["data"], self.frame.out(arrays, x)))
+
+
+def _weighed(parts: Any, weights: Any) -> Any:
+    if weights is None:
+        return parts
+    return parts * (weights if parts.ndim == 2 else weights[:, :, None])
+
+
+def _of_rows(form: RowsForm) -> tuple[Operations, Arrays]:
+    removed = form.removed
+    arrays: Arrays = {
+        "y": form.y, "numbers": np.array(form.loss.numbers, np.float64),
+        "prior precision": form.prior_precision, "prior mean": form.prior_mean,
+        **_map(form.whitening),
+    }  # fmt: skip
+    if sparse := form.rows.storage != "dense":
+        arrays["columns"], arrays["values"] = padded(form.rows.X)  # type: ignore[attr-defined]
+    else:
+        arrays["X"] = form.rows.X  # type: ignore[attr-defined]
+    if removed is not None:
+        arrays |= {"predictors": removed.predictors, "slopes": removed.slopes, "force": removed.force}
+        arrays |= {"curvatures": removed.curvatures} if removed.second_order else {}
+    arrays |= {} if form.offset is None else {"offset": form.offset}
+    arrays |= {} if form.weights is None else {"weights": form.weights}
+    assert form.loss.kernel is not None
+    operations = RowOperations(
+        form.rows.n, form.rows.dim, form.loss.kernel, _frame(form.whitening), sparse, removed is not None,
+        removed is not None and removed.second_order, form.offset is not None, form.weights is not None,
+    )  # fmt: skip
+    return operations, arrays
+
+
+def padded(matrix: Any) -> tuple[Any, Any]:
+    """The columns and values of sparse rows, (n, most entries of a row); what is missing is 0 in column 0."""
+    sizes = np.diff(matrix.indptr)
+    shape = (len(sizes), max(1, int(sizes.max(initial=0))))
+    columns, values = np.zeros(shape, np.int32), np.zeros(shape, matrix.data.dtype)
+    there = np.arange(shape[1]) < sizes[:, None]
+    columns[there], values[there] = matrix.indices, matrix.data
+    return columns, values
+
+
+def _of_quadratics(form: QuadraticForm) -> tuple[Operations, Arrays]:
+    arrays = {
+        "precision": form.precision, "forces": form.forces,
+        "mean precision": form.mean_precision, "mean force": form.mean_force,
+    }  # fmt: skip
+    return QuadraticOperations(form.shared), arrays
+
+
+def _of_functions(form: FunctionsForm) -> tuple[Operations, Arrays]:
+    return FunctionOperations(form.functions, _frame(form.whitening)), _map(form.whitening)
+
+
+def _frame(whitening: Any) -> Frame:
+    return Frame(None if whitening is None else whitening.kind)
+
+
+def _map(whitening: Any) -> Arrays:
+    return {} if whitening is None else dict(whitening.arrays())
+
+
+_MAKERS: dict[str, Callable[[Any], tuple[Operations, Arrays]]] = {
+    "rows": _of_rows,
+    "quadratic": _of_quadratics,
+    "functions": _of_functions,
+}
+_PLACED: WeakKeyDictionary[Any, tuple[Operations, Arrays]] = WeakKeyDictionary()
+
+
+def placed(form: Any) -> tuple[Operations, Arrays]:
+    """Operations and arrays of a form, on the device; found once for it."""
+    if form not in _PLACED:
+        operations, arrays = _MAKERS[form.kind](form)
+        on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
+        if form.kind == "functions":
+            on_device["data"] = form.functions.data
+        _PLACED[form] = operations, on_device
+    return _PLACED[form]

@@ -1,0 +1,158 @@
+"""What is checked of a model's functions at the door, so that no error of JAX reaches a user half way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.core.errors import requirement
+
+_SOME = 256  # rows with which a sum over halves is compared with the whole
+_SAME = 1e-6  # relative to the size of the terms
+
+
+def parameters(init: Any, dtype: Any) -> Any:
+    """The pytree with every leaf an array of real numbers in `dtype`."""
+    leaves = jax.tree_util.tree_flatten_with_path(init)[0]
+    if not leaves:
+        raise requirement("init", "a pytree with at least one array of numbers", repr(init))
+    for path, leaf in leaves:
+        name = path_name(path) or "init"
+        array = _array(f"init: {name}", leaf)
+        if array.dtype.kind != "f":
+            why = "gradients need floating-point numbers; write 0.0 and not 0, or convert the array with astype(float)"
+            raise requirement(f"init: {name}", "floating-point numbers", f"dtype {array.dtype}", why)
+        if not np.isfinite(array).all():
+            raise requirement(f"init: {name}", "finite", "nan or inf")
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), init)
+
+
+def rows(data: Any) -> int:
+    """How many rows the leaves of the data have: their common first axis."""
+    leaves = jax.tree_util.tree_flatten_with_path(data)[0]
+    if not leaves:
+        raise requirement("data", "a pytree with at least one array of rows", repr(data))
+    sizes = {}
+    for path, leaf in leaves:
+        name = path_name(path) or "data"
+        array = _array(f"data: {name}", leaf)
+        if array.ndim == 0:
+            why = "what all rows share belongs into the function itself, as with functools.partial"
+            raise requirement(f"data: {name}", "an array with one entry for each row", "a single number", why)
+        sizes[name] = array.shape[0]
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
+        raise requirement("data", "arrays with the same number of rows", told)
+    n = int(next(iter(sizes.values())))
+    if n == 0:
+        raise requirement("data", "at least one row", "none")
+    return n
+
+
+def path_name(path: Any) -> str:
+    """The place of a leaf in words: w, layers.0.bias."""
+    return str(jax.tree_util.keystr(path, simple=True, separator="."))
+
+
+def names(params: Any) -> tuple[str, ...]:
+    """One for each coordinate: w[3], layers.0.bias[1, 2]."""
+    found: list[str] = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        name, shape = path_name(path) or "x", np.shape(leaf)
+        places = np.ndindex(*shape) if shape else iter([()])
+        found += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
+    return tuple(found)
+
+
+def traced(name: str, shape: str, function: Callable[..., Any], *args: Any) -> Any:
+    """What a user's function gives for arguments of such shapes; every error in it in one sentence."""
+    try:
+        return jax.eval_shape(function, *args)
+    except jax.errors.TracerBoolConversionError:
+        why = (
+            "a Python `if`, `while` or `and` on a value that JAX traces; use jnp.where, jnp.logical_and or jax.lax.cond"
+        )
+        raise requirement(name, "a function that JAX can trace", "a branch on a traced value", why) from None
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        why = "use jax.numpy where it uses numpy, and no float() or int() of a traced value"
+        raise requirement(name, "a function that JAX can trace", _first_line(error), why) from error
+    except Exception as error:
+        found = f"{type(error).__name__}: {_first_line(error)}"
+        raise requirement(f"{name}{shape}", "a function that runs on `init` and on rows of `data`", found) from error
+
+
+def scalar(name: str, found: Any) -> None:
+    """Refuse anything but one real number."""
+    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise requirement(name, "one real number", _told(found))
+
+
+def by_row(name: str, found: Any, count: int) -> bool:
+    """Whether it is one number for each of so many rows; False where it is their sum; else an error."""
+    if hasattr(found, "shape") and jnp.issubdtype(found.dtype, jnp.floating):
+        if found.shape == (count,):
+            return True
+        if found.shape == ():
+            return False
+    raise requirement(name, "one real number for each row, or their sum", _told(found))
+
+
+def sums(total: Callable[[Any, Any], Any], x: Any, data: Any, n: int) -> None:
+    """Refuse a log-likelihood of two halves of some rows that does not add up to that of both."""
+    count = min(n, _SOME)
+    if count < 2:
+        return
+    chosen = np.linspace(0, n - 1, count).astype(np.int64)
+    cut = count // 3 + 1  # not the middle: a scaling by n/B would show up with any cut, a mean with unequal ones too
+    all_of, first, last = (
+        float(total(x, jax.tree.map(lambda leaf, some=some: leaf[some], data)))
+        for some in (chosen, chosen[:cut], chosen[cut:])
+    )
+    size = max(abs(all_of), abs(first), abs(last), 1e-300)
+    if not abs(all_of - first - last) <= _SAME * size:
+        why = (
+            "it must be the plain sum over the rows it is given: not their mean, not scaled by n divided by the batch, "
+            "and with nothing in it that depends on the other rows"
+        )
+        told = f"{all_of:.6g} of {count} rows, and {first:.6g} + {last:.6g} of the same rows in two parts"
+        raise requirement("log_likelihood", "a sum over rows", told, why)
+
+
+def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
+    """Refuse a gradient that a difference quotient contradicts."""
+    step = 1e-5 * np.maximum(1.0, np.abs(x))
+    direction = step * np.where(np.arange(len(x)) % 2, 1.0, -1.0)
+    ends = [float(value(x + s * direction)) for s in (1.0, -1.0)]
+    half = [float(value(x + s * direction / 2)) for s in (1.0, -1.0)]
+    if not np.isfinite([*ends, *half]).all():
+        return
+    found, told = float(np.asarray(slope) @ direction), (ends[0] - ends[1]) / 2
+    nearer = half[0] - half[1]
+    allowed = 1e-3 * max(abs(found), abs(told)) + 10 * abs(told - nearer) + 1e-9 * max(map(abs, ends))
+    if not abs(found - told) <= allowed:
+        why = "is a derivative stopped, or a custom rule wrong? look for stop_gradient, round, argmax and custom_jvp"
+        raise requirement("the gradient at init", f"{told:.6g} along a small step, by differences", f"{found:.6g}", why)
+
+
+def _array(name: str, leaf: Any) -> Any:
+    try:
+        array = np.asarray(leaf) if not hasattr(leaf, "dtype") else leaf
+    except Exception as error:
+        raise requirement(name, "an array of numbers", repr(type(leaf))) from error
+    if np.dtype(array.dtype).kind not in "biuf":
+        raise requirement(name, "an array of numbers", f"dtype {array.dtype}")
+    return array
+
+
+def _told(found: Any) -> str:
+    if hasattr(found, "shape"):
+        return f"an array of shape {tuple(found.shape)} and dtype {found.dtype}"
+    return f"{type(found).__name__}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

@@ -1,0 +1,173 @@
+"""A model as JAX functions: log p(row | params) and log p(params), over any pytrees, with all their derivatives.
+
+Everything here is traced by JAX, inside `core.jaxed.scope`. States are flat, x = ravel(params), in float64; the user's
+functions see params in `dtype`. Sums over rows are made block by block in float64, in the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_COLUMNS = 32  # of a Hessian that are found together
+_COUNTED = 256  # rows whose operations are counted
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """What the user gave, and sums of it over rows.
+
+    likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
+    prior: of params. unravel: params from a flat x. data: a pytree of arrays (n, …). block: rows of a block.
+    """
+
+    n: int
+    dim: int
+    likelihood: Callable[[Any, Any], Any]
+    prior: Callable[[Any], Any]
+    unravel: Callable[[Any], Any]
+    data: Any
+    dtype: Any
+    block: int
+
+    def params(self, x: Any) -> Any:
+        """The pytree of a state."""
+        return self.unravel(x.astype(self.dtype))
+
+    def log_prior(self, x: Any) -> Any:
+        """At one state, in float64."""
+        return jnp.asarray(self.prior(self.params(x))).astype(jnp.float64)
+
+    def total(self, x: Any, rows: Any) -> Any:
+        """Σ log p over some rows, at one state."""
+        return jnp.sum(self.likelihood(self.params(x), rows).astype(jnp.float64))
+
+    def prior_gradient(self, x: Any) -> Any:
+        """Of log p(params), at many states."""
+        return jax.vmap(jax.grad(self.log_prior))(x)
+
+    def taken(self, data: Any, rows: Any) -> Any:
+        """Some rows of the data."""
+        return jax.tree.map(lambda leaf: leaf[rows], data)
+
+    def batch_gradient(self, data: Any, x: Any, rows: Any) -> Any:
+        """Σ_b ∇log p(row_b), for each chain's rows: (chains, dim), (chains, batch) → (chains, dim)."""
+        return jax.vmap(lambda state, some: jax.grad(self.total)(state, self.taken(data, some)))(x, rows)
+
+    def each_gradient(self, data: Any, x: Any, rows: Any) -> Any:
+        """∇log p of every row by itself: (chains, batch, dim)."""
+
+        def one(state: Any, row: Any) -> Any:
+            return jax.grad(self.total)(state, self.taken(data, row[None]))
+
+        return jax.vmap(lambda state, some: jax.vmap(lambda row: one(state, row))(some))(x, rows)
+
+    def whole_gradient(self, data: Any, x: Any) -> Any:
+        """Σᵢ ∇log p(rowᵢ), at many states."""
+        return self._summed(data, lambda rows: jax.vmap(lambda state: jax.grad(self.total)(state, rows))(x))
+
+    def whole(self, data: Any, x: Any) -> Any:
+        """Σᵢ log p(rowᵢ), at many states."""
+        return self._summed(data, lambda rows: jax.vmap(lambda state: self.total(state, rows))(x))
+
+    def energies(self, data: Any, x: Any) -> tuple[Any, Any]:
+        """f = −Σᵢ log p(rowᵢ) − log p(params) and ∇f, at many states, in one pass."""
+        value, slope = self._summed(
+            data, lambda rows: jax.vmap(lambda state: jax.value_and_grad(self.total)(state, rows))(x)
+        )
+        prior, prior_slope = jax.vmap(jax.value_and_grad(self.log_prior))(x)
+        return -value - prior, -slope - prior_slope
+
+    def products(self, data: Any, x: Any, directions: Any) -> Any:
+        """∇²f(x)·d for some directions, at one state: (count, dim) → (count, dim)."""
+
+        def curved(function: Callable[[Any], Any]) -> Any:
+            return jax.vmap(lambda d: jax.jvp(jax.grad(function), (x,), (d,))[1])(directions)
+
+        data_part = self._summed(data, lambda rows: curved(lambda state: self.total(state, rows)))
+        return -data_part - curved(self.log_prior)
+
+    def _summed(self, data: Any, of: Callable[[Any], Any]) -> Any:
+        """What is found of every block of rows, added up in their order."""
+        full, left = divmod(self.n, self.block)
+
+        def cut(first: Any, size: int) -> Any:
+            return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), data)
+
+        if full == 0:
+            return of(data)
+        total = of(cut(0, self.block))
+        if full > 1:
+            total = jax.lax.fori_loop(
+                1, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, of(cut(k * self.block, self.block))), total
+            )
+        return jax.tree.map(jnp.add, total, of(cut(full * self.block, left))) if left else total
+
+
+@partial(jax.jit, static_argnames="functions")
+def potentials(functions: Functions, data: Any, x: Any) -> Any:
+    """f at many states."""
+    return -functions.whole(data, x) - jax.vmap(functions.log_prior)(x)
+
+
+@partial(jax.jit, static_argnames="functions")
+def energies(functions: Functions, data: Any, x: Any) -> tuple[Any, Any]:
+    """f and ∇f at many states."""
+    return functions.energies(data, x)
+
+
+@partial(jax.jit, static_argnames="functions")
+def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """∇log p of some rows by themselves."""
+    return functions.each_gradient(data, x, rows)
+
+
+@partial(jax.jit, static_argnames="functions")
+def prior_gradient(functions: Functions, x: Any) -> Any:
+    """Of log p(params)."""
+    return functions.prior_gradient(x)
+
+
+@partial(jax.jit, static_argnames="functions")
+def log_likelihoods(functions: Functions, data: Any, x: Any) -> Any:
+    """log p of every row by itself, at one state."""
+    rows = jnp.arange(functions.n)
+    return jax.lax.map(lambda row: functions.total(x, functions.taken(data, row[None])), rows, batch_size=4096)
+
+
+@partial(jax.jit, static_argnames="functions")
+def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
+    """∇²f(x)·d."""
+    return functions.products(data, x, directions)
+
+
+@partial(jax.jit, static_argnames="functions")
+def prior_bend(functions: Functions, x: Any) -> Any:
+    """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
+    return -jax.jvp(jax.grad(functions.log_prior), (x,), (jnp.ones_like(x),))[1]
+
+
+def hessian(functions: Functions, data: Any, x: Any) -> Any:
+    """∇²f at one state, some columns at a time."""
+    found = []
+    for first in range(0, functions.dim, _COLUMNS):
+        which = np.arange(first, first + _COLUMNS)
+        unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
+        found.append(np.asarray(products(functions, data, x, unit)))
+    H = np.concatenate(found)[: functions.dim]
+    return (H + H.T) / 2
+
+
+def operations_of_row(functions: Functions) -> tuple[float, float]:
+    """Operations and bytes of log p of a row and its gradient, as the compiler counts them for some rows together."""
+    count = min(functions.n, _COUNTED)
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), functions.data)
+    x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
+    counted: Any = jax.jit(jax.value_and_grad(functions.total)).lower(x, rows).compile().cost_analysis() or {}
+    return float(counted.get("flops", 0.0)) / count, float(counted.get("bytes accessed", 0.0)) / count

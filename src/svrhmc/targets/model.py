@@ -1,0 +1,334 @@
+"""Any differentiable model: a log-likelihood of a row and a log prior, as JAX functions over pytrees.
+
+    fᵢ(x) = −n log p(rowᵢ | params) − log p(params),      x = ravel(params),
+
+so that f = (1/n) Σ fᵢ is minus the log posterior. JAX is loaded by the first model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.deadline import look, looked
+from svrhmc.core.errors import one_of, requirement, truth
+from svrhmc.core.jaxed import load, scoped
+from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.forms import FunctionsForm
+from svrhmc.targets.minima import Minima, minima
+
+_BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
+_BLOCK_ELSEWHERE = 1 << 26
+_LEAST_BLOCK = 512
+_OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+_STATES = 1 << 22  # numbers of gradients of single rows, at once
+
+
+@scoped
+def model(
+    log_likelihood: Callable[[Any, Any], Any],
+    log_prior: Callable[[Any], Any],
+    data: Any,
+    init: Any,
+    *,
+    batched: bool = False,
+    dtype: str = "float64",
+    constrain: Callable[[Any], Any] | None = None,
+) -> Model:
+    """A target made of JAX functions of your own.
+
+    log_likelihood: a function of (params, row) that returns log p(row | params), one number. A row is `data` with one
+        entry of each array. With batched=True it is a function of (params, rows), the arrays of which have a leading
+        axis, and returns one number for each row, or their sum.
+    log_prior: a function of params that returns log p(params), up to a constant.
+    data: any pytree of arrays with the same number of rows, such as (X, y) or {"x": X, "y": y}.
+    init: any pytree of floating-point arrays: the shape of params, and where the search for the mode starts.
+    dtype: of params as your functions see them, "float64" or "float32" (faster on most GPUs). States are float64.
+    constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
+        a dictionary of arrays; None to report params as they are.
+
+    >>> import jax.numpy as jnp
+    >>> def log_likelihood(params, row):
+    ...     x, y = row
+    ...     return -0.5 * (y - params["slope"] * x) ** 2
+    >>> def log_prior(params):
+    ...     return -0.5 * params["slope"] ** 2
+    >>> target = model(log_likelihood, log_prior, (np.array([1.0, 2.0]), np.array([1.0, 3.0])), {"slope": 0.0})
+    >>> target.mode().round(6), target.names
+    (array([1.166667]), ('slope',))
+    """
+    jax = load()
+    from jax.flatten_util import ravel_pytree
+
+    from svrhmc.targets import checked
+    from svrhmc.targets.functions import Functions
+
+    for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
+        if not callable(function):
+            raise requirement(name, "a function", repr(function))
+    truth("batched", batched)
+    kind = jax.numpy.dtype(one_of("dtype", dtype, ("float64", "float32")))
+    params = checked.parameters(init, kind)
+    n = checked.rows(data)
+    placed = jax.tree.map(lambda leaf: _placed(jax, leaf, kind), data)
+    flat, unravel = ravel_pytree(params)
+    one = jax.tree.map(lambda leaf: leaf[0], placed)
+    checked.scalar("log_prior(params)", checked.traced("log_prior", "(params)", log_prior, params))
+    if batched:
+        few = jax.tree.map(lambda leaf: leaf[: min(n, 3)], placed)
+        found = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
+        checked.by_row("log_likelihood(params, rows)", found, min(n, 3))
+        likelihood = log_likelihood
+    else:
+        found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, one)
+        checked.scalar("log_likelihood(params, row)", found)
+        likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
+    entries = sum(leaf.size for leaf in jax.tree.leaves(placed)) / n
+    most = _BLOCK_NUMBERS.get(jax.default_backend(), _BLOCK_ELSEWHERE)
+    block = int(max(_LEAST_BLOCK, min(n, most // max(entries, 1.0))))
+    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, block)
+    target = Model(functions, np.array(flat, np.float64), checked.names(params), entries, constrain)
+    target.require_sound()
+    return target
+
+
+def _placed(jax: Any, leaf: Any, dtype: Any) -> Any:
+    """An array on the device; numbers finer than params are rounded to them."""
+    array = jax.numpy.asarray(leaf)
+    return array.astype(dtype) if array.dtype == np.float64 and dtype == np.float32 else array
+
+
+class Model(FiniteSum):
+    """A log-likelihood and a log prior; made by `model`, whose example shows it.
+
+    names: of the coordinates. `params` gives the pytree of a state.
+    """
+
+    scalar_parts = False
+
+    def __init__(
+        self,
+        functions: Any,
+        start: Array,
+        names: tuple[str, ...],
+        entries: float,
+        constrain: Callable[[Any], Any] | None,
+    ) -> None:
+        self.functions, self.start, self.names, self.constrain = functions, start, names, constrain
+        self.n, self.dim = functions.n, functions.dim
+        self.row_size, self._entries = self.dim, entries
+        self._form = FunctionsForm(functions)
+
+    def __repr__(self) -> str:
+        return f"Model(n={self.n}, dim={self.dim})"
+
+    @scoped
+    def require_sound(self) -> None:
+        """Refuse functions that are not finite at `init`, not sums over rows, or whose gradient is not their own."""
+        from svrhmc.targets import checked
+        from svrhmc.targets import functions as of
+
+        x, functions = self.start, self.functions
+        rows = np.asarray(of.log_likelihoods(functions, functions.data, x))
+        if not np.isfinite(rows).all():
+            row = int(np.argmax(~np.isfinite(rows)))
+            why = f"{int((~np.isfinite(rows)).sum()):,} of {self.n:,} rows; give another init, or mend the data"
+            raise requirement(f"log_likelihood(init, row {row})", "finite", f"{rows[row]}", why)
+        prior = float(functions.log_prior(x))
+        if not np.isfinite(prior):
+            raise requirement("log_prior(init)", "finite", prior)
+        checked.sums(functions.total, x, functions.data, self.n)
+        found = of.energies(functions, functions.data, x[None])
+        slope = np.asarray(found[1])[0]
+        if not np.isfinite(slope).all():
+            which = self.names[int(np.argmax(~np.isfinite(slope)))]
+            why = (
+                "a derivative that is infinite or 0/0 at init; give another init, or guard the function with jnp.where"
+            )
+            raise requirement(f"the gradient at init, in {which},", "finite", "nan or inf", why)
+        if functions.dtype == np.float64:
+            checked.slopes(lambda at: self.potentials(at[None])[0], slope, x)
+
+    def params(self, x: Any) -> Any:
+        """The pytree that a state stands for."""
+        with_scope = scoped(self.functions.params)
+        return with_scope(np.asarray(x, np.float64))
+
+    def form(self) -> FunctionsForm:
+        """The functions."""
+        return self._form
+
+    @scoped
+    def identity(self) -> dict[str, Any]:
+        """The data, and what the functions give for a hundred rows at two points."""
+        leaves = load().tree.leaves(self.functions.data)
+        return {**super().identity(), "data": digest(*(np.asarray(leaf) for leaf in leaves))}
+
+    @property
+    def row_entries(self) -> float:
+        """Numbers of a row."""
+        return self._entries
+
+    @property
+    def smoothness(self) -> float:
+        """Not known."""
+        raise requirement("inverse_mass", "given", "None", "the smoothness of a model is not known; use svrhmc.sample")
+
+    @property
+    def component_smoothness(self) -> float:
+        """Not known."""
+        return self.smoothness
+
+    @property
+    def convexity(self) -> float:
+        """Nothing is known."""
+        return 0.0
+
+    @property
+    def closed_form(self) -> Moments | None:
+        """Unknown."""
+        return None
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """Unknown."""
+        return None
+
+    def mode(self) -> Array:
+        """The lowest minimum found from several starts, found once."""
+        return self.minima.lowest.copy()
+
+    def modes(self) -> Array:
+        """All minima found that matter, the lowest first."""
+        return self.minima.points.copy()
+
+    @property
+    def doubt(self) -> str:  # type: ignore[override]
+        """That of the minima."""
+        return self.minima.doubt
+
+    def recall_mode(self, mode: Array) -> None:
+        """Unless it is known already."""
+        self.recall_modes(mode[None, :], "")
+
+    def recall_modes(self, modes: Array, doubt: str) -> None:
+        """Unless they are known already."""
+        self.__dict__.setdefault("minima", Minima(np.array(modes), 0.0, doubt))
+
+    @cached_property
+    def minima(self) -> Minima:
+        """Where f has minima, the lowest first."""
+        found = minima(self, self.start)
+        self.mode_passes = found.passes
+        return found
+
+    @cached_property
+    def modal_hessian(self) -> Array:
+        """∇²f at the mode."""
+        return self.hessian(self.mode())
+
+    @scoped
+    def warm(self) -> None:
+        """Compile what passes over the rows need, so that it is not timed with them."""
+        self.energies(self.start[None])
+        self.hessian_products(self.start, np.zeros((1, self.dim)))
+
+    @cached_property
+    @scoped
+    def row_nanoseconds(self) -> float:
+        """What f and ∇f of a row take at one state, from operations and bytes that the compiler counts."""
+        from svrhmc.targets.functions import operations_of_row
+
+        operations, moved = operations_of_row(self.functions)
+        return float(max(operations / _OPERATIONS, moved / _BYTES, 1.0))
+
+    @scoped
+    def hessian(self, x: Array) -> Array:
+        """∇²f at one state, dense."""
+        from svrhmc.targets.functions import hessian
+
+        look()
+        return np.asarray(hessian(self.functions, self.functions.data, np.asarray(x, np.float64)), np.float64)
+
+    @scoped
+    def hessian_products(self, x: Array, directions: Array) -> Array:
+        """∇²f(x)·d for some directions."""
+        from svrhmc.targets.functions import products
+
+        return np.array(products(self.functions, self.functions.data, np.asarray(x, np.float64), directions))
+
+    @scoped
+    def prior_spread(self) -> Array:
+        """A standard deviation of every coordinate under the prior, by its curvature at `init`; 1 where it is flat."""
+        from svrhmc.targets.functions import prior_bend
+
+        bend = np.asarray(prior_bend(self.functions, self.start))
+        known = np.isfinite(bend) & (bend > 0)
+        return np.asarray(np.where(known, np.where(known, bend, 1.0) ** -0.5, 1.0), np.float64)
+
+    @scoped
+    def potentials(self, x: Array) -> Array:
+        """f at each state."""
+        from svrhmc.targets.functions import potentials
+
+        look()
+        return np.array(potentials(self.functions, self.functions.data, x))
+
+    @scoped
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """f and ∇f at each state, by one pass."""
+        from svrhmc.targets.functions import energies
+
+        look()
+        value, slope = energies(self.functions, self.functions.data, x)
+        return np.array(value), np.array(slope)
+
+    def gradients(self, x: Array) -> Array:
+        """∇f at each state."""
+        return self.energies(x)[1]
+
+    @scoped
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """−n∇log p of single rows."""
+        from svrhmc.targets.functions import parts
+
+        rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
+        size = max(1, _STATES // (self.dim * max(1, len(x))))
+        found = [
+            np.asarray(parts(self.functions, self.functions.data, x, rows[:, first : first + size]))
+            for first in looked(range(0, rows.shape[1], size))
+        ]
+        return np.asarray(-self.n * np.concatenate(found, axis=1), np.float64)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """The mean over the batch."""
+        mean: Array = parts.mean(axis=1)
+        return mean
+
+    @scoped
+    def prior_gradient(self, x: Array) -> Array:
+        """−∇log p(params)."""
+        from svrhmc.targets.functions import prior_gradient
+
+        return -np.array(prior_gradient(self.functions, x))
+
+    def laplace(self) -> Moments:
+        """The Gaussian at the mode with the inverse Hessian there."""
+        covariance = np.linalg.inv(self.modal_hessian)
+        return Moments(self.mode(), (covariance + covariance.T) / 2)
+
+    def _with_quadratic(self, strength: float, centre: Array) -> Model:
+        """The same with another log prior."""
+        from dataclasses import replace
+
+        inner, jax = self.functions.prior, load()
+        from jax.flatten_util import ravel_pytree
+
+        def prior(params: Any) -> Any:
+            away = ravel_pytree(params)[0] - jax.numpy.asarray(centre)
+            return inner(params) - strength / 2 * (away @ away)
+
+        return Model(replace(self.functions, prior=prior), self.start, self.names, self._entries, self.constrain)
