@@ -15,12 +15,12 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.gradients import Full
 from svrhmc.posterior.certificate import Bias, Chance, unmeasured
-from svrhmc.posterior.correction import Corrected, error_of_mean
+from svrhmc.posterior.correction import Corrected, Location, error_of_mean
 from svrhmc.posterior.drawing import LEAST, Drawn
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found
 from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.result import Location, Posterior
+from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.units import Shown
 from svrhmc.trace import Trace
 

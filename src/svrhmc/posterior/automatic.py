@@ -21,12 +21,13 @@ from svrhmc.core.version import VERSION
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.clashes import examined
-from svrhmc.posterior.correction import Corrected
+from svrhmc.posterior.correction import Corrected, Location
 from svrhmc.posterior.drawing import LEAST
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.parameters import Parameters
 from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.request import Request
-from svrhmc.posterior.result import Location, Posterior
+from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.search import Search
 from svrhmc.posterior.units import Units
 from svrhmc.runs import MOST_STEPS, require_memory
@@ -153,7 +154,9 @@ def sampled(
             raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
             found = Search(request, journal, ledger).run()
-    return replace(found, model=Model.of(target), units=units).about(target)
+    stated = target.stated(found.trace.draws)
+    parameters = None if stated is None else Parameters(*stated)
+    return replace(found, model=Model.of(target), units=units, names=target.names, parameters=parameters).about(target)
 
 
 _GROWTH = 4  # of draws from a known law, with a budget

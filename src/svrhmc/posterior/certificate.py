@@ -215,7 +215,7 @@ _BRIEF = {
 }
 
 
-def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool) -> str:
+def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool, modes: int = 1) -> str:
     """Why the draws of some chains are not to be trusted yet; empty where they are.
 
     By chance alone R-hat² of m halves of chains is about 1 + (m/ess) χ²/(m − 1), which counts where few draws were
@@ -228,6 +228,8 @@ def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped:
     if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
         return ""
     why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
+    if modes > 1:
+        why = f"the posterior has {modes} modes or more, and chains that began at different ones did not all meet"
     return f"the chains have not settled (R-hat up to {worst:.3g}, as few as {fewest:.0f} effective draws): {why}"
 
 

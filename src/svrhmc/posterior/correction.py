@@ -92,6 +92,18 @@ class Correction:
 
 
 @dataclass(frozen=True, eq=False)
+class Location:
+    """Mean and standard deviation of each coordinate."""
+
+    mean: Array
+    sd: Array
+
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal shapes."""
+        require_alike(self)
+
+
+@dataclass(frozen=True, eq=False)
 class Corrected:
     """Means and standard deviations freed of what Stein's identities explain, with their standard errors."""
 

@@ -14,6 +14,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.progress import Progress, reporter
+from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
 from svrhmc.posterior.correction import effective_draws
@@ -27,6 +28,7 @@ _TELLING = 0.02  # seconds of a piece that tell what a step takes
 _HELD_UP = 3.0  # times what steps take at best, that is taken for what they do
 _SOME = 16  # chains by which it is told what it takes to show a draw
 _NUMBERS, _FEWEST = 1 << 22, 64  # numbers of draws made at once, and steps at least
+_LONG, _APART = 4, 1.5  # times as many draws, after which chains at several modes with a larger R-hat are given up
 _MOST = 100  # times the draws that were expected to be enough
 
 
@@ -90,8 +92,9 @@ class Drawing:
         told: Any,
         later: Later,
         states: bool = True,
+        modes: int = 1,
     ) -> None:
-        self._keeps_states = states
+        self._keeps_states, self._modes = states, modes
         self.chains, self._shown, self._journal, self._ledger, self._told = chains, shown, journal, ledger, told
         self._later = later
         self._name, self._clock, self._numbers = name, Clock(), numbers
@@ -174,7 +177,7 @@ class Drawing:
                 raise BudgetSpent
             effective = effective_draws(_ordered(self._draws))
             least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
-            if least >= wanted or self._stopped or made >= most:
+            if least >= wanted or self._stopped or made >= most or (made >= _LONG * first and self._apart()):
                 break
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
             self._goal = min(most, self._goal + more)
@@ -188,6 +191,10 @@ class Drawing:
             least >= wanted and not self._stopped,
             self._stopped,
         )
+
+    def _apart(self) -> bool:
+        """Whether chains that began at different modes stay there: then more draws do not help."""
+        return self._modes > 1 and float(r_hat(_ordered(self._draws)).max()) > _APART
 
     def _expect(self, draws: int) -> None:
         """Room for so many more draws, as far as it is known what of them is kept."""

@@ -1,8 +1,9 @@
 """Posteriors as ArviZ keeps them, with names for variables and coordinates.
 
 With a design there is a variable for each term, as Bambi has it: `Intercept`, `age`, `plan` with a dimension `plan_dim`
-of its levels, and a dimension `class` before that where each class has coefficients of its own. Else there is one
-variable `x` with the dimension `coefficient`. Groups beside the draws: log_prior (of each coordinate in the variables
+of its levels, and a dimension `class` before that where each class has coefficients of its own. The arrays that a model
+of JAX functions has for parameters are variables of their own shapes. Else there is one variable `x` with the dimension
+`coefficient`. Groups beside the draws: log_prior (of each coordinate in the variables
 that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats, observed_data,
 constant_data, and on request log_likelihood and posterior_predictive.
 
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement, whole
 from svrhmc.posterior.kept import spread
+from svrhmc.posterior.parameters import grids
 from svrhmc.posterior.prediction import Predictions, evenly, log_likelihoods
 from svrhmc.targets.forms import RowsForm
 from svrhmc.trace import COEFFICIENT, Trace, inference_data
@@ -56,12 +58,15 @@ class Asked(NamedTuple):
 
 def to_arviz(posterior: Any, asked: Asked) -> Any:
     """A `Posterior` as ArviZ has it."""
-    variables = _variables(posterior)
+    stated = posterior.parameters
+    variables = _variables(posterior) if stated is None else _arrays(stated.names)
     trace = posterior.trace if asked.draws is None else _fewer(posterior.trace, asked.draws)
     inner = trace.draws if posterior.units is None else posterior.units.inward(trace.draws)
+    whole_trace = posterior.trace if stated is None else replace(posterior.trace, draws=stated.draws)
+    shown = (whole_trace if asked.draws is None else _fewer(whole_trace, asked.draws)).draws
     coords: dict[str, Any] = {name: each for one in variables for name, each in one.dims.items()}
     dims = {one.name: list(one.dims) for one in variables}
-    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, trace.draws)}
+    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, shown)}
     groups["sample_stats"] = _log_density(posterior, inner, asked.lp) | trace.stats()
     wanted = asked.log_likelihood or asked.posterior_predictive or asked.rows is not None
     form = posterior.fitted() if wanted else posterior.form
@@ -171,11 +176,20 @@ def _arranged(variables: list[Variable], values: Array) -> dict[str, Array]:
 def _variables(posterior: Any) -> list[Variable]:
     """By terms where there is a design whose names can be told apart; else one for all."""
     dim = len(posterior.mean)
-    found = [] if posterior.design is None else _terms(posterior)
+    found = _arrays(posterior.names) if posterior.design is None else _terms(posterior)
     names = [one.name for one in found]
     taken = {"chain", "draw", _ROW} | {name for one in found for name in one.dims}
     if not found or len(set(names)) < len(names) or taken & set(names):
         return [Variable("x", {COEFFICIENT: list(posterior.names or range(dim))}, np.arange(dim))]
+    return found
+
+
+def _arrays(names: tuple[str, ...]) -> list[Variable]:
+    """The arrays of which these are the entries."""
+    found = []
+    for name, places in (grids(names) or {}).items():
+        dims = {f"{_clean(name)}_dim_{axis}": list(range(size)) for axis, size in enumerate(places.shape)}
+        found.append(Variable(_clean(name), dims, places))
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core import saving
-from svrhmc.core.arrays import Array, ratio, require_alike
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import (
     PosteriorFileError,
     StorageError,
@@ -27,11 +27,12 @@ from svrhmc.core.parts import is_part
 from svrhmc.core.summaries import Summary
 from svrhmc.posterior import summaries
 from svrhmc.posterior.certificate import Certificate
-from svrhmc.posterior.correction import Corrected, error_of_mean
+from svrhmc.posterior.correction import Corrected, Location, error_of_mean
 from svrhmc.posterior.effects import Effects, effects_of
 from svrhmc.posterior.exchange import Asked, to_arviz
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import Kept
+from svrhmc.posterior.parameters import Parameters
 from svrhmc.posterior.pictures import forest
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
 from svrhmc.posterior.statements import level_ends, moved, probability, quantiles
@@ -42,18 +43,6 @@ from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.trace import Trace, numbered
 
 _VERSION = 1  # of its files
-
-
-@dataclass(frozen=True, eq=False)
-class Location:
-    """Mean and standard deviation of each coordinate."""
-
-    mean: Array
-    sd: Array
-
-    def require_sound(self) -> None:
-        """Refuse arrays of unequal shapes."""
-        require_alike(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,10 +69,10 @@ class Posterior:
     steps: seconds spent on each step of the search, by name.
     model: the family and the columns of a row, which predictions need; None if the target has no rows.
 
-    The front doors (`fit`, the estimators, the shell) fill in the rest. names: of the coordinates. units: how they
-    follow from the standardised variables that were sampled. design: how a table becomes rows. prior: the prior that
-    was used, and what it did. family: its name. gaussian: whether the posterior is known to be. clashes: what in the
-    model contradicts the scale of the data, in sentences.
+    `fit`, the estimators and the shell fill in the rest. names: of the coordinates. units: how they follow from the
+    standardised variables that were sampled. design: how a table becomes rows. prior: the one used, and what it did.
+    family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
+    of the data, in sentences. parameters: as a model states them, where other coordinates were sampled.
     """
 
     mean: Array
@@ -111,6 +100,7 @@ class Posterior:
     family: str = ""
     gaussian: bool = False
     clashes: tuple[str, ...] = ()
+    parameters: Parameters | None = None
     _target: ClassVar[FiniteSum | None] = None
     _kept: ClassVar[Kept | None] = None
 
@@ -228,8 +218,7 @@ class Posterior:
         return summaries.page(self)
 
     def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
-        """A forest plot: mean and interval of each coefficient, on one scale (`svrhmc.posterior.pictures`); the figure,
-        which is saved where a path is given."""
+        """A forest plot: mean and interval of each coefficient; the figure, saved where a path is given."""
         return forest(self, level, path)
 
     def predict(

@@ -21,14 +21,14 @@ from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
 from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import agreement, correction, stein_bias, tail_draws
+from svrhmc.posterior.correction import Location, agreement, correction, stein_bias, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.request import Request
-from svrhmc.posterior.result import Location, Posterior
+from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.shape import Shape
 from svrhmc.posterior.units import Shown
 from svrhmc.posterior.variables import variables
@@ -128,7 +128,11 @@ class Search:
         given, nothing is left to try, or the budget does not pay for as much again.
         """
         now, sampler = self.ledger.used(), choice.sampler
-        if self._given or not self.ledger.pays(now[0] - begun[0], now[1] - begun[1]):
+        if (
+            self._given
+            or len(self.request.target.modes()) > 1
+            or not self.ledger.pays(now[0] - begun[0], now[1] - begun[1])
+        ):
             return None
         exact = self.chooser.exact() if self.request.method is None else None
         if sampler.invariant:
@@ -247,6 +251,7 @@ class Search:
             told,
             self._later(sampler),
             states=not (sampler.invariant and sampler.gradients_come_free),
+            modes=len(request.target.modes()),
         )
 
     def _start(self, seed: int) -> Array:
@@ -296,8 +301,8 @@ class Search:
         x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
-        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped) or self._seen_before(raw)
-        doubt = doubt or found.doubt or request.target.doubt
+        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped, len(request.target.modes()))
+        doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:

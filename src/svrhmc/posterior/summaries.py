@@ -25,6 +25,9 @@ def columns_of(posterior: Any, level: float) -> dict[str, Array]:
 
 def summary_of(posterior: Any, level: float) -> Summary:
     """The same with the standard errors, and with what there is to know besides."""
+    if posterior.parameters is not None:
+        summary: Summary = posterior.parameters.summary(level, title(posterior), notes(posterior))
+        return summary
     mean, sd = posterior.errors
     columns = columns_of(posterior, level)
     last = {name: columns.pop(name) for name in ("ess", "r_hat")}

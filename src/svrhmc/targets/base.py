@@ -71,6 +71,7 @@ class FiniteSum(ABC):
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
     mode_passes: float = 0.0  # over the components, to find the mode
+    names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
 
@@ -234,6 +235,12 @@ class FiniteSum(ABC):
     def recall_modes(self, modes: Array, doubt: str) -> None:
         """Take all that was found of modes."""
         self.recall_mode(modes[0])
+
+    def stated(self, draws: Array) -> tuple[tuple[str, ...], Array] | None:
+        """Names and values of the parameters as the model states them, at draws (chain, draw, dim); None where they are
+        the coordinates themselves.
+        """
+        return None
 
     def laplace(self) -> Moments:
         """A Gaussian approximation of π: the law itself where it is Gaussian."""

@@ -68,6 +68,11 @@ def names(params: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def values(found: Any) -> Any:
+    """Many pytrees, stacked in their leaves, as rows of numbers."""
+    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(found)], axis=1).astype(float)
+
+
 def traced(name: str, shape: str, function: Callable[..., Any], *args: Any) -> Any:
     """What a user's function gives for arguments of such shapes; every error in it in one sentence."""
     try:

@@ -141,6 +141,12 @@ def log_likelihoods(functions: Functions, data: Any, x: Any) -> Any:
     return jax.lax.map(lambda row: functions.total(x, functions.taken(data, row[None])), rows, batch_size=4096)
 
 
+@partial(jax.jit, static_argnames=("functions", "constrain"))
+def stated(functions: Functions, constrain: Callable[[Any], Any], x: Any) -> Any:
+    """What `constrain` makes of the params of many states."""
+    return jax.lax.map(lambda state: constrain(functions.params(state)), x, batch_size=4096)
+
+
 @partial(jax.jit, static_argnames="functions")
 def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
     """∇²f(x)·d."""

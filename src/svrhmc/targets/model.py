@@ -141,6 +141,8 @@ class Model(FiniteSum):
         prior = float(functions.log_prior(x))
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
+        if self.constrain is not None:
+            checked.traced("constrain", "(params)", self.constrain, functions.params(x))
         checked.sums(functions.total, x, functions.data, self.n)
         found = of.energies(functions, functions.data, x[None])
         slope = np.asarray(found[1])[0]
@@ -157,6 +159,18 @@ class Model(FiniteSum):
         """The pytree that a state stands for."""
         with_scope = scoped(self.functions.params)
         return with_scope(np.asarray(x, np.float64))
+
+    @scoped
+    def stated(self, draws: Array) -> tuple[tuple[str, ...], Array] | None:
+        """What `constrain` makes of every draw."""
+        if self.constrain is None:
+            return None
+        from svrhmc.targets.checked import names, values
+        from svrhmc.targets.functions import stated
+
+        found = stated(self.functions, self.constrain, draws.reshape(-1, self.dim))
+        first = load().tree.map(lambda leaf: leaf[0], found)
+        return names(first), values(found).reshape(*draws.shape[:2], -1)
 
     def form(self) -> FunctionsForm:
         """The functions."""

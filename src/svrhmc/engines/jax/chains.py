@@ -16,16 +16,15 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.engines.compiled.threads import HIGH, Pace
 from svrhmc.engines.jax.loop import Kept, Noise, Place, advance, begun, remade
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.scheme import Scheme
 
-_PIECE = 0.1  # seconds
 _MOST_STEPS = 4096
 _NUMBERS = {"cpu": 1 << 19, "gpu": 1 << 25}  # random ones that are made at once
-_TURN = 1 << 32  # steps after which the keys of chains change
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +43,7 @@ class Programme:
 
     def keys(self, step: int) -> tuple[Any, Any]:
         """Of the chains, for the steps from this one on."""
-        first, second = Stream(self.setup.seed, self.setup.chains).keys(step // _TURN)
+        first, second = Stream(self.setup.seed, self.setup.chains).keys(step // HIGH)
         return jnp.asarray(first), jnp.asarray(second)
 
 
@@ -78,16 +77,10 @@ class JaxChains(Chains):
         self.setup, self.state = setup, state
         self._programme = Programme.of(setup)
         self._noise = Noise.of(setup.scheme)
-        self._capacity = self._steps_at_once()
-        self._pace = 0.0  # seconds a step
+        chains, dim = state.x.shape
+        self._capacity = steps_at_once(chains * (self._noise.total * dim + max(1, setup.recipe.batch)))
+        self._pace = Pace()
         self._scheme = _numbers(setup.scheme)
-
-    def _steps_at_once(self) -> int:
-        """A power of 2."""
-        chains, dim = self.state.x.shape
-        each = chains * (self._noise.total * dim + max(1, self.setup.recipe.batch))
-        most = max(1, min(_MOST_STEPS, _NUMBERS.get(jax.default_backend(), _NUMBERS["gpu"]) // each))
-        return 1 << (int(most).bit_length() - 1)
 
     @scoped
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
@@ -100,7 +93,7 @@ class JaxChains(Chains):
         place = self._placed(begun_with)
         while step < end:
             look()
-            until = min(end, step + self._piece(), (step // _TURN + 1) * _TURN)
+            until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
             refresh = recipe.due(step)
             if recipe.carries and not refresh:
                 until = min(until, -(-step // recipe.period) * recipe.period)
@@ -109,7 +102,7 @@ class JaxChains(Chains):
             began = time.perf_counter()
             after, found = self._advance(place, step, until - step, keep, refresh)
             after.x.block_until_ready()
-            self._pace = (time.perf_counter() - began) / (until - step)
+            self._pace.learn(until - step, time.perf_counter() - began)
             self._require_finite(place, after, step, until - step, refresh)
             these = len(keep.within(step, until))
             draws[:, made : made + these] = np.asarray(found[:these]).transpose(1, 0, 2)
@@ -129,12 +122,6 @@ class JaxChains(Chains):
             place = after
         if recipe.carries and recipe.period > 1:
             self._advance(place, step + 1, 0, EVERY, False)
-
-    def _piece(self) -> int:
-        """Steps of about a tenth of a second."""
-        if self._pace == 0.0:
-            return min(self._capacity, 16)
-        return max(1, min(self._capacity, int(_PIECE / self._pace)))
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
         programme, thin = self._programme, min(keep.thin, NEVER)
@@ -172,12 +159,18 @@ class JaxChains(Chains):
         if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
             g, _ = begun(
                 self._programme.operations, self.setup.recipe, self._programme.arrays,
-                self._programme.keys(step + good), jnp.uint32((step + good) % _TURN), before.x,
+                self._programme.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
             )  # fmt: skip
             if not np.isfinite(np.asarray(g)[wrong]).all():
                 where = f"chain {chain}, step {step + bad}, at a finite state"
                 raise requirement("the gradient", "finite", "nan or inf", where)
         raise DivergenceError(chain, step + bad, size, size / 4)
+
+
+def steps_at_once(numbers: int) -> int:
+    """A power of 2, for steps that need so many random numbers each."""
+    most = max(1, min(_MOST_STEPS, _NUMBERS.get(jax.default_backend(), _NUMBERS["gpu"]) // numbers))
+    return 1 << (int(most).bit_length() - 1)
 
 
 def _sound(place: Place) -> bool:
@@ -193,7 +186,7 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state."""
     programme = Programme.of(setup)
     g, _ = begun(
-        programme.operations, setup.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % _TURN),
+        programme.operations, setup.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
         jnp.asarray(states),
     )  # fmt: skip
     return np.array(g)

@@ -61,6 +61,10 @@ class Operations(ABC):
         """Parts of Hᵢ·away at the mode, for rows with a linear predictor."""
         raise NotImplementedError
 
+    def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+        """f, up to a constant, and ∇f by one pass."""
+        raise NotImplementedError
+
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
         """∇f without the shared part."""
         return self.assemble_all(arrays, self.every_part(arrays, x))
@@ -260,6 +264,11 @@ class FunctionOperations(Operations):
     def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
         """The difference of two."""
         return self.mean(arrays, x, rows) - self.mean(arrays, point, rows)
+
+    def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+        """Block by block of rows."""
+        value, slope = self.functions.energies(arrays["data"], self.frame.out(arrays, x))
+        return value, self.frame.pull(arrays, slope)
 
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
         """Block by block of rows."""

@@ -1,0 +1,151 @@
+"""Chains of `svrhmc.exact.SplitHMC` in JAX: a leapfrog of all chains is one pass over the rows, which they share."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import look
+from svrhmc.core.errors import real_array
+from svrhmc.core.jaxed import scoped
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.compiled.threads import HIGH, Pace
+from svrhmc.engines.jax import words
+from svrhmc.engines.jax.chains import steps_at_once
+from svrhmc.engines.jax.operations import Arrays, Operations, placed
+
+
+class Place(NamedTuple):
+    """z with f and ∇f there, and proposals accepted so far."""
+
+    z: Any
+    f: Any
+    gradient: Any
+    accepted: Any
+
+
+@partial(jax.jit, static_argnames=("operations",))
+def energies(operations: Operations, arrays: Arrays, z: Any) -> tuple[Any, Any]:
+    """f and ∇f at some states."""
+    return operations.energies(arrays, z)
+
+
+@partial(jax.jit, static_argnames=("operations", "capacity"))
+def advance(
+    operations: Operations,
+    capacity: int,
+    arrays: Arrays,
+    kicks: tuple[Any, Any, Any],
+    sizes: tuple[Any, Any],
+    keys: tuple[Any, Any],
+    place: Place,
+    begin: Any,
+    count: Any,
+) -> tuple[Place, Any, Any]:
+    """`count` draws from step `begin` on, each with its ∇f: (capacity, chains, dim), the rest means nothing."""
+    chains, dim = place.z.shape
+    steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
+    velocity = words.normals(keys, steps, dim, Purpose.NOISE, Purpose.NOISE_FINE)
+    coins = words.uniforms(keys, steps, 2, Purpose.ACCEPT)
+    step_size, jitter = sizes
+
+    def leapfrog(k: Any, carried: Any) -> Any:
+        q, v, _, force, angle = carried
+        turn, first, last = (part[k] for part in kicks)
+        v = v - first * angle * (force - q)
+        cosine, sine = jnp.cos(turn * angle), jnp.sin(turn * angle)
+        q, v = cosine * q + sine * v, cosine * v - sine * q
+        energy, force = operations.energies(arrays, q)
+        return q, v - last * angle * (force - q), energy, force, angle
+
+    def step(i: Any, carried: Any) -> Any:
+        (z, f, gradient, accepted), draws, slopes = carried
+        v = velocity[i]
+        angle = (step_size * (1 + jitter * (2 * coins[i, :, 1] - 1)))[:, None]
+        before = f + 0.5 * (v * v).sum(axis=1)
+        q, v, energy, force, _ = jax.lax.fori_loop(0, len(kicks[0]), leapfrog, (z, v, f, gradient, angle))
+        better = jnp.log(coins[i, :, 0]) < before - (energy + 0.5 * (v * v).sum(axis=1))
+        z, gradient = (jnp.where(better[:, None], a, b) for a, b in ((q, z), (force, gradient)))
+        place = Place(z, jnp.where(better, energy, f), gradient, accepted + better)
+        return place, draws.at[i].set(z), slopes.at[i].set(gradient)
+
+    room = jnp.zeros((capacity, chains, dim))
+    found: tuple[Place, Any, Any] = jax.lax.fori_loop(0, count, step, (place, room, room))
+    return found
+
+
+class SplitOnJax(Chains):
+    """The same draws as those of compiled chains, to rounding; f and ∇f at z are the memory of a chain."""
+
+    engine = "jax"
+
+    @scoped
+    def __init__(self, space: Any, sampler: Any, seed: int, chains: Indices, start: Array | None = None) -> None:
+        self.space, self.sampler, self.stream = space, sampler, Stream(seed, chains)
+        self._operations, self._arrays = placed(space.form())
+        if start is None:
+            z = self.stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
+        else:
+            z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
+        self.state, self._pace = State(z, np.zeros_like(z)), Pace()
+        self._capacity = steps_at_once(len(chains) * space.dim)
+
+    @scoped
+    def compile(self) -> None:
+        """By making no draw."""
+        self._advance(self._placed(), 0, 0)
+
+    @scoped
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+        """Piece by piece; the state moves when all are made."""
+        state, (chains, dim) = self.state, self.state.x.shape
+        step, end = state.step, state.step + count
+        kept = keep.within(step, end)
+        draws, gradients = (np.empty((chains, len(kept), dim)) for _ in range(2))
+        place, spent, made = self._placed(), state.spent, 0
+        first = spent
+        if not state.memory:
+            spent += self.space.n
+        base = spent
+        while step < end:
+            look()
+            until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
+            began = time.perf_counter()
+            place, *found = self._advance(place, step, until - step)
+            place.z.block_until_ready()
+            self._pace.learn(until - step, time.perf_counter() - began)
+            these = keep.within(step, until) - step - 1
+            for room, new in zip((draws, gradients), found, strict=True):
+                room[:, made : made + len(these)] = np.asarray(new)[these].transpose(1, 0, 2)
+            report((until - step) * chains)
+            step, made = until, made + len(these)
+        each = self.sampler.leapfrogs * self.space.n
+        spent = base + count * each
+        memory = {"f": np.array(place.f), "gradient": np.array(place.gradient)}
+        self.state = State(np.array(place.z), state.v, memory, end, spent)
+        costs = np.asarray(base + (kept - state.step) * float(each), np.float64)
+        return Extension(draws, costs, round((spent - first) * chains), gradients, np.array(place.accepted))
+
+    def _placed(self) -> Place:
+        state, none = self.state, jnp.zeros(len(self.state.x), jnp.int64)
+        z = jnp.asarray(state.x)
+        if state.memory:
+            return Place(z, jnp.asarray(state.memory["f"]), jnp.asarray(state.memory["gradient"]), none)
+        f, gradient = energies(self._operations, self._arrays, z)
+        return Place(z, f, gradient, none)
+
+    def _advance(self, place: Place, step: int, count: int) -> tuple[Place, Any, Any]:
+        sampler = self.sampler
+        first, second = self.stream.keys(step // HIGH)
+        found: tuple[Place, Any, Any] = advance(
+            self._operations, self._capacity, self._arrays, tuple(jnp.asarray(part) for part in sampler.kicks()),
+            (sampler.step_size, sampler.jitter), (jnp.asarray(first), jnp.asarray(second)), place, step, count,
+        )  # fmt: skip
+        return found
