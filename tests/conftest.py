@@ -6,7 +6,16 @@ import svrhmc
 from hand import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 
+COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow
 LIMIT = 4.5  # |z| of a fixed seed: one false alarm in 150,000 checks
+
+
+def every_engine():
+    """Their names, as parameters of a test."""
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in COMPILED_AT_LENGTH else name
+        for name in svrhmc.engines.names()
+    ]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from conftest import every_engine
 from kills import JOBS
 from stored_runs import counts, dense, sparse_rows, table
 from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, targets
@@ -49,7 +50,7 @@ def stopped(often, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("engine", svrhmc.engines.names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("gradient", [gradients.SVRG(4, 7), gradients.SAGA(4), gradients.Minibatch(4)], ids=str)
 def test_a_run_with_a_checkpoint_is_the_run_without(gradient, engine, tmp_path, often):
     for name, target in {"dense": dense(), "sparse": sparse_rows(), "whitened": whitened(dense())}.items():

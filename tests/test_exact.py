@@ -257,7 +257,7 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
     alone = sampler.chains(whitened(target), 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.compiled.threads.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).draws[0] == whole.draws[3]).all()
 
 

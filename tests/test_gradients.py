@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import svrhmc
-from conftest import every_target
+from conftest import every_engine, every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU
-from svrhmc.engines import names
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 
 TARGETS = [
@@ -189,7 +188,7 @@ def test_control_variates_are_unbiased_and_vanish_at_the_mode(targets, kind, ord
     assert np.mean(every, axis=0) == pytest.approx(target.gradients(x)[0], rel=1e-12, abs=1e-13)
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("replacement", [True, False])
 def test_second_order_control_variates_follow_the_full_gradient_on_a_quadratic(targets, engine, replacement):
     for kind in ("linear", "linear-csr"):

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import svrhmc
-from conftest import LIMIT, every_dynamics
+from conftest import LIMIT, every_dynamics, every_engine
 from hand import Quadratic, enumerated, law, z_scores
 from svrhmc.dynamics import Underdamped
-from svrhmc.engines import names
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor
 
@@ -53,7 +52,7 @@ def as_target(problem):
     return svrhmc.targets.gaussian(problem.a, problem.S)
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
 def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement, engine):
     sampler = cell(kind, gradient, size, replacement)
@@ -103,7 +102,7 @@ def weighted_rows():
     return target, D, 4 / 0.8 * X * y[:, None], prior, 0.9 * size / size.sum() + 0.1 / 4
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("memory", ["none", "saga", "cv"])
 @pytest.mark.parametrize(("size", "importance"), [(1, False), (1, True), (2, True)])
 def test_saga_and_rows_drawn_by_importance_have_the_law_of_every_batch(memory, size, importance, engine):
@@ -133,7 +132,7 @@ def test_theory_keeps_its_digits_at_tiny_steps_and_far_starts():
     assert far.covariance == pytest.approx(near.covariance, rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 def test_a_scheme_that_uses_all_sixteen_numbers_has_its_law(problem, engine):
     """Noise and drift before the gradient, which no named dynamics has yet; chains against laws."""
 
@@ -299,7 +298,7 @@ def regression(request):
     return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("name", ["hmc", "svr"])
 def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name, engine):
     sampler = svrhmc.hmc(0.5) if name == "hmc" else svrhmc.svr_hmc(0.5, batch_size=4, epoch_length=5)

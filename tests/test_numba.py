@@ -196,9 +196,9 @@ def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch
 def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
     whole = sampler.run(tall, 500, chains=3, threads=2).draws
-    monkeypatch.setattr("svrhmc.engines.compiled.threads.PIECE_SECONDS", 1e-9)
+    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 1e-9)
     assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
-    monkeypatch.setattr("svrhmc.engines.compiled.threads.PIECE_SECONDS", 10)
+    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 10)
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 
@@ -210,8 +210,8 @@ def test_the_stream_goes_on_beyond_two_to_the_32_steps(rows, gradient):
     for numbers in ((4,), tuple(range(50))):
         origin = np.zeros((len(numbers), target.dim))
         state = State(origin, origin, step=begin)
-        one, other = (made(sampler, target, numbers, 1, name, state=state).extend(10).draws for name in names())
-        assert one == pytest.approx(other, abs=1e-12)
+        one, *others = (made(sampler, target, numbers, 1, name, state=state).extend(10).draws for name in names())
+        assert all(one == pytest.approx(other, abs=1e-12) for other in others)
         cut = made(sampler, target, numbers, state=state)
         pieces = [cut.extend(count).draws for count in (3, 4, 3)]
         assert (np.concatenate(pieces, axis=1) == one).all()

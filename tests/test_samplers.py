@@ -5,10 +5,9 @@ import pytest
 import scipy.sparse
 
 import svrhmc
-from conftest import LIMIT, every_target
+from conftest import LIMIT, every_engine, every_target
 from hand import z_scores
 from svrhmc import dynamics, gradients
-from svrhmc.engines import names
 
 NAMED = {
     "lmc": svrhmc.lmc(0.05),
@@ -77,7 +76,7 @@ def test_the_count_is_what_the_gradient_foretells(rows, name, kind):
 
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("kind", TARGETS)
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
     target, sampler = every_target(rows)[kind], NAMED[name]
     engine = engine if compiled(name, kind) else "reference"
@@ -94,7 +93,7 @@ def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 @pytest.mark.parametrize("dim", [1, 2, 17])
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 def test_a_chain_is_the_same_in_any_company_at_odd_sizes(kind, dim, engine):
     rng = np.random.default_rng(dim)
     X = rng.normal(size=(101, dim)) * (rng.random((101, dim)) < 0.5)
@@ -133,7 +132,7 @@ def test_passes_buy_steps(rows):
     assert svrhmc.hmc(0.1).run(target, passes=10, chains=1).draws.shape[1] == 10
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 def test_starts(rows, engine):
     target = every_target(rows)["logistic"]
 
@@ -235,7 +234,7 @@ def test_a_fresh_start_in_the_middle_of_a_law_is_refused(rows):
             "thin must be a whole number from 1 to 2; got 3: 2 steps follow the burn-in.",
         ),
         ({"steps": 5, "keep": "first"}, "keep must be one of 'all', 'last'; got 'first'."),
-        ({"steps": 5, "engine": "gpu"}, "engine must be one of 'auto', 'numba', 'reference'; got 'gpu'."),
+        ({"steps": 5, "engine": "gpu"}, "engine must be one of 'auto', 'numba', 'reference', 'jax'; got 'gpu'."),
         ({"steps": 5, "threads": 0}, "threads must be a whole number of at least 1; got 0."),
         ({"steps": 5, "start": "zero"}, "start must be one of 'mode'; got 'zero'."),
         ({"steps": 5, "start": [1.0]}, "start must be an array of shape (3,); got shape (1,)."),

@@ -7,12 +7,11 @@ import pytest
 
 import hand
 import svrhmc
-from conftest import LIMIT, every_dynamics
+from conftest import LIMIT, every_dynamics, every_engine
 from svrhmc import theory
 from svrhmc.compare import compare
 from svrhmc.core.parts import from_settings, to_settings
 from svrhmc.dynamics import UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
-from svrhmc.engines import names
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.scheme import NoiseFactor, Scheme
 
@@ -53,7 +52,7 @@ def test_laws_at_a_temperature_are_those_by_hand(problem, kind, gradient, monkey
         assert np.abs(cold.covariance - covariance).max() > 0.05 * covariance.max()
 
 
-@pytest.mark.parametrize("engine", names())
+@pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("kind", COLD)
 def test_20_000_chains_have_the_law_of_their_temperature(problem, kind, gradient, engine, monkeypatch):

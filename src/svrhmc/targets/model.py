@@ -24,6 +24,7 @@ from svrhmc.targets.minima import Minima, minima
 _BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
 _BLOCK_ELSEWHERE = 1 << 26
 _LEAST_BLOCK = 512
+_WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows at once, and the rows of one
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
@@ -89,8 +90,10 @@ def model(
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     entries = sum(leaf.size for leaf in jax.tree.leaves(placed)) / n
     most = _BLOCK_NUMBERS.get(jax.default_backend(), _BLOCK_ELSEWHERE)
+    group = _GROUP if jax.default_backend() in _WIDE else n
     block = int(max(_LEAST_BLOCK, min(n, most // max(entries, 1.0))))
-    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, block)
+    block = max(1, block // group) * group if group < n else block
+    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, block, group)
     target = Model(functions, np.array(flat, np.float64), checked.names(params), entries, constrain)
     target.require_sound()
     return target

@@ -29,8 +29,9 @@ from svrhmc.engines.compiled.models import (
     slope_kind,
     stored_entries,
 )
-from svrhmc.engines.compiled.threads import HIGH, Pace, share
+from svrhmc.engines.compiled.threads import share
 from svrhmc.engines.compiled.workspace import make_memory, make_plan, make_table, make_workspace, own_room
+from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients import Memory
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.kernels import estimates, layout, loop, passes

@@ -24,7 +24,7 @@ from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.engines.compiled.subsampled import SubsampledChains
-from svrhmc.engines.compiled.threads import HIGH
+from svrhmc.engines.pace import HIGH
 from svrhmc.kernels import subsampled
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most

@@ -23,7 +23,8 @@ from svrhmc.engines.compiled.models import (
     slope_kind,
 )
 from svrhmc.engines.compiled.room import CHUNK_BLOCKS, apart, fixed, noise_room, row_width, state_width
-from svrhmc.engines.compiled.threads import HIGH, Pace, share
+from svrhmc.engines.compiled.threads import share
+from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients import Memory
 from svrhmc.kernels import split
 from svrhmc.kernels.layout import TILE, Noise, SparseModel

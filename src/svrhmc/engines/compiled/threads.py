@@ -6,23 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event
 
+from svrhmc.engines import pace
 from svrhmc.engines.base import Report
-
-PIECE_SECONDS = 0.1
-HIGH = 1 << 32
-
-
-class Pace:
-    """How many chain steps a piece of a tenth of a second has, learnt from the pieces so far."""
-
-    def __init__(self) -> None:
-        self.steps = 64
-
-    def learn(self, steps: int, seconds: float) -> None:
-        """So many chain steps took so long; a call that only asked for a pass over the rows made none."""
-        if steps:
-            wanted = steps * PIECE_SECONDS / max(seconds, 1e-9)
-            self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
 
 
 def share(work: Callable[[Report], None], threads: int, report: Report, stopped: Event) -> None:
@@ -47,7 +32,7 @@ def share(work: Callable[[Report], None], threads: int, report: Report, stopped:
         try:
             waiting = set(futures)
             while waiting:
-                _, waiting = wait(waiting, timeout=PIECE_SECONDS)
+                _, waiting = wait(waiting, timeout=pace.PIECE_SECONDS)
                 now = sum(done)
                 if now > told:
                     report(now - told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -16,15 +17,15 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.compiled.threads import HIGH, Pace
-from svrhmc.engines.jax.loop import Kept, Noise, Place, advance, begun, remade
+from svrhmc.engines.jax.loop import MANY, Kept, Noise, Place, advance, begun, numbers_of_step, remade
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
+from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.scheme import Scheme
 
 _MOST_STEPS = 4096
-_NUMBERS = {"cpu": 1 << 19, "gpu": 1 << 25}  # random ones that are made at once
+_NUMBERS = {"cpu": 1 << 19, "gpu": 1 << 25}  # random ones that are made at once, or kept as draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +42,14 @@ class Programme:
         operations, arrays = placed(setup.form)
         return Programme(setup, operations, {**arrays, **_extra(setup)})
 
+    @lru_cache(maxsize=2)  # noqa: B019 - a programme lives as long as its chains
+    def _keys(self, high: int) -> tuple[Any, Any]:
+        first, second = Stream(self.setup.seed, self.setup.chains).keys(high)
+        return jnp.asarray(first), jnp.asarray(second)
+
     def keys(self, step: int) -> tuple[Any, Any]:
         """Of the chains, for the steps from this one on."""
-        first, second = Stream(self.setup.seed, self.setup.chains).keys(step // HIGH)
-        return jnp.asarray(first), jnp.asarray(second)
+        return self._keys(step // HIGH)
 
 
 def _extra(setup: Setup) -> Arrays:
@@ -77,8 +82,6 @@ class JaxChains(Chains):
         self.setup, self.state = setup, state
         self._programme = Programme.of(setup)
         self._noise = Noise.of(setup.scheme)
-        chains, dim = state.x.shape
-        self._capacity = steps_at_once(chains * (self._noise.total * dim + max(1, setup.recipe.batch)))
         self._pace = Pace()
         self._scheme = _numbers(setup.scheme)
 
@@ -93,7 +96,7 @@ class JaxChains(Chains):
         place = self._placed(begun_with)
         while step < end:
             look()
-            until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
+            until = min(end, step + min(self._pace.steps, self._room(keep)[0]), (step // HIGH + 1) * HIGH)
             refresh = recipe.due(step)
             if recipe.carries and not refresh:
                 until = min(until, -(-step // recipe.period) * recipe.period)
@@ -123,11 +126,17 @@ class JaxChains(Chains):
         if recipe.carries and recipe.period > 1:
             self._advance(place, step + 1, 0, EVERY, False)
 
+    def _room(self, keep: Keep) -> tuple[int, int]:
+        """Steps of a program, and draws kept of them."""
+        chains, dim = self.state.x.shape
+        each = numbers_of_step(chains, dim, self._noise, self.setup.recipe)
+        capacity = steps_at_once(each if each < MANY else -(-chains * dim // keep.thin))
+        return capacity, min(capacity, capacity // keep.thin + 1)
+
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
-        programme, thin = self._programme, min(keep.thin, NEVER)
-        records = min(self._capacity, self._capacity // thin + 1)
+        programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
         found: tuple[Place, Any] = advance(
-            programme.operations, self.setup.recipe, self._noise, self._capacity, records, refresh, programme.arrays,
+            programme.operations, self.setup.recipe, self._noise, capacity, records, refresh, programme.arrays,
             self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
         )  # fmt: skip
         return found

@@ -21,6 +21,8 @@ from svrhmc.engines.jax.operations import Arrays, Operations
 from svrhmc.gradients import Recipe
 from svrhmc.scheme import NoiseFactor, Scheme
 
+MANY = 1 << 16  # random numbers of a step
+
 
 class Noise(NamedTuple):
     """Which of ξ₁, ξ₂ the two halves of a step use."""
@@ -37,6 +39,11 @@ class Noise(NamedTuple):
     def total(self) -> int:
         """Normals of a coordinate and a step."""
         return sum(self.before) + sum(self.after)
+
+
+def numbers_of_step(chains: int, dim: int, noise: Noise, recipe: Recipe) -> int:
+    """Random numbers that a step of all chains needs."""
+    return chains * (noise.total * dim + max(1, recipe.batch))
 
 
 class Place(NamedTuple):
@@ -90,18 +97,26 @@ def advance(
     """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
-    xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, Purpose.NOISE_FINE)
-    xi = xi.reshape(capacity, chains, noise.total, dim)
-    rows = batches(recipe, arrays, keys, steps)
+    ahead = numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
+
+    def drawn(steps: Any) -> tuple[Any, Any]:
+        xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, Purpose.NOISE_FINE)
+        return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
+
+    together = drawn(steps) if ahead else None
     before, before_noise, kick, after, after_noise = scheme
 
     def step(i: Any, carried: Any, renew: bool) -> Any:
         (x, v, memory), draws, slot = carried
-        normals = [xi[i, :, k] for k in range(noise.total)]
+        if together is None:
+            xi, rows = (None if each is None else each[0] for each in drawn(steps[i][None]))
+        else:
+            xi, rows = (None if each is None else each[i] for each in together)
+        normals = [xi[:, k] for k in range(noise.total)]
         at, velocity = _move(before, before_noise, noise.before, x, v, normals)
         if renew:
             memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
-        g, memory = estimate(operations, recipe, arrays, at, memory, None if rows is None else rows[i])
+        g, memory = estimate(operations, recipe, arrays, at, memory, rows)
         at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         made = begin + i + 1

@@ -21,7 +21,7 @@ from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
 Arrays = dict[str, Any]
 
-_NUMBERS = 1 << 24  # of an intermediate array (rows, chains), at most, where a pass goes by blocks
+_GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
 _EXACT = jax.lax.Precision.HIGHEST
 
 
@@ -131,7 +131,7 @@ class RowOperations(Operations):
             seen = jax.vmap(lambda state, where: state[where])(at, arrays["columns"][rows])
             return (arrays["values"][rows].astype(jnp.float64) * seen).sum(axis=-1)
         taken = arrays["X"][rows]
-        return jnp.einsum("cbd,cd->cb", taken, at.astype(taken.dtype), precision=_EXACT).astype(jnp.float64)
+        return (taken * at.astype(taken.dtype)[:, None, :]).sum(axis=-1).astype(jnp.float64)
 
     def _slopes(self, arrays: Arrays, u: Any, rows: Any) -> Any:
         y, t = arrays["y"][rows], u
@@ -167,7 +167,7 @@ class RowOperations(Operations):
             add = jax.vmap(lambda where, what: jnp.zeros(self.dim).at[where.ravel()].add(what.ravel()))
             return self.frame.pull(arrays, add(columns, values))
         taken = arrays["X"][rows]
-        total = jnp.einsum("cb,cbd->cd", each.astype(taken.dtype), taken, precision=_EXACT).astype(jnp.float64)
+        total = (each.astype(taken.dtype)[:, :, None] * taken).sum(axis=1).astype(jnp.float64)
         return self.frame.pull(arrays, total)
 
     def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
@@ -178,8 +178,11 @@ class RowOperations(Operations):
             add = jax.vmap(lambda w: jnp.zeros(self.dim).at[where].add((values * w[:, None]).ravel()))
             return self.frame.pull(arrays, add(each))
         X = arrays["X"]
-        total = jnp.einsum("cn,nd->cd", each.astype(X.dtype), X, precision=_EXACT).astype(jnp.float64)
-        return self.frame.pull(arrays, total)
+        whole, each = self.n // _GROUP * _GROUP, each.astype(X.dtype)
+        groups = each[:, :whole].reshape(len(each), -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.dim)
+        total = jnp.einsum("cgm,gmd->gcd", *groups, precision=_EXACT).sum(axis=0, dtype=jnp.float64)
+        rest = jnp.einsum("cn,nd->cd", each[:, whole:], X[whole:], precision=_EXACT)
+        return self.frame.pull(arrays, total + rest)
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
         """Λ(x − p); in other variables b + M z."""

@@ -16,10 +16,10 @@ from svrhmc.core.errors import real_array
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
-from svrhmc.engines.compiled.threads import HIGH, Pace
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import steps_at_once
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
+from svrhmc.engines.pace import HIGH, Pace
 
 
 class Place(NamedTuple):

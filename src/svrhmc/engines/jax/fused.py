@@ -1,0 +1,52 @@
+"""The gradient of a dense model over all rows with one read of X: a kernel for GPUs, through Pallas.
+
+XLA reads X twice, for Xθ and for Xᵀs. Here a program takes some rows into registers, finds their predictors and slopes
+and adds up slope times row; the sums of all programs, one row each, are then added in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from svrhmc.engines.jax.losses import SLOPES
+
+
+def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int = 4, interpret: bool = False) -> Any:
+    """Σᵢ ℓ′(aᵢᵀθ, yᵢ)aᵢ of one state, for a number of columns that is a power of 2; rows beyond the last whole tile are
+    added by XLA.
+    """
+    n, dim = X.shape
+    count = n // tile
+
+    def kernel(rows_ref: Any, labels_ref: Any, theta_ref: Any, out_ref: Any) -> None:
+        rows, at = rows_ref[...], theta_ref[...]
+        t = jnp.sum(rows * at[None, :], axis=1)
+        s = SLOPES[slope](None, t, labels_ref[...])
+        out_ref[...] = jnp.sum(rows * s[:, None], axis=0)[None, :]
+
+    parameters: dict[str, Any] = {}
+    if not interpret:
+        from jax.experimental.pallas import triton
+
+        parameters["compiler_params"] = triton.CompilerParams(num_warps=warps, num_stages=1)
+    sums = pl.pallas_call(
+        kernel,
+        grid=(count,),
+        in_specs=[
+            pl.BlockSpec((tile, dim), lambda i: (i, 0)),
+            pl.BlockSpec((tile,), lambda i: (i,)),
+            pl.BlockSpec((dim,), lambda i: (0,)),
+        ],
+        out_specs=pl.BlockSpec((1, dim), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((count, dim), X.dtype),
+        interpret=interpret,
+        **parameters,
+    )(X[: count * tile], y[: count * tile], theta)
+    rest = X[count * tile :]
+    last = SLOPES[slope](None, jnp.matmul(rest, theta, precision="highest"), y[count * tile :])
+    total = sums.sum(axis=0, dtype=jnp.float64 if jax.config.jax_enable_x64 else None)
+    return total + jnp.matmul(last, rest, precision="highest")
