@@ -107,8 +107,11 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|aᵢ|² + max Λ."""
-        largest = (self.curvature_bounds() * self.rows.squared_norms()).max()
-        return float(self.n * largest + self.prior_bounds()[1].max())
+        rows = self._known(
+            "a bound on a component's curvature", None,
+            lambda _: self.n * (self.curvature_bounds() * self.rows.squared_norms()).max(),
+        )  # fmt: skip
+        return float(rows + self.prior_bounds()[1].max())
 
     @cached_property
     def convexity(self) -> float:
@@ -175,16 +178,17 @@ class GeneralisedLinear(FiniteSum):
         """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
-        curvature, prior = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
-        quick = self._gram(curvature, prior, precise=self.quadratic)
+        point = self._point(x)
+        curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
+        quick = self._gram(curvature, prior, point, precise=self.quadratic)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
-        return self._gram(curvature, prior, precise=True)
+        return self._gram(curvature, prior, point, precise=True)
 
-    def _gram(self, curvature: Array, bend: Array, precise: bool = False) -> Array:
-        """Aᵀ diag(curvature) A + diag(bend)."""
-        bent = np.diag(bend)
-        return self._known("∇²f", np.zeros((1, self.dim)), lambda _: self.rows.gram(curvature, precise=precise) + bent)
+    def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
+        """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
+        bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
+        return self._known(what, point, lambda _: self.rows.gram(curvature, precise=precise) + bent)
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
