@@ -19,11 +19,12 @@ from svrhmc.engines.compiled.metropolis import SplitChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
-from svrhmc.posterior import automatic
+from svrhmc.posterior import automatic, search
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs
 from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.search import Search
 from svrhmc.targets import stored
 from svrhmc.targets.generalised import GeneralisedLinear
 
@@ -487,3 +488,19 @@ def test_a_number_of_passes_beyond_all_use_is_refused():
     for passes in (1e308, 1e300, 1e17):
         with pytest.raises(ValueError, match="passes must be"):
             svrhmc.lmc(1e-3).run(regression(), passes=passes)
+
+
+def test_tuning_has_a_bound_of_its_own(monkeypatch):
+    """Where no share of accepted proposals is enough, steps fall to 0.05, and what was made with the last is given."""
+    monkeypatch.setattr(search, "_ACCEPTED", 2.0)
+    plain, steps = Search._drawing, []
+
+    def told(self, sampler, seed, name):
+        steps.append(sampler.step_size)
+        return plain(self, sampler, seed, name)
+
+    monkeypatch.setattr(Search, "_drawing", told)
+    found = sample(regression(), 40)
+    assert found.method == "split-hmc"
+    assert len(steps) < 12
+    assert 0.05 <= steps[-1] < 0.05 / 0.75
