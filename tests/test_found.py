@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import cli, diagnostics, distances, dynamics, fitting, gradients, targets, theory, whitening
+from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
 from svrhmc.posterior.correction import correction
 from svrhmc.reporting.numbers import Coefficient
@@ -268,3 +269,16 @@ def test_constants_that_overflow_are_refused():
 def test_a_recipe_of_no_rows_is_refused(n):
     with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
         gradients.Recipe(n, 1, reference="snapshot", period=1)
+
+
+def test_eigenvalues_that_lanczos_does_not_find_are_bounded_or_named(monkeypatch):
+    """Of 2001 columns whose sizes fall evenly by a factor of 1e6: the smallest curvatures lie close together."""
+    X = scipy.sparse.diags(np.geomspace(1e-6, 1.0, 2001)).tocsr()
+    target = targets.linear(X, np.ones(2001), prior_precision=1e-3)
+    assert target.smoothness == pytest.approx(1.001)
+    assert target.convexity == 1e-3
+    monkeypatch.setattr(lanczos, "_RESTARTS", 1)
+    how = whitening.whitening(target, "low rank", 3)
+    assert np.isfinite(how.displace(np.ones(2001))).all()
+    with pytest.raises(RuntimeError, match=r"the largest curvature was not found in 1 restarts .* Scale the columns"):
+        lanczos.largest_eigenvalue(lambda z: z * np.geomspace(1.0, 2.0, 2001), 2001)

@@ -20,6 +20,7 @@ from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, requirement
+from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
@@ -381,11 +382,15 @@ class GeneralisedLinear(FiniteSum):
 
     def _extreme_eigenvalue(self, which: str, curvature: Array, bend: Array) -> float:
         """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): dense up to DENSE_DIM columns, Lanczos
-        beyond.
+        beyond, where λ_min may be known only to be no less than the bend.
         """
         if self.dim <= DENSE_DIM:
             return float(np.linalg.eigvalsh(self._gram(curvature, bend))[-1 if which == "LA" else 0])
-        from scipy.sparse.linalg import eigsh
 
-        start = np.ones(self.dim)  # fixed, so that the answer is the same every time
-        return float(eigsh(self.operator(curvature, bend), k=1, which=which, v0=start, return_eigenvectors=False)[0])
+        def product(direction: Array) -> Array:
+            return self.curved_product(curvature, direction, bend)
+
+        if which == "LA":
+            return largest_eigenvalue(product, self.dim)
+        found = smallest_eigenvalue(product, self.dim)
+        return float(bend.min()) if found is None else found
