@@ -14,6 +14,7 @@ from svrhmc import cli, diagnostics, distances, dynamics, fitting, gradients, ta
 from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
 from svrhmc.posterior.correction import correction
+from svrhmc.posterior.influence import Influence
 from svrhmc.reporting.numbers import Coefficient
 from svrhmc.tables import reading
 from svrhmc.targets import priors
@@ -282,3 +283,21 @@ def test_eigenvalues_that_lanczos_does_not_find_are_bounded_or_named(monkeypatch
     assert np.isfinite(how.displace(np.ones(2001))).all()
     with pytest.raises(RuntimeError, match=r"the largest curvature was not found in 1 restarts .* Scale the columns"):
         lanczos.largest_eigenvalue(lambda z: z * np.geomspace(1.0, 2.0, 2001), 2001)
+
+
+@pytest.mark.parametrize(("label", "mean"), [(0.0, 2.0**63), (3.35e168, 0.0), (1e155, 0.0)])
+def test_a_prior_or_noise_beyond_all_measure_is_said_to_contradict_the_data(label, mean):
+    X = np.zeros((7, 2))
+    X[-1, 0] = 0.125
+    with pytest.warns(UserWarning, match=r"contradicts the data's scale"):
+        found = svrhmc.sample(targets.linear(X, [*np.zeros(6), label], 0.125, 0.125, mean), draws=20)
+    assert np.isfinite(found.prior.shift).all()
+    assert np.isfinite(found.prior.share).all()
+
+
+def test_draws_beyond_all_measure_have_an_influence_without_warnings():
+    draws = np.array([[[1.7e308, 1e160], [-1.7e308, -1e160], [1.7e308, 0.0]]])
+    found = Influence.of(np.zeros(2), np.ones(2), draws, "")
+    assert found.share.tolist() == [1.0, 1.0]
+    assert np.isfinite(found.shift).all()
+    assert len(found.entangled(draws)) == 0
