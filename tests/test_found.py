@@ -15,6 +15,7 @@ from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
 from svrhmc.posterior.correction import correction
 from svrhmc.posterior.influence import Influence
+from svrhmc.reporting import figures
 from svrhmc.reporting.numbers import Coefficient
 from svrhmc.tables import reading
 from svrhmc.targets import priors
@@ -301,3 +302,17 @@ def test_draws_beyond_all_measure_have_an_influence_without_warnings():
     assert found.share.tolist() == [1.0, 1.0]
     assert np.isfinite(found.shift).all()
     assert len(found.entangled(draws)) == 0
+
+
+def test_weights_below_0_are_refused_by_every_door():
+    table = {"y": [0.0, 0.0, 0.125], "a": [0.0, -0.125, 0.25]}
+    with pytest.raises(ValueError, match=r"weights must be numbers not below 0; got -0\.125 at row 1"):
+        svrhmc.fit("y ~ 1", table, weights="a")
+    with pytest.raises(ValueError, match="weights must be numbers with a sum below 1e"):
+        svrhmc.fit("y ~ 1", {**table, "a": [1e308, 1e308, 1.0]}, weights="a")
+
+
+def test_draws_that_hardly_differ_have_a_figure():
+    one = np.nextafter(1.0, 2.0)
+    for draws in ([1.0, one, one], [1.0, 1.0, 1.0], [0.0, 0.0, 5e-324]):
+        assert "<svg" in figures.marginal("a", np.array([draws]), 1.0, 1e-18)
