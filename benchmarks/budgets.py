@@ -125,7 +125,8 @@ def told(target, settings, clock):
         said = f"{found.method}, {found.trace.draws.shape[1]} draws, {found.certificate.verdict}"
         passes = found.passes
     except svrhmc.BudgetError as error:
-        said, passes = f"BudgetError: roughly {error.needed:g} s needed", float("nan")
+        unit = "s" if error.name == "budget_seconds" else "passes"
+        said, passes = f"BudgetError: roughly {error.needed:g} {unit} needed", float("nan")
     wall, processor = time.perf_counter() - began[0], time.process_time() - began[1]
     return wall, processor, ledgers[0].compiling, passes, said
 

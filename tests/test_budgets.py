@@ -19,11 +19,12 @@ from svrhmc.engines.compiled.metropolis import SplitChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
-from svrhmc.posterior import automatic
+from svrhmc.posterior import automatic, search
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs
 from svrhmc.posterior.result import Posterior
+from svrhmc.posterior.search import Search
 from svrhmc.targets import stored
 from svrhmc.targets.generalised import GeneralisedLinear
 
@@ -256,6 +257,42 @@ def test_and_one_by_gradients_alone(clock):
     assert len(calls) < 45  # two entries a call: 21 calls, and one on its way
 
 
+@pytest.mark.parametrize("budget", ["budget_seconds", "budget_passes"])
+@pytest.mark.parametrize("limit", [20.0, 40.0])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_search_by_gradients_says_how_much_it_would_take(known, limit, budget, clock):
+    """A pass takes a second here. What the whole takes is known: the search's passes, and two for each coordinate."""
+    a, bend = np.random.default_rng(2).normal(size=(30, 8)), np.geomspace(1.0, 300.0, 8)
+
+    def gradients(x, rows):
+        clock.now += 1.0
+        return (x - a[rows]) * bend
+
+    def value(x):
+        clock.now += 1.0
+        return 0.5 * float((bend * (x - a) ** 2).sum(axis=1).mean())
+
+    made = functools.partial(targets.custom, 30, 8, gradients, value if known else None)
+    whole = made()
+    whole.mode()
+    passes = whole.mode_passes + 16
+    assert passes > 1.2 * limit
+    with pytest.raises(BudgetError, match=f"It would take roughly .* {'s' if 'sec' in budget else 'passes'}") as caught:
+        sample(made(), **{budget: limit})
+    assert caught.value.name == budget
+    assert max(limit, passes / 3) < caught.value.needed < 3 * passes
+
+
+def test_where_nothing_was_measured_the_error_says_that_it_is_not_known(clock):
+    def gradients(x, rows):
+        clock.now += 10.0
+        return x - np.ones((len(rows), 2))
+
+    with pytest.raises(BudgetError, match="How much it would take is not known") as caught:
+        sample(targets.custom(5, 2, gradients), budget_seconds=5.0)
+    assert caught.value.needed == np.inf
+
+
 def test_an_error_of_a_budget_can_be_sent_to_another_process():
     import pickle
 
@@ -451,3 +488,19 @@ def test_a_number_of_passes_beyond_all_use_is_refused():
     for passes in (1e308, 1e300, 1e17):
         with pytest.raises(ValueError, match="passes must be"):
             svrhmc.lmc(1e-3).run(regression(), passes=passes)
+
+
+def test_tuning_has_a_bound_of_its_own(monkeypatch):
+    """Where no share of accepted proposals is enough, steps fall to 0.05, and what was made with the last is given."""
+    monkeypatch.setattr(search, "_ACCEPTED", 2.0)
+    plain, steps = Search._drawing, []
+
+    def told(self, sampler, seed, name):
+        steps.append(sampler.step_size)
+        return plain(self, sampler, seed, name)
+
+    monkeypatch.setattr(Search, "_drawing", told)
+    found = sample(regression(), 40)
+    assert found.method == "split-hmc"
+    assert len(steps) < 12
+    assert 0.05 <= steps[-1] < 0.05 / 0.75

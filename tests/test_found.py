@@ -10,9 +10,12 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli, diagnostics, distances, dynamics, fitting, targets, theory, whitening
+from svrhmc import cli, diagnostics, distances, dynamics, fitting, gradients, targets, theory, whitening
+from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
 from svrhmc.posterior.correction import correction
+from svrhmc.posterior.influence import Influence
+from svrhmc.reporting import figures
 from svrhmc.reporting.numbers import Coefficient
 from svrhmc.tables import reading
 from svrhmc.targets import priors
@@ -53,7 +56,7 @@ def test_what_float64_does_not_hold_is_an_error_and_no_warning_or_nan(make, x):
 
 
 def test_a_regression_whose_sums_overflow_says_so():
-    with pytest.raises(ValueError, match=r"∇²f at x = \[0\.\] must be finite in float64"):
+    with pytest.raises(ValueError, match="∇²f must be finite in float64"):
         targets.linear([[0.0], [1e300]], [0.0, 1.7e308], prior_precision=1e-300).laplace()
     with pytest.raises(ValueError, match=r"X, y and the prior must be of ordinary size"):
         svrhmc.sample(targets.conjugate([[0.125]], [0.0], 0.125, 1e160))
@@ -211,3 +214,105 @@ def test_a_quadratic_too_strong_to_add_is_refused():
             target.regularised(accuracy=eps, fourth_moment=1e-3)
     with pytest.raises(ValueError, match="must be finite"):
         target.regularised(1e300, centre=[1e300])
+
+
+@pytest.mark.parametrize(
+    ("family", "weight", "prior"),
+    [
+        ("student-t", 1e9, priors.Normal(0.125)),  # the scale falls to e⁻³⁵⁵, where damping times a curvature overflows
+        ("student-t", 1.0, priors.Normal(1e300, 1e12)),  # a gradient beyond float64 where the search begins
+        ("bernoulli", 1.0, priors.Normal(1e300, 1e12)),
+        ("gaussian", 1.0, priors.Normal(1e300, 1e12)),
+    ],
+)
+def test_a_search_for_a_mode_beyond_float64_says_so(family, weight, prior):
+    target = targets.glm([[0.0], [0.125], [0.125]], [0, 0, 1], family, weights=[0.0, 1.0, weight], prior=prior)
+    with pytest.raises(ValueError, match=r"at x = .* must be finite in float64"):
+        target.mode()
+
+
+def test_a_search_whose_hessian_never_has_a_factor_says_so(monkeypatch):
+    target = targets.glm([[1.0], [2.0]], [0.0, 1.0], "student-t")
+    monkeypatch.setattr(target, "hessian", lambda x: np.array([[1.0, 1e30], [1e30, 1.0]]))
+    with pytest.raises(RuntimeError, match=r"no mode was found in 1 Newton steps.*Scale the columns"):
+        target.mode()
+
+
+def test_a_column_that_float64_cannot_square_is_named_where_its_prior_is_flat():
+    with pytest.raises(ValueError, match=r"prior_precision must be larger .* for column 0, where X is of rank 2 of 3"):
+        targets.glm(
+            [[1e-300, 1.0], [-1e-300, 0.5], [2e-300, -1.0]], [0.0, 1.0, 3.0], "gaussian", prior=priors.Flat()
+        ).mode()
+
+
+def test_rows_of_any_length_are_asked_whether_a_flat_prior_will_do():
+    for size in (1e-320, 1e-200, 1.0, 1e200, 1.7e308):
+        rows = np.array([[1.0], [0.5], [-1.0]]) * size
+        targets.logistic(rows, [0, 1, 1], prior_precision=0.0)
+        with pytest.raises(
+            ValueError, match="its squares are" if size < 1e-160 else "the data are separable|do not over"
+        ):
+            targets.logistic(rows, [1, 1, 0], prior_precision=0.0)
+    with pytest.raises(ValueError, match="X must be made of columns whose entries float64 can hold beside each other"):
+        targets.logistic([[1e-300], [1e-300], [1e-300], [1e20]], [0, 1, 1, 0], prior_precision=0.0)
+    with pytest.raises(ValueError, match="X, y and the prior must be of ordinary size"):
+        targets.conjugate([[0.0], [0.125], [1e154]], np.zeros(3), 0.125, 0.0, 0.125, 0.125).exact_law  # noqa: B018
+
+
+def test_constants_that_overflow_are_refused():
+    target = targets.linear([[0.0], [1e154]], [0.0, 0.0], 0.625, 0.125)
+    with pytest.raises(ValueError, match="a bound on a component's curvature must be finite in float64"):
+        target.component_smoothness  # noqa: B018
+    with pytest.raises(ValueError, match=r"centre must be so near to the mean that E\|x − c\|⁴ is finite"):
+        targets.logistic([[1.0]], [1]).regularised(accuracy=0.125, fourth_moment="laplace", centre=[1.7e308])
+
+
+@pytest.mark.parametrize("n", [None, 0, 1.5, "1", True])
+def test_a_recipe_of_no_rows_is_refused(n):
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
+        gradients.Recipe(n, 1, reference="snapshot", period=1)
+
+
+def test_eigenvalues_that_lanczos_does_not_find_are_bounded_or_named(monkeypatch):
+    """Of 2001 columns whose sizes fall evenly by a factor of 1e6: the smallest curvatures lie close together."""
+    X = scipy.sparse.diags(np.geomspace(1e-6, 1.0, 2001)).tocsr()
+    target = targets.linear(X, np.ones(2001), prior_precision=1e-3)
+    assert target.smoothness == pytest.approx(1.001)
+    assert target.convexity == 1e-3
+    monkeypatch.setattr(lanczos, "_RESTARTS", 1)
+    how = whitening.whitening(target, "low rank", 3)
+    assert np.isfinite(how.displace(np.ones(2001))).all()
+    with pytest.raises(RuntimeError, match=r"the largest curvature was not found in 1 restarts .* Scale the columns"):
+        lanczos.largest_eigenvalue(lambda z: z * np.geomspace(1.0, 2.0, 2001), 2001)
+
+
+@pytest.mark.parametrize(("label", "mean"), [(0.0, 2.0**63), (3.35e168, 0.0), (1e155, 0.0)])
+def test_a_prior_or_noise_beyond_all_measure_is_said_to_contradict_the_data(label, mean):
+    X = np.zeros((7, 2))
+    X[-1, 0] = 0.125
+    with pytest.warns(UserWarning, match=r"contradicts the data's scale"):
+        found = svrhmc.sample(targets.linear(X, [*np.zeros(6), label], 0.125, 0.125, mean), draws=20)
+    assert np.isfinite(found.prior.shift).all()
+    assert np.isfinite(found.prior.share).all()
+
+
+def test_draws_beyond_all_measure_have_an_influence_without_warnings():
+    draws = np.array([[[1.7e308, 1e160], [-1.7e308, -1e160], [1.7e308, 0.0]]])
+    found = Influence.of(np.zeros(2), np.ones(2), draws, "")
+    assert found.share.tolist() == [1.0, 1.0]
+    assert np.isfinite(found.shift).all()
+    assert len(found.entangled(draws)) == 0
+
+
+def test_weights_below_0_are_refused_by_every_door():
+    table = {"y": [0.0, 0.0, 0.125], "a": [0.0, -0.125, 0.25]}
+    with pytest.raises(ValueError, match=r"weights must be numbers not below 0; got -0\.125 at row 1"):
+        svrhmc.fit("y ~ 1", table, weights="a")
+    with pytest.raises(ValueError, match="weights must be numbers with a sum below 1e"):
+        svrhmc.fit("y ~ 1", {**table, "a": [1e308, 1e308, 1.0]}, weights="a")
+
+
+def test_draws_that_hardly_differ_have_a_figure():
+    one = np.nextafter(1.0, 2.0)
+    for draws in ([1.0, one, one], [1.0, 1.0, 1.0], [0.0, 0.0, 5e-324]):
+        assert "<svg" in figures.marginal("a", np.array([draws]), 1.0, 1e-18)

@@ -113,3 +113,15 @@ def test_the_grep_finds_what_it_looks_for():
     assert KINDS.search("if isinstance(gradient, SVRG | SAGA):")
     assert KINDS.search("isinstance(job.target, GeneralisedLinear)")
     assert not KINDS.search("isinstance(value, float)")
+
+
+def test_no_merge_is_left_half_done():
+    root = Path(__file__).resolve().parents[1]
+    folders = [root / name for name in ("src", "tests", "tools", "benchmarks", "docs")]
+    files = [path for folder in folders for kind in ("*.py", "*.md", "*.toml") for path in folder.rglob(kind)]
+    assert [path for path in (*files, *root.glob("*.*")) if path.is_file() and half_merged(path.read_bytes())] == []
+    assert half_merged(b"one\n" + b"<" * 7 + b" HEAD\ntwo\n")
+
+
+def half_merged(content):
+    return re.search(rb"^(<{7}|>{7}) ", content, re.MULTILINE) is not None

@@ -4,13 +4,8 @@
 
 Each cell is a virtual environment of its own, with the package installed as a user would install it. "oldest" is, for
 each requirement, the oldest release that is allowed and that has a wheel for that Python; "newest" is what pip finds.
-<<<<<<< HEAD
-The quick tests run in each, or those that are named (`tests` for all). Pythons are looked for on the PATH and among
-those of pyenv.
-=======
 The quick tests run in each, or those that are named (`tests` for all). Pythons are looked for among those of pyenv and
 on the PATH.
->>>>>>> e8494b0 (Shorter lines in the matrix)
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from . import inputs, machine, registry
 
 def main() -> int:
     words = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    words.add_argument("--calls", type=int, default=100_000, help="stop after so many calls of public names")
+    words.add_argument(
+        "--calls", type=int, default=100_000, help="stop after the round with so many calls of public names"
+    )
     words.add_argument("--seconds", type=float, default=3600.0, help="stop after this time")
     words.add_argument("--slice", type=float, default=6.0, help="seconds for a case in each round")
     words.add_argument("--seed", type=int, default=1)

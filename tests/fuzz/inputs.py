@@ -58,7 +58,7 @@ class Table:
         """The numbers as float64, after a turn through the dtype, and of a damaged matrix what it still stands for."""
         with np.errstate(all="ignore"):
             if self.damage and self.stands:
-                return self.make().toarray().astype(np.float64)
+                return self.make().astype(np.float64).toarray()  # an int8 would not hold a sum of two
             return self._array().astype(np.float64)
 
     @property

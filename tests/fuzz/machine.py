@@ -162,12 +162,12 @@ class Tally:
 
 def drive(cases: list[str], calls: int, seconds: float, slice_seconds: float, seed: int, folder: Path, known: set[str], say: Any = print,
           parts: tuple[str, ...] = (), rounds: int = 10**9, stuck: float = STUCK) -> Tally:  # fmt: skip
-    """Rounds of all cases, each round with another seed, until there are so many calls or the time is over."""
+    """Whole rounds of all cases, each with another seed, until there are so many calls; cut short only by the time."""
     tally, began, turn = Tally(), time.monotonic(), seed
     known = set(known)
     while tally.calls < calls and time.monotonic() - began < seconds and turn - seed < rounds:
         left = list(cases)
-        while left and time.monotonic() - began < seconds and tally.calls < calls:
+        while left and time.monotonic() - began < seconds:
             some, left = left[:10], left[10:]
             more = {"cases": some, "seed": turn, "seconds": slice_seconds, "parts": parts, "stuck": stuck}
             left = _one_child(more, folder, tally, known, say) + left

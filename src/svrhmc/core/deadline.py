@@ -38,8 +38,9 @@ class Deadline:
     """Seconds (but for those apart, of compilation) and passes over n rows, with a limit on each.
 
     evaluations: component gradients so far. compiling: seconds that do not count. done: the share of the present stage
-    that is made, as far as it can tell; 0 where it cannot. needed: the seconds from the beginning to the end of a piece
-    that was not begun for want of time; infinite where there was none.
+    that is made, as far as it can tell; 0 where it cannot. after: passes that are known to follow it before there is an
+    answer. reached: the most passes that were made or asked for. needed: the seconds from the beginning to the end of a
+    piece that was not begun for want of time; infinite where there was none.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Deadline:
         self.limits, self._n, self._clock = (seconds, passes), n, clock
         self._began, self._paused = clock(), math.inf
         self.evaluations, self.compiling, self.done, self.needed = 0.0, 0.0, 0.0, math.inf
+        self.after, self.reached = 0.0, 0.0
 
     def used(self) -> tuple[float, float]:
         """Seconds, and passes over the data."""
@@ -82,13 +84,15 @@ class Deadline:
 
     def look(self, passes: float = 0.0, kept: float = 0.0) -> None:
         """Raise `BudgetSpent` where less than so many seconds are left, or fewer passes than these."""
-        if self.left()[0] <= kept:
-            raise BudgetSpent
+        late = self.left()[0] <= kept
         if passes > 0:
             self.require_passes(passes)
+        if late:
+            raise BudgetSpent
 
     def require_passes(self, passes: float) -> None:
         """Raise `BudgetSpent` where fewer passes than these are left, whatever the time is."""
+        self.reached = max(self.reached, self.used()[1] + passes)
         if passes > self.left()[1]:
             raise BudgetSpent
 

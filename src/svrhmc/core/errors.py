@@ -45,13 +45,16 @@ class DivergenceError(RuntimeError):
 
 class BudgetError(RuntimeError):
     """A budget is too small for anything to be returned. Has its `name`, its `limit`, and `needed`: roughly the seconds
-    that what is missing takes (infinite where that is not known).
+    (of a budget in passes, the passes) from the beginning until there is something to return; infinite where that is
+    not known, and the message says so.
     """
 
     def __init__(self, name: str, limit: float, missing: str, needed: float = math.inf) -> None:
         self.name, self.limit, self.needed = name, limit, needed
         self._arguments = (name, limit, missing, needed)
-        about = "" if math.isinf(needed) else f" It would take roughly {needed:g} s."
+        unit = "s" if name == "budget_seconds" else "passes"
+        known = f"It would take roughly {needed:g} {unit}."
+        about = " How much it would take is not known." if math.isinf(needed) else f" {known}"
         super().__init__(
             f"{name}={limit:g} ends before {missing}, and without that there is nothing to return.{about} Give a "
             "larger budget, or none."

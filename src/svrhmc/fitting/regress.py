@@ -44,7 +44,7 @@ from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior
 from svrhmc.targets.reading import Partitions
-from svrhmc.targets.regression import glm
+from svrhmc.targets.regression import checked_weights, glm
 from svrhmc.targets.sparse import checked_csr
 from svrhmc.targets.stored import is_sparse
 
@@ -267,9 +267,11 @@ def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
     """How many rows each row counts as."""
     if weights is None:
         return np.ones(n)
-    count = np.asarray(real_array("weights", weights, (n,)), np.float64)
-    if (count >= 0).all() and not 0 < (total := float(count.sum())) < _MOST_WEIGHT:
-        allowed, why = f"numbers with a sum above 0 and below {_MOST_WEIGHT:g}", "a row of weight w counts as w rows"
+    count = checked_weights(weights, n)
+    with np.errstate(over="ignore"):
+        total = float(count.sum())
+    if not total < _MOST_WEIGHT:
+        allowed, why = f"numbers with a sum below {_MOST_WEIGHT:g}", "a row of weight w counts as w rows"
         raise requirement("weights", allowed, f"a sum of {total:g}", why)
     return count
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Indices
-from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.errors import one_of, requirement, truth, whole
 from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS
 
 Count = TypeVar("Count", int, Indices)
@@ -65,11 +65,13 @@ class Recipe:
     order: int = 1
 
     def __post_init__(self) -> None:
+        whole("n", self.n, 1)
         whole("batch", self.batch, 0, MAX_SLOTS)
         one_of("draw", self.draw, DRAWS)
         one_of("reference", self.reference, REFERENCES)
         whole("period", self.period, 1)
         whole("snapshot_rows", self.snapshot_rows, 0, MAX_SLOTS)
+        truth("remembers", self.remembers)
         whole("order", self.order, 1, 2)
         if self.full and self.reference != "none":
             raise requirement("batch", "at least 1 for a gradient with a reference", 0)

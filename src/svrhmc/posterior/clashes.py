@@ -51,8 +51,9 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
     mean = posterior.mean if posterior.units is None else posterior.units.inward(posterior.mean)
     chance = float(ratio(posterior.errors[0], posterior.sd).max())
     some = form.chosen(spread(form.rows.n, _ROWS, 0))
-    noise = _noise(some, form.rows.n, mean)
-    said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is as far as can be
+        noise = _noise(some, form.rows.n, mean)
+        said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
     found = tuple(filter(None, said))
     if found:
         warnings.warn(
@@ -90,14 +91,15 @@ def _noise(some: RowsForm, n: int, mean: Array) -> str:
         return ""
     w = np.ones(some.rows.n) if some.weights is None else some.weights
     square = float(np.average((some.y - some.predictors(mean[None])[0]) ** 2, weights=w))
-    seen = math.sqrt(square * n / (n - columns))
+    variance = square * n / (n - columns)
+    seen = math.sqrt(variance)
     if known / _FACTOR <= seen <= known * _FACTOR:
         return ""
     small, large = _short(seen / known), _short(known / max(seen, 1e-300))
     how = f"{small} times too small" if seen > known else f"{large} times too large"
     return (
         f"the noise is said to have the sd {known:.4g}, but residuals have {seen:.4g}, so that posterior sds are about "
-        f"{how}. Take noise_variance={seen**2:.3g}, or leave the noise unknown: targets.glm(X, y, 'gaussian'), or "
+        f"{how}. Take noise_variance={variance:.3g}, or leave the noise unknown: targets.glm(X, y, 'gaussian'), or "
         "svrhmc.fit."
     )
 

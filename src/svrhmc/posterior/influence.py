@@ -45,11 +45,11 @@ class Influence:
     def of(location: Array, precision: Array, draws: Array, said: str) -> Influence:
         """From draws (chain, draw, dim) in the variables that the prior is stated in."""
         flat = draws.reshape(-1, draws.shape[2])
-        mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
-        with np.errstate(over="ignore"):  # more than all of it is all of it
+        with np.errstate(over="ignore", invalid="ignore"):  # more than all of it is all of it
+            mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
             share = np.minimum(sd**2 * precision, 1.0)
-        shift = share * (location - mean) / np.where(sd > 0, sd, 1.0)  # where sd is 0, so is the share
-        return Influence(location, precision, share, shift, said)
+            shift = share * (location - mean) / np.where(sd > 0, sd, 1.0)  # where sd is 0, so is the share
+        return Influence(location, precision, np.nan_to_num(share, nan=1.0), np.nan_to_num(shift), said)
 
     def dominated(self) -> Indices:
         """The coordinates of which more is known from the prior than from the data."""
@@ -64,8 +64,12 @@ class Influence:
         count, dim = flat.shape
         if dim > _LOOKED or dim >= count:
             return np.empty(0, np.int64)
-        scaled = (flat - flat.mean(axis=0)) * np.sqrt(self.precision)
-        size, vector = np.linalg.eigh(scaled.T @ scaled / (count - 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (flat - flat.mean(axis=0)) * np.sqrt(self.precision)
+            square = scaled.T @ scaled / (count - 1)
+        if not np.isfinite(square).all():  # so far beyond the prior that it says nothing
+            return np.empty(0, np.int64)
+        size, vector = np.linalg.eigh(square)
         along = np.where(size > DOMINATES * (1 + np.sqrt(dim / count)) ** 2, size, 0.0)
         variance = vector**2 @ np.maximum(size, 0.0)
         found = np.flatnonzero((vector**2 @ along > 0.5 * variance) & (self.share <= DOMINATES))

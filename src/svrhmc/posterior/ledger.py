@@ -11,6 +11,8 @@ from svrhmc.core.deadline import Clock, Deadline
 from svrhmc.core.errors import BudgetError
 from svrhmc.core.progress import Progress, compiling
 
+_NEARLY = 0.9  # a stage that has not ended is not thought to be nearer to its end
+
 
 class Ledger(Deadline):
     """Component gradients by all chains together, seconds (compilation apart), and the budgets of both.
@@ -40,12 +42,22 @@ class Ledger(Deadline):
 
     def missing(self, what: str) -> BudgetError:
         """The error where a budget ended before there was anything to return."""
-        names, used = ("budget_seconds", "budget_passes"), self.used()
+        names = ("budget_seconds", "budget_passes")
         which = 0 if self.left()[0] <= 0 or math.isfinite(self.needed) else 1
+        about = self._passes_needed() if which else self._seconds_needed()
+        return BudgetError(names[which], self.limits[which], what, float(f"{about:.2g}"))
+
+    def _passes_needed(self) -> float:
+        """Until there is an answer: those so far over their share of the stage, and what is known to follow it."""
+        return max(self.reached, self.reached / self.done) + self.after if self.done else math.inf
+
+    def _seconds_needed(self) -> float:
+        """Likewise, where a pass takes as long as those so far did; of a piece that was not begun, its own estimate."""
         guesses = [self.needed] if math.isfinite(self.needed) else []
-        guesses += [used[0] / min(self.done, 0.9)] if self.done else []
-        about = math.inf if which or not guesses else float(f"{max(guesses):.2g}")
-        return BudgetError(names[which], self.limits[which], what, about)
+        if self.done:
+            whole, far = self.used()[0] / min(self.done, _NEARLY), max(self.reached, 1.0)
+            guesses.append(whole + self.after * self.used()[0] / far)
+        return max(guesses, default=math.inf)
 
     def said(self) -> dict[str, Any]:
         """What a record keeps of it."""

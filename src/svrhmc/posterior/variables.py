@@ -69,18 +69,24 @@ def _by_hessian(target: Any, ledger: Ledger, whiten: Callable[[Any], Whitening])
 
 def _by_differences(target: FiniteSum, seed: int, ledger: Ledger) -> Whitening:
     """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random directions."""
+    if target.dim <= _DENSE_CUSTOM:
+        ways = np.eye(target.dim)
+    else:
+        signs = Stream(seed, np.arange(30)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)
+        ways = np.where(signs > 0, 1.0, -1.0)
+    ledger.after = 2.0 * len(ways)
     mode = target.mode()
     ledger.require_passes(target.mode_passes)
     ledger.evaluations += target.mode_passes * target.n
+    ledger.done, ledger.after = 1.0, 0.0
+    ledger.require_passes(2.0 * len(ways))
     scale = max(1e-5, 1e-5 * float(np.abs(mode).max()))
-    if target.dim <= _DENSE_CUSTOM:
-        steps = scale * np.eye(target.dim)
-    else:
-        signs = Stream(seed, np.arange(30)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)
-        steps = scale * np.where(signs > 0, 1.0, -1.0)
-    ledger.require_passes(2.0 * len(steps))
-    change = np.array([(target.gradient(mode + s) - target.gradient(mode - s)) / (2 * scale) for s in steps])
-    ledger.evaluations += 2.0 * len(steps) * target.n
+    change = np.empty((len(ways), target.dim))
+    steps = scale * ways
+    for number, step in enumerate(steps):
+        ledger.done = (target.mode_passes + 2 * number) / (target.mode_passes + 2 * len(ways))
+        change[number] = (target.gradient(mode + step) - target.gradient(mode - step)) / (2 * scale)
+    ledger.evaluations += 2.0 * len(ways) * target.n
     if target.dim <= _DENSE_CUSTOM:
         return dense_whitening(mode, (change + change.T) / 2)
     diagonal = (change * steps / scale).mean(axis=0)

@@ -18,6 +18,7 @@ _BINS = 10  # of a calibration curve, and of residuals
 _DOTS = 300  # residuals that are shown one by one
 _LONGEST = 160  # points of a chain that are shown
 _COUNTS = 21  # bars of a rootogram
+_NARROW = 1e-12  # of the numbers: draws closer together have no histogram
 CHAINS = ("c0", "c1", "c2", "c3")
 
 
@@ -53,8 +54,9 @@ def marginal(name: str, draws: Array, mode: float, sd: float) -> str:
     """A histogram of the draws, with Laplace's density over it."""
     flat = np.ravel(draws)
     low, high = (float(each) for each in np.quantile(flat, [0.002, 0.998]))
-    counts, edges = np.histogram(flat, 30, (low, high) if high > low else None, density=True)
-    low, high = float(edges[0]), float(edges[-1])
+    if not high - low > max(_NARROW * max(abs(low), abs(high)), 1e-300):  # no room for bins
+        low, high = low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2
+    counts, edges = np.histogram(flat, 30, (low, high), density=True)
     grid = np.linspace(low, high, 60)
     density = np.exp(-0.5 * ((grid - mode) / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
     out = Drawing(

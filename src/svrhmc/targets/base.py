@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,9 +32,15 @@ class Moments:
 
     def fourth_about(self, centre: Array) -> float:
         """E|x − c|⁴ of the Gaussian: (tr C + |Δ|²)² + 2 tr C² + 4ΔᵀCΔ with Δ = mean − c."""
-        away, C = self.mean - centre, self.covariance
-        second = np.trace(C) + away @ away
-        return float(second**2 + 2 * (C * C).sum() + 4 * away @ C @ away)
+        C = self.covariance
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = self.mean - centre
+            second = np.trace(C) + away @ away
+            fourth = float(second**2 + 2 * (C * C).sum() + 4 * away @ C @ away)
+        if not math.isfinite(fourth):
+            far = f"one {np.abs(away).max():g} away with a variance of up to {np.diag(C).max():g}"
+            raise requirement("centre", "so near to the mean that E|x − c|⁴ is finite in float64", far)
+        return fourth
 
 
 class Expansion(ABC):
@@ -313,14 +320,16 @@ class FiniteSum(ABC):
             lambda _: self.prior_gradient(each) + self.assemble(self.parts(each, one), one),
         )
 
-    def _known(self, what: str, point: Array, found: Callable[[Array], Array]) -> Array:
-        """What is asked for at a point; an error, and neither a warning nor a nan, where float64 does not hold it."""
+    def _known(self, what: str, point: Array | None, found: Callable[[Any], Array]) -> Array:
+        """What is asked for, at a point if there is one; an error, and neither a warning nor a nan, where float64 does
+        not hold it.
+        """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = found(point)
         if not np.isfinite(value).all():
             why = "the numbers of the target, or of x, are too large; scale them to about 1"
-            where = np.array2string(point[0], threshold=8)
-            raise requirement(f"{what} at x = {where}", "finite in float64", "what is not", why)
+            where = "" if point is None else f" at x = {np.array2string(point[0], threshold=8)}"
+            raise requirement(f"{what}{where}", "finite in float64", "what is not", why)
         return value
 
     def _point(self, x: npt.ArrayLike) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -10,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import look, looked
+from svrhmc.core.deadline import done, look, looked
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import ComponentsForm
 
 _BLOCK_ELEMENTS = 1 << 20
+_ENOUGH = 1e-9  # of a component's gradient at 0: where the search for the mode may end
 
 Gradients = Callable[[Array, Indices], npt.ArrayLike]
 Potential = Callable[[Array], float]
@@ -134,18 +136,19 @@ class Custom(FiniteSum):
         self.mode_passes, start = 0.0, np.zeros(self.dim)
         some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
         scale = max(float(np.abs(self._component(start, some)).max()), 1e-300)
+        gradient = _telling(self._counted(self.gradient), _ENOUGH * scale)
         if self._potential is None:
-            mode, message = self._descend(start, 1e-9 * scale), "L-BFGS on gradients alone"
+            mode, message = self._descend(gradient, start, _ENOUGH * scale), "L-BFGS on gradients alone"
         else:
             found = minimize(
                 self._counted(self.potential),
                 start,
-                jac=self._counted(self.gradient),
+                jac=gradient,
                 method="L-BFGS-B",
                 options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
             )
             mode, message = np.asarray(found.x, np.float64), found.message
-        left = float(np.abs(self._counted(self.gradient)(mode)).max() / scale)
+        left = float(np.abs(gradient(mode)).max() / scale)
         if not left <= 1e-6:
             raise RuntimeError(
                 f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({message})."
@@ -162,10 +165,9 @@ class Custom(FiniteSum):
 
         return counted
 
-    def _descend(self, x: Array, enough: float) -> Array:
+    def _descend(self, gradient: Callable[[Array], Array], x: Array, enough: float) -> Array:
         """L-BFGS with 20 pairs; a step along p ends where |pᵀ∇f| is at most half of what it was."""
         pairs: list[tuple[Array, Array]] = []
-        gradient = self._counted(self.gradient)
         g = gradient(x)
         for _ in range(1000):
             if np.abs(g).max() <= enough:
@@ -258,6 +260,24 @@ class Custom(FiniteSum):
         if value is None:
             raise requirement(name, "given to custom(…)", "None", why)
         return value
+
+
+def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Array], Array]:
+    """A gradient that tells a deadline how far a search for its zero has come: in digits, of those that |∇f| is to fall
+    by, as L-BFGS gains about as many with each pass.
+    """
+    first = least = 0.0
+
+    def told(x: Array) -> Array:
+        nonlocal first, least
+        g = gradient(x)
+        size = max(float(np.abs(g).max()), enough)
+        first, least = first or size, min(least or size, size)
+        if least < first:
+            done(math.log(first / least) / math.log(first / enough))
+        return g
+
+    return told
 
 
 def _two_loops(g: Array, pairs: list[tuple[Array, Array]]) -> Array:

@@ -46,10 +46,9 @@ class Faced:
 
     @staticmethod
     def of(A: Array, faces: Faces) -> Faced:
-        """Rows of any length."""
-        lengths, sizes = np.sqrt((A**2).sum(axis=1)), np.sqrt((faces.normals**2).sum(axis=2))
-        unit = faces.normals / np.where(sizes > 0, sizes, 1.0)[..., None]
-        return Faced(A / np.where(lengths > 0, lengths, 1.0)[:, None], unit, faces.both)
+        """Rows of any length: their largest entries are made 1 before any is squared."""
+        largest = np.abs(A).max(axis=1, initial=0.0)[:, None]
+        return Faced(_unit(A / np.where(largest > 0, largest, 1.0)), _unit(faces.normals), faces.both)
 
     @property
     def blocks(self) -> int:
@@ -150,3 +149,9 @@ class Faced:
         if found.x is None or (C @ found.x).min() > -MARGIN:
             return none
         return np.asarray(found.x, np.float64)[:, None]
+
+
+def _unit(vectors: Array) -> Array:
+    """Vectors (along the last axis) of length 1; those of length 0 stay."""
+    lengths = np.sqrt((vectors**2).sum(axis=-1, keepdims=True))
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), np.float64)

@@ -20,6 +20,7 @@ from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, requirement
+from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
@@ -107,8 +108,11 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|aᵢ|² + max Λ."""
-        largest = (self.curvature_bounds() * self.rows.squared_norms()).max()
-        return float(self.n * largest + self.prior_bounds()[1].max())
+        rows = self._known(
+            "a bound on a component's curvature", None,
+            lambda _: self.n * (self.curvature_bounds() * self.rows.squared_norms()).max(),
+        )  # fmt: skip
+        return float(rows + self.prior_bounds()[1].max())
 
     @cached_property
     def convexity(self) -> float:
@@ -175,16 +179,17 @@ class GeneralisedLinear(FiniteSum):
         """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
         spoil it.
         """
-        curvature, prior = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
-        quick = self._gram(curvature, prior, precise=self.quadratic)
+        point = self._point(x)
+        curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
+        quick = self._gram(curvature, prior, point, precise=self.quadratic)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
-        return self._gram(curvature, prior, precise=True)
+        return self._gram(curvature, prior, point, precise=True)
 
-    def _gram(self, curvature: Array, bend: Array, precise: bool = False) -> Array:
-        """Aᵀ diag(curvature) A + diag(bend)."""
-        bent = np.diag(bend)
-        return self._known("∇²f", np.zeros((1, self.dim)), lambda _: self.rows.gram(curvature, precise=precise) + bent)
+    def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
+        """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
+        bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
+        return self._known(what, point, lambda _: self.rows.gram(curvature, precise=precise) + bent)
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
@@ -377,11 +382,15 @@ class GeneralisedLinear(FiniteSum):
 
     def _extreme_eigenvalue(self, which: str, curvature: Array, bend: Array) -> float:
         """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): dense up to DENSE_DIM columns, Lanczos
-        beyond.
+        beyond, where λ_min may be known only to be no less than the bend.
         """
         if self.dim <= DENSE_DIM:
             return float(np.linalg.eigvalsh(self._gram(curvature, bend))[-1 if which == "LA" else 0])
-        from scipy.sparse.linalg import eigsh
 
-        start = np.ones(self.dim)  # fixed, so that the answer is the same every time
-        return float(eigsh(self.operator(curvature, bend), k=1, which=which, v0=start, return_eigenvectors=False)[0])
+        def product(direction: Array) -> Array:
+            return self.curved_product(curvature, direction, bend)
+
+        if which == "LA":
+            return largest_eigenvalue(product, self.dim)
+        found = smallest_eigenvalue(product, self.dim)
+        return float(bend.min()) if found is None else found

@@ -116,8 +116,10 @@ def dependent_columns(target: Modelled, columns: Indices, why: str) -> ValueErro
 
 
 def empty_columns(target: Modelled, columns: Indices) -> ValueError:
-    """The error for columns of zeros."""
-    return dependent_columns(target, columns, "nothing but zeros is in them" if len(columns) > 1 else "it is all zeros")
+    """The error for columns of zeros, or of numbers so small that their squares are 0 in float64."""
+    many = len(columns) > 1
+    why = "nothing but zeros is in them or in their squares" if many else "it is all zeros, or its squares are"
+    return dependent_columns(target, columns, why)
 
 
 def _listed(columns: Indices) -> str:

@@ -27,6 +27,7 @@ _NEWTON_STEPS = 100
 _ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
 _FLOOR = 1e-10  # of the squared decrement: below it a step that does not help is rounding
 _DAMPED_STEPS, _MOST_DAMPING = 500, 1e15
+_LARGEST = float(np.finfo(np.float64).max)
 _TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
 _SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
 _PATIENCE = 6  # steps that may be left where a Hessian is kept although they are short ones
@@ -56,6 +57,9 @@ class Smooth(Protocol):
 
     def gradients(self, x: Array) -> Array:
         """∇f at each of some points."""
+
+    def gradient(self, x: Array) -> Array:
+        """∇f(x); an error where float64 does not hold it."""
 
     def hessian(self, x: Array) -> Array:
         """∇²f(x)."""
@@ -131,7 +135,7 @@ class ModeSearch:
         return float(self.target.potentials(x[None, :])[0])
 
     def _slope(self, x: Array) -> Array:
-        """∇f likewise."""
+        """∇f likewise; where the search stands it is asked of the target, which refuses what is beyond float64."""
         slope: Array = self.target.gradients(x[None, :])[0]
         return slope
 
@@ -163,7 +167,7 @@ class ModeSearch:
             factor = None
         fresh = factor is None
         factor = self._factor(x) if factor is None else factor
-        gradient = self._slope(x)
+        gradient = self.target.gradient(x)
         self.passes += 1 + fresh
         for _ in range(_NEWTON_STEPS):
             self._look()
@@ -203,17 +207,19 @@ class ModeSearch:
         """
         from scipy.linalg import cho_factor, cho_solve
 
-        value, damping, last = self._value(x), 0.0, np.inf
+        value, damping, last, decrement = self._value(x), 0.0, np.inf, np.inf
         for _ in range(_DAMPED_STEPS):
             self._look()
-            gradient, hessian = self._slope(x), self.target.hessian(x)
-            size = np.abs(np.diag(hessian)) + 1e-300
+            gradient, hessian = self.target.gradient(x), self.target.hessian(x)
+            bend, size = np.diag(hessian), np.abs(np.diag(hessian)) + 1e-300
+            damped = hessian.copy()
             self.passes += 2
             while damping < _MOST_DAMPING:
                 look(self._before + self._share * self.passes)
+                np.fill_diagonal(damped, np.minimum(bend + damping * size, _LARGEST))
                 try:
                     with piece(CHOLESKY * self.target.dim**3):
-                        step = cho_solve(cho_factor(hessian + np.diag(damping * size)), gradient)
+                        step = cho_solve(cho_factor(damped), gradient)
                 except np.linalg.LinAlgError:
                     damping = max(4 * damping, 1e-4)
                     continue
@@ -226,12 +232,14 @@ class ModeSearch:
                     return x
                 damping = max(4 * damping, 1e-4)
             else:
-                raise self._no_mode(decrement)
+                break
             x, value = x - step, trial
             if damping == 0 and decrement <= tolerance**2:
                 return x
             last = decrement if near else np.inf
             damping = damping / 16 if damping > 1e-3 else 0.0
+        if decrement <= tolerance**2:  # no way down is left, but only because H was bent upwards for it
+            raise nearly_dependent(self.target, hessian)
         raise self._no_mode(decrement)
 
     def _newton_products(self, x: Array, tolerance: float) -> Array:
@@ -239,7 +247,7 @@ class ModeSearch:
         value, decrement = self._value(x), math.inf
         for _ in range(_NEWTON_STEPS):
             self._look()
-            gradient = self._slope(x)
+            gradient = self.target.gradient(x)
             step = self._newton_step(x, gradient, decrement)
             decrement = float(gradient @ step)
             self._require_curvature(x, step)
@@ -283,7 +291,10 @@ class ModeSearch:
         )
 
     def _no_mode(self, size: float) -> RuntimeError:
-        return RuntimeError(f"no mode was found in {_NEWTON_STEPS} Newton steps; it is still {size**0.5:.2g} sd away.")
+        return RuntimeError(
+            f"no mode was found in {self.rounds} Newton steps; it is still {size**0.5:.2g} sd away. Scale the columns "
+            "of X, the labels and the weights to about 1, or raise prior_precision."
+        )
 
     def _require_curvature(self, x: Array, step: Array) -> None:
         """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}.

@@ -46,6 +46,7 @@ _DENSE = 2000  # flat coordinates up to which a Gram matrix is made
 _PIECE = 1 << 20  # entries of X looked at in one piece
 _EXACT = 1e-12  # of the labels' size: residuals below it are rounding
 _MOST_COLUMNS = 500  # up to which an exact fit is looked for
+_ORDINARY = (1e-300, 1e300)  # sizes whose inverses float64 holds
 _DIGITS = 30.0  # nats: a spread e⁻³⁰ of the labels' size is below the rounding of their residuals
 
 
@@ -116,13 +117,20 @@ class _Cone:
     def _scales(self, some: Indices) -> Array:
         """1/median of a column's entries that are not 0."""
         size = np.abs(self.target.rows.taken(some)[:, self.columns])
-        return 1 / np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
+        with np.errstate(over="ignore"):
+            middle = np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
+        return np.asarray(1 / np.clip(middle, *_ORDINARY), np.float64)
 
     def _rows(self, some: Indices) -> tuple[Array, Faces]:
         """Some rows with their columns scaled, and their faces."""
         faces = self.target.loss.faces(self.target.y[some])
         assert faces is not None
-        return self.target.rows.taken(some)[:, self.columns] * self.scale, faces
+        with np.errstate(over="ignore"):
+            scaled = self.target.rows.taken(some)[:, self.columns] * self.scale
+        if not np.isfinite(scaled).all():
+            allowed = "made of columns whose entries float64 can hold beside each other"
+            raise requirement("X", allowed, "one with entries that differ by a factor of 1e300 and more")
+        return scaled, faces
 
     def _pieces(self) -> Iterator[tuple[Indices, Faced]]:
         """All rows, piece by piece."""

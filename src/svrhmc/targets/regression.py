@@ -236,6 +236,12 @@ def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Arr
     """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
     if weights is None:
         return counts
+    given = checked_weights(weights, n)
+    return given if counts is None else given * counts
+
+
+def checked_weights(weights: npt.ArrayLike, n: int) -> Array:
+    """Numbers not below 0, and above it for some row."""
     given = np.asarray(real_array("weights", weights, (n,)), np.float64)
     if (given < 0).any():
         row = int(np.argmax(given < 0))
@@ -245,4 +251,4 @@ def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Arr
         raise requirement(
             "weights", "above 0 for some row", "0 for all of them", "without weights each row counts once"
         )
-    return given if counts is None else given * counts
+    return given

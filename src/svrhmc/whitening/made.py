@@ -9,6 +9,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import looked
 from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
@@ -113,22 +114,21 @@ def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
 
 
 def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: Array, rank: int) -> tuple[Array, Array]:
-    """The `rank` eigenpairs of D^{−½}HD^{−½} farthest from 1 in |log λ|, of the `rank` largest and smallest."""
-    from scipy.sparse.linalg import LinearOperator, eigsh
+    """The `rank` eigenpairs of D^{−½}HD^{−½} farthest from 1 in |log λ|, of those found among the `rank` largest and
+    smallest.
+    """
 
     def product(z: Array) -> Array:
-        return scale * target.curved_product(curvature, scale * z.ravel(), bend)
+        return scale * target.curved_product(curvature, scale * z, bend)
 
-    operator: Any = LinearOperator((target.dim, target.dim), matvec=product, dtype=np.float64)
-    start = np.ones(target.dim)  # fixed, so that the answer is the same every time
     if 2 * rank >= target.dim - 1:
         whole_matrix = np.array([product(row) for row in np.eye(target.dim)])
         values, vectors = np.linalg.eigh((whole_matrix + whole_matrix.T) / 2)
     else:
-        pairs = [eigsh(operator, k=rank, which=which, v0=start, tol=1e-3) for which in ("LA", "SA")]
+        pairs = [extreme_pairs(product, target.dim, rank, which, 1e-3) for which in ("LA", "SA")]
         values, vectors = (np.concatenate(both, axis=-1) for both in zip(*pairs, strict=True))
     chosen = np.argsort(-np.abs(np.log(values)))[:rank]
     basis, _ = np.linalg.qr(vectors[:, chosen])
-    projected = basis.T @ np.array([product(column) for column in basis.T]).T
+    projected = basis.T @ np.array([product(column) for column in basis.T]).reshape(-1, target.dim).T
     values, turn = np.linalg.eigh((projected + projected.T) / 2)
     return values, np.ascontiguousarray(basis @ turn)

@@ -11,6 +11,7 @@ import numpy as np
 from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
+from svrhmc.core.lanczos import largest_eigenvalue
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm, Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
@@ -290,15 +291,12 @@ class WhitenedRows(Whitened):
         return self.target.row_lengths(self.whitening)
 
     def _largest(self, curvature: Array, bend: Array) -> float:
-        from scipy.sparse.linalg import LinearOperator, eigsh
-
         def product(z: Array) -> Array:
-            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z.ravel()), bend))
+            return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z), bend))
 
         if self.dim <= 3:
             return float(np.linalg.eigvalsh(np.array([product(row) for row in np.eye(self.dim)]))[-1])
-        operator: Any = LinearOperator((self.dim, self.dim), matvec=product, dtype=np.float64)
-        return float(eigsh(operator, k=1, which="LA", v0=np.ones(self.dim), return_eigenvectors=False)[0])
+        return largest_eigenvalue(product, self.dim)
 
 
 @dataclass(frozen=True, eq=False)

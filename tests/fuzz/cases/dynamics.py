@@ -79,7 +79,9 @@ def stability(given):
         ask(made.check_stable, target)
     except RefusedError as refused:
         if isinstance(refused.error, UnstableStepError):
-            holds(ask(made.scheme_on, target).growth(curvature) > 1, f"a stable step was refused: {refused.error}")
+            holds(
+                ask(made.scheme_on, target).growth(target.smoothness) > 1, f"a stable step was refused: {refused.error}"
+            )
         return
-    growth = ask(made.scheme_on, target).growth(curvature)
+    growth = ask(made.scheme_on, target).growth(target.smoothness)
     holds(growth <= 1 + 1e-9, f"growth {growth} was allowed")

@@ -1,0 +1,71 @@
+"""Extreme eigenvalues of a symmetric matrix that is known by its products, by Lanczos' method (ARPACK).
+
+It need not converge: eigenvalues at an end may lie close together. So it has a bound on its length here, looks at a
+deadline before each product, and says what it has not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import look
+
+Product = Callable[[Array], Array]
+
+_RESTARTS = 100  # of some ten products each
+_ROUGH = 1e-3  # of an eigenvalue, where rounding is not reached
+
+
+def largest_eigenvalue(product: Product, dim: int) -> float:
+    """λ_max, or a thousandth more where it is not found to rounding."""
+    found = _extreme(product, dim, "LA")
+    if found is None:
+        raise RuntimeError(
+            f"the largest curvature was not found in {_RESTARTS} restarts of Lanczos' method. Scale the columns of X "
+            "to about 1, or drop those that nearly depend on others."
+        )
+    return found
+
+
+def smallest_eigenvalue(product: Product, dim: int) -> float | None:
+    """λ_min, or a thousandth less where it is not found to rounding; None where it is not found."""
+    return _extreme(product, dim, "SA")
+
+
+def extreme_pairs(product: Product, dim: int, count: int, which: str, tolerance: float) -> tuple[Array, Array]:
+    """Of so many eigenpairs at the upper ("LA") or lower end ("SA"), those that were found; vectors in columns."""
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    settings = {"k": count, "which": which, "v0": np.ones(dim), "tol": tolerance, "maxiter": _RESTARTS}
+    try:
+        values, vectors = eigsh(_operator(product, dim), **settings)
+    except ArpackNoConvergence as error:
+        values, vectors = error.eigenvalues, np.reshape(error.eigenvectors, (dim, -1))
+    return np.asarray(values, np.float64), np.asarray(vectors, np.float64)
+
+
+def _extreme(product: Product, dim: int, which: str) -> float | None:
+    from scipy.sparse.linalg import ArpackError, eigsh
+
+    for tolerance in (0.0, _ROUGH):
+        settings = {"k": 1, "which": which, "v0": np.ones(dim), "tol": tolerance, "maxiter": _RESTARTS}
+        try:
+            value = float(eigsh(_operator(product, dim), return_eigenvectors=False, **settings)[0])
+        except ArpackError:
+            continue
+        return value + (tolerance if which == "LA" else -tolerance) * abs(value)
+    return None
+
+
+def _operator(product: Product, dim: int) -> Any:
+    from scipy.sparse.linalg import LinearOperator
+
+    def looked(z: Array) -> Array:
+        look()
+        return product(z.ravel())
+
+    return LinearOperator((dim, dim), matvec=looked, dtype=np.float64)
