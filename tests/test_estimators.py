@@ -29,10 +29,12 @@ SELDOM = (COUNTS(**QUICK), SPREAD(**QUICK), NUMBERS(family="student-t", **QUICK)
 
 
 def checks():
-    for models, marks in ((OFTEN, ()), (SELDOM, (pytest.mark.slow,))):
-        for model in models:
-            for made, check in estimator_checks_generator(model, mark="skip"):
-                yield pytest.param(made, check, marks=marks, id=f"{made}-{getattr(check, 'func', check).__name__}")
+    for model in OFTEN + SELDOM:
+        for made, check in estimator_checks_generator(model, mark="skip"):
+            name, given = getattr(check, "func", check).__name__, getattr(check, "keywords", {})
+            other_rows = "sparse" in name or "dtype" in name or given.get("X_dtype") == "float32"
+            long = model in SELDOM or (model is OFTEN[0] and other_rows)  # compiled for sparse rows and float32 anew
+            yield pytest.param(made, check, marks=[pytest.mark.slow] * long, id=f"{made}-{name}")
 
 
 @pytest.mark.parametrize(("model", "check"), list(checks()))

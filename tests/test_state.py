@@ -40,6 +40,8 @@ TARGETS = {
     "whitened": lambda: whitened(dense()),
     "whitened, low rank": lambda: whitened(dense(), "low rank"),
 }
+# loops that no other test would have compiled
+SELDOM = [("sparse", "second order"), ("float32", "second order"), ("float32", "saga"), ("float32", "importance")]
 ROWS_ONLY = ("importance", "second order")
 CUTS = ([40], [17, 23], [1] * 40)
 
@@ -55,7 +57,8 @@ def cells():
     named = ("dense", "sparse", "gaussian", "custom")
     for target, dynamic, gradient in itertools.product(TARGETS, DYNAMICS, GRADIENTS):
         if allowed(target, gradient) and (target in named or dynamic == "ubu"):
-            yield target, dynamic, gradient
+            rare = any(target == one and part in gradient for one, part in SELDOM)
+            yield pytest.param(target, dynamic, gradient, marks=[pytest.mark.slow] * rare)
 
 
 MADE = {name: make() for name, make in TARGETS.items()}
