@@ -26,14 +26,15 @@ SPREAD = svrhmc.BayesianNegativeBinomialRegression
 QUICK = {"draws": 100, "chains": 2, "certificate": False}
 OFTEN = (CLASSES(**QUICK), NUMBERS(**QUICK))
 SELDOM = (COUNTS(**QUICK), SPREAD(**QUICK), NUMBERS(family="student-t", **QUICK))  # they compile more
+ANEW = ("sparse", "dtype", "weights_list", "weight_equivalence")  # classes compile for these, numbers do not
 
 
 def checks():
     for model in OFTEN + SELDOM:
         for made, check in estimator_checks_generator(model, mark="skip"):
             name, given = getattr(check, "func", check).__name__, getattr(check, "keywords", {})
-            other_rows = "sparse" in name or "dtype" in name or given.get("X_dtype") == "float32"
-            long = model in SELDOM or (model is OFTEN[0] and other_rows)  # compiled for sparse rows and float32 anew
+            anew = given.get("X_dtype") == "float32" or any(part in name for part in ANEW)
+            long = model in SELDOM or (model is OFTEN[0] and anew)
             yield pytest.param(made, check, marks=[pytest.mark.slow] * long, id=f"{made}-{name}")
 
 
