@@ -168,8 +168,8 @@ METHODS = {
     "subsampled": (dense, {"draws": 300, "method": "subsampled-mh"}),
     "anchored": (dense, {"draws": 300, "method": "anchored", "tolerance": 0.3}),
     "baoab": (dense, {"draws": 300, "method": "baoab", "tolerance": 0.3}),
-    "svr-hmc": (dense, {"draws": 100, "method": svrhmc.svr_hmc(0.3, 1.0, 1.0, 10, 13)}),
-    "saga": (dense, {"draws": 100, "method": svrhmc.saga_ubu(0.3, 1.0, 1.0, 10)}),
+    "svr-hmc": (dense, {"draws": 40, "method": svrhmc.svr_hmc(0.3, 1.0, 1.0, 10, 13)}),
+    "saga": (dense, {"draws": 40, "method": svrhmc.saga_ubu(0.3, 1.0, 1.0, 10)}),
 }
 
 
