@@ -8,13 +8,14 @@ run: .venv/run.done
 	$(BIN)/svrhmc fit
 	$(BIN)/svrhmc compare --plot compare.png
 
+# Two processes, so one thread of linear algebra in each: more would wait for each other
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 # A minute or two: the shape of the code, paths, laws of a few cells, and what outsiders may add
 quick: .venv/test.done
 	$(BIN)/ruff check
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/test_structure.py tests/test_state.py tests/test_stored.py tests/test_outside.py \
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/test_structure.py tests/test_state.py tests/test_stored.py tests/test_outside.py \
 		tests/test_gradients.py tests/test_dynamics.py tests/test_trace.py
 
 test-slow: .venv/test.done

@@ -1,10 +1,37 @@
+import functools
+import os
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse
+from numba.core.dispatcher import _FunctionCompiler
 
 import svrhmc
 from hand import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+
+
+def untraced(function):
+    """The same, out of sight of what measures coverage: it sees each line of the compiler, which takes a third longer."""
+
+    @functools.wraps(function)
+    def call(*args, **settings):
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return function(*args, **settings)
+        finally:
+            sys.settrace(tracer)
+
+    return call
+
+
+def pytest_configure():
+    """What tests write may be lost with the machine: only the processes that they start wait for the disk."""
+    os.fsync = lambda file: None
+    _FunctionCompiler.compile = untraced(_FunctionCompiler.compile)
+
 
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow
 LIMIT = 4.5  # |z| of a fixed seed: one false alarm in 150,000 checks

@@ -234,7 +234,7 @@ def test_sparse_rows_give_the_draws_of_dense_ones(data, sampler, one_number):
         (SplitHMC(), np.asarray),
         pytest.param(SplitHMC(), scipy.sparse.csr_matrix, marks=pytest.mark.slow),  # else in test_sparse_whitening.py
         (SubsampledMH(), np.asarray),
-        (SubsampledMH(), scipy.sparse.csr_matrix),
+        pytest.param(SubsampledMH(), scipy.sparse.csr_matrix, marks=pytest.mark.slow),
     ],
 )
 def test_float32_rows_follow_float64_ones(data, sampler, kind):

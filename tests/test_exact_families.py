@@ -118,7 +118,7 @@ def test_a_million_draws_of_subsampled_metropolis(family):
         assert quadrature.worst_z(draws, exact_law(data, FAULTS[name])) > LIMIT, name
 
 
-@pytest.mark.parametrize("family", ["bernoulli", "probit", "binomial"])
+@pytest.mark.parametrize("family", [pytest.param("bernoulli", marks=pytest.mark.slow), "probit", "binomial"])
 def test_a_bound_that_is_halved_is_noticed(family):
     """With one column |aᵀz| = |a||z|, and rows come close to their bounds."""
     space = whitened(target_of(problem(family, 40, 1)))

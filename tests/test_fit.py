@@ -208,8 +208,12 @@ def test_without_an_intercept():
 
 
 @pytest.mark.parametrize(
-    "family", ["bernoulli", "poisson", "gaussian", "gamma", "negative-binomial", "student-t", "categorical"]
-)
+    "family",
+    [
+        "bernoulli", "poisson", "gaussian", "categorical", "negative-binomial",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("gamma", "student-t")),  # compiled anew
+    ],
+)  # fmt: skip
 def test_other_units_of_a_column_change_nothing_else(family):
     """metres or millimetres: the same draws, to rounding, in other units."""
     rng = np_rng(5)

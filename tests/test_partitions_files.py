@@ -392,9 +392,10 @@ def test_arrays_stay_in_this_process():
         data.from_arrays(X, y[:3])
 
 
-def test_a_cluster_that_does_not_answer():
+def test_a_cluster_that_does_not_answer(monkeypatch):
     pytest.importorskip("distributed")
-    with pytest.raises(WorkersError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within"):
+    monkeypatch.setattr("svrhmc.data.workers._PATIENCE", 0.5)
+    with pytest.raises(WorkersError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 0\.5 seconds"):
         data.from_arrays("X.npy", "y.npy", client="tcp://127.0.0.1:9")
     with pytest.raises(WorkersError, match="no Dask scheduler answers at 'nonsense'"):
         data.from_arrays("X.npy", "y.npy", client="nonsense")

@@ -94,18 +94,33 @@ def exists(name):
     return True
 
 
+LONG = ["docs/tutorial.md", "docs/priors.md", "docs/sklearn.md"]  # they have blocks for which much is compiled
+
+
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # ArviZ's advice on some rows
-@pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page):
-    """Block after block, as a reader would; `<!-- needs svrhmc.name -->` before one leaves it out until there is one."""
+@pytest.mark.parametrize(
+    ("page", "long"),
+    [
+        *(pytest.param(page, False, id=page) for page in PAGES),
+        *(pytest.param(page, True, marks=pytest.mark.slow, id=f"{page}, all of it") for page in LONG),
+    ],
+)
+def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page, long):
+    """Block after block, as a reader would.
+
+    `<!-- needs svrhmc.name -->` before one leaves it out until there is one, `<!-- long -->` leaves it to the slow tests.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(svrhmc.engines.registry, "_LOADED", dict(svrhmc.engines.registry._LOADED))
     text = (Path(__file__).parents[1] / page).read_text()
-    blocks = re.findall(r"(?:<!-- needs (\S+) -->\n)?^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"(?:<!-- (?:needs (\S+)|(long)) -->\n)?^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL
+    )
     assert len(blocks) == text.count("```python\n") > 0
+    assert (page in LONG) == any(later for _, later, _ in blocks)
     names = {}
-    for needed, block in blocks:
-        if not needed or exists(needed):
+    for needed, later, block in blocks:
+        if (not needed or exists(needed)) and (long or not later):
             exec(compile(block, page, "exec"), names)
     assert page != "README.md" or len(text.splitlines()) <= 120
 

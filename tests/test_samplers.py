@@ -30,6 +30,13 @@ TARGETS = [
 ]  # fmt: skip
 
 
+# loops that few other tests would have compiled
+SELDOM = [("linear-csr", name) for name in NAMED] + [("linear", "saga_hmc"), ("logistic-float32", "saga_hmc")]
+CELLS = [
+    pytest.param(kind, name, marks=[pytest.mark.slow] * ((kind, name) in SELDOM)) for kind in TARGETS for name in NAMED
+]
+
+
 def compiled(name, kind):
     """Whether the compiled engine runs a sampler of the table on a target of it."""
     return kind != "custom" and not (name == "saga_hmc" and kind.startswith("gaussian"))
@@ -64,8 +71,7 @@ def test_a_sampler_prints_as_it_is_written(name):
     assert eval(repr(sampler), names) == sampler
 
 
-@pytest.mark.parametrize("name", NAMED)
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize(("kind", "name"), CELLS)
 def test_the_count_is_what_the_gradient_foretells(rows, name, kind):
     target, sampler = every_target(rows)[kind], NAMED[name]
     trace = sampler.run(target, 10, chains=2)
@@ -74,8 +80,7 @@ def test_the_count_is_what_the_gradient_foretells(rows, name, kind):
     assert trace.gradient_evaluations == foretold[-1]
 
 
-@pytest.mark.parametrize("name", NAMED)
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize(("kind", "name"), CELLS)
 @pytest.mark.parametrize("engine", every_engine())
 def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
     target, sampler = every_target(rows)[kind], NAMED[name]

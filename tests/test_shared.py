@@ -196,10 +196,8 @@ def test_both_engines_walk_the_same_path(name, storage, dtype):
         assert np.abs(one - other).max() < room * np.abs(one).max()
 
 
-REPEATED = ("gaussian", "student-t", "gamma", "categorical")  # compiled anew each; the code is that of the other
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in REPEATED)) for name in NAMES])
+@pytest.mark.slow  # compiled anew for each, with weights and offsets; without, test_exact_law.py and test_fit.py have them
+@pytest.mark.parametrize("name", NAMES)
 def test_split_hmc_is_exact_and_sample_decides(name):
     target = target_of(name)
     mean, sd = by_quadrature(target, 8.0, 321)

@@ -219,8 +219,15 @@ GRADIENTS = [
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        # each storage in one kind of frame; a diagonal is a low rank of none
+        pytest.param(kind, rows, marks=[pytest.mark.slow] * (rows == ("csr" if kind == "dense" else "float32")))
+        for kind in KINDS
+        for rows in ROWS
+    ],
+)
 def test_both_engines_make_the_same_path(kind, rows, gradient):
     target = make(rows)
     space = whitened(target, build(target, kind))

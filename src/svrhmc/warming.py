@@ -38,7 +38,7 @@ def warm(kinds: tuple[Kind, ...] = KINDS, say: Callable[[str], None] = print) ->
 
     Gives the seconds in all. What is compiled is kept where `svrhmc.core.caching.place` says.
 
-    >>> warm((Kind("linear", "dense", "float64"),), say=lambda line: None) > 0
+    >>> warm((Kind("logistic", "dense", "float64"),), say=lambda line: None) > 0
     True
     """
     total = 0.0

@@ -319,7 +319,7 @@ def lines(given):
 
 
 @case(st.tuples(inputs.tables(10, 3), st.integers(0, 2**30), st.sampled_from(["gaussian", "linear", "x", "poisson"]), st.booleans(), PRIORS, st.one_of(st.none(), inputs.anything), st.one_of(st.none(), st.lists(st.sampled_from(NAMES), max_size=3))),
-      "svrhmc.fitting.regress", cost=0.1)  # fmt: skip
+      "svrhmc.fitting.regress", cost=0.1, numba=True)  # fmt: skip
 def regressions(given):
     """Arrays of any kind."""
     X, bits, family, intercept, prior, weights, names = given
