@@ -39,11 +39,11 @@ class Workers(ABC):
 
 
 class Threads(Workers):
-    """As many threads as there are cores, for one pass each time."""
+    """One thread more than there are cores, for one pass each time: so that some read while others compute."""
 
     def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
         """By a pool that ends with the pass."""
-        with ThreadPoolExecutor(max(1, min(cores(), len(tasks)))) as pool:
+        with ThreadPoolExecutor(max(1, min(cores() + 1, len(tasks)))) as pool:
             return Pool(pool).run(work, tasks, tell)
 
 

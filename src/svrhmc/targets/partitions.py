@@ -141,7 +141,7 @@ class Lengths(NamedTuple):
         else:
             t = form.predictors(self.centre[None, :])[0]
             size = self._bounds(form, t, length)
-        cubes = form.weighed(size * length**3 + self.floor) * (_CUSHION[form.rows.dtype] * self.scale)
+        cubes = form.weighed(size * (length**2 * length) + self.floor) * (_CUSHION[form.rows.dtype] * self.scale)
         if not (cubes < 2.0**62).all():
             raise OverflowError
         return np.ceil(cubes).astype(np.uint64), length
@@ -162,13 +162,11 @@ class Lengths(NamedTuple):
 
 def root_of(factor: Array, loss: Loss, columns: int) -> tuple[Array, float]:
     """F and a number with |Fᵀaᵢ|² + number = |Wᵀaᵢ|², or Σ_c |W_cᵀaᵢ|² with the shared parameters' part for a loss of
-    several predictors. With (W₁, W₂, …)ᵀ = QR, F = Rᵀ has as long images, and no more columns than rows.
+    several predictors. With (W₁, W₂, …)ᵀ = QR, F = Rᵀ has as long images, and zeros above its diagonal.
     """
     wide = np.hstack([factor[c * columns : (c + 1) * columns] for c in range(loss.blocks)])
     shared = float((factor[loss.blocks * columns :] ** 2).sum())
-    if wide.shape[1] > columns:
-        wide = np.asarray(np.linalg.qr(wide.T, mode="r")).T
-    return np.ascontiguousarray(wide), shared
+    return np.ascontiguousarray(np.linalg.qr(wide.T, mode="r").T), shared
 
 
 class Measured(NamedTuple):
