@@ -1,5 +1,7 @@
 """Readers of partitions: the same rows from every kind of file and collection, and clear words for what cannot be read."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, save_npz
@@ -124,7 +126,7 @@ def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
         folder = tmp_path / str(count)
         folder.mkdir()
         cuts = np.linspace(0, 300, count + 1).astype(int)
-        for k, (low, high) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for k, (low, high) in enumerate(pairwise(cuts)):
             pq.write_table(table.slice(low, high - low), folder / f"part-{k:02}.parquet")
         other = draws_of(data.from_parquet(folder, "y"), family)
         assert np.abs((other.trace.draws - one.trace.draws) / one.sd).max() < 1e-8

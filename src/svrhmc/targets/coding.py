@@ -49,12 +49,13 @@ class Coding:
                 raise DataError(
                     f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
                 )
-            return self.meant[places]
+            meant: Array = self.meant[places]
+            return meant
         except ValueError as error:
             raise DataError(f"{where}, rows from {block.first} on: {error}") from None
 
 
-def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.integer[Any]]:
+def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
     """The number of the last value that is no larger than each label, or 0: counted where values are few, which is
     faster than a search for each label.
     """

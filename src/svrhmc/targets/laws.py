@@ -24,9 +24,10 @@ So π(τ) is a number for each τ. Its integrals are found by the trapezoidal ru
 for a smooth density that vanishes at both ends; then E b = E h/k, cov b = E diag(1/k) + cov h/k. An independent draw is
 τ by inversion, and b given τ. Where rows are many, all of ω are close to 1, and the eigenvectors V that make b out of
 c are known only up to a rotation that rounding chooses. So the normal numbers ξ of a draw are rotated with them,
-b = h/k + k^{−1/2}Vᵀξ: then c depends on V by V k^{−1/2}Vᵀ alone, which no rotation changes. With a conjugate prior, c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds
-with Λ among the rows (G + Λ, g + Λm̂, S + m̂ᵀΛm̂, W + dim), none in the prior, and 2ατ + β₀r for the prior of τ; then the
-marginal laws of coefficients are Student's with 2α + W degrees of freedom.
+b = h/k + k^{−1/2}Vᵀξ: then c depends on V by V k^{−1/2}Vᵀ alone, which no rotation changes. With a conjugate prior,
+c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds with Λ among the rows (G + Λ, g + Λm̂, S + m̂ᵀΛm̂,
+W + dim), none in the prior, and 2ατ + β₀r for the prior of τ; then the marginal laws of coefficients are Student's with
+2α + W degrees of freedom.
 """
 
 from __future__ import annotations

@@ -22,13 +22,14 @@ rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
@@ -38,6 +39,17 @@ from svrhmc.targets.stored import make_rows
 
 Places = npt.NDArray[np.uint64]
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
+
+
+def total_of(found: Iterable[Any]) -> Any:
+    """The sum of what passes over partitions gave, in their order, of which no more is held than the sum so far."""
+    total: Any = None
+    for each in found:
+        if each is not None:
+            total = each if total is None else total + each
+    if total is None:
+        raise DataError("there are no rows in any partition.")
+    return total
 
 
 class Sums(NamedTuple):
@@ -166,7 +178,7 @@ def root_of(factor: Array, loss: Loss, columns: int) -> tuple[Array, float]:
     """
     wide = np.hstack([factor[c * columns : (c + 1) * columns] for c in range(loss.blocks)])
     shared = float((factor[loss.blocks * columns :] ** 2).sum())
-    return np.ascontiguousarray(np.linalg.qr(wide.T, mode="r").T), shared
+    return np.ascontiguousarray(np.asarray(np.linalg.qr(wide.T, mode="r")).T), shared
 
 
 class Measured(NamedTuple):
