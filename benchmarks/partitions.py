@@ -4,7 +4,7 @@
     python benchmarks/partitions.py read FOLDER                          # what pyarrow alone takes to read it
     python benchmarks/partitions.py run FOLDER --memory 2                # the posterior, with memory limited to 2 GB
     python benchmarks/partitions.py check FOLDER                         # beside the same rows in memory, and a formula
-    python benchmarks/partitions.py others FOLDER                        # beside SGD over the same batches
+    python benchmarks/partitions.py others FOLDER                        # beside SGD, dask-glm and statsmodels
 
 The limit is on the address space that data may take (RLIMIT_DATA), so that a run that needed more would fail.
 """
@@ -16,6 +16,7 @@ import json
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,28 +153,69 @@ def check(folder: Path, draws: int) -> None:
 
 
 def others(folder: Path) -> None:
-    """scikit-learn's SGDClassifier over the same batches: seconds, and its distance from the mode in posterior sd."""
-    import pyarrow.parquet as pq
-    from sklearn.linear_model import SGDClassifier
+    """What a user would pick for such data, over the same batches: seconds, and distance from the mode in posterior sd.
 
+    Of these only what is installed: scikit-learn, dask-glm, and statsmodels with all rows in memory.
+    """
     import svrhmc
     import svrhmc.data
 
     features = [f"x{j}" for j in range(COLUMNS)]
     target = svrhmc.targets.logistic(svrhmc.data.from_parquet(folder, "y", features))
+    target.warm()
     began = time.perf_counter()
     mode = target.mode()
     print(f"mode: {time.perf_counter() - began:.1f} s, {target.passes:.2f} passes")
     sd = np.sqrt(np.diag(np.linalg.inv(target.modal_hessian)))
+    for fit in (_sgd, _dask_glm, _statsmodels):
+        began = time.perf_counter()
+        try:
+            for name, found in fit(sorted(folder.glob("*.parquet")), features):
+                away = np.abs(found - mode) / sd
+                print(f"{name}: {time.perf_counter() - began:.1f} s, {away.max():.2g} sd from the mode", flush=True)
+        except Exception as error:
+            print(f"{fit.__name__}: {type(error).__name__}: {error}")
+
+
+def _arrays(path: Path, features: list[str]) -> tuple[Any, Any]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=[*features, "y"])
+    return np.column_stack([table[name].to_numpy() for name in features]), table["y"].to_numpy()
+
+
+def _sgd(files: list[Path], features: list[str]) -> Iterator[tuple[str, Any]]:
+    """By `partial_fit`, file by file; the rows of a file come in an order of their own in each pass."""
+    from sklearn.linear_model import SGDClassifier
+
     model = SGDClassifier(loss="log_loss", fit_intercept=False, average=True, random_state=0)
-    began = time.perf_counter()
     for epoch in range(3):
-        for path in sorted(folder.glob("*.parquet")):
-            table = pq.read_table(path)
-            X = np.column_stack([table[name].to_numpy() for name in features])
-            model.partial_fit(X, table["y"].to_numpy(), classes=[0, 1])
-        away = np.abs(model.coef_[0] - mode) / sd
-        print(f"SGD, {epoch + 1} passes: {time.perf_counter() - began:.1f} s, {away.max():.1f} sd from the mode")
+        for path in files:
+            model.partial_fit(*_arrays(path, features), classes=[0, 1])
+        yield f"SGDClassifier.partial_fit, {epoch + 1} passes", model.coef_[0]
+
+
+def _dask_glm(files: list[Path], features: list[str]) -> Iterator[tuple[str, Any]]:
+    """Newton's method, on arrays of float64 whose chunks are files that are read in every pass."""
+    import dask
+    import dask.array as da
+    from dask_glm import algorithms, families
+
+    parts = [dask.delayed(_arrays)(path, features) for path in files]
+    X = da.concatenate([da.from_delayed(part[0], (FILE, COLUMNS), np.float32) for part in parts]).astype(np.float64)
+    y = da.concatenate([da.from_delayed(part[1], (FILE,), np.int8) for part in parts])
+    for name in ("newton", "lbfgs", "admm"):
+        more = {} if name == "newton" else {"lamduh": 1.0, "regularizer": "l2"}
+        yield f"dask-glm, {name}", getattr(algorithms, name)(X, y, family=families.Logistic, **more)
+
+
+def _statsmodels(files: list[Path], features: list[str]) -> Iterator[tuple[str, Any]]:
+    """All rows in memory, in float64."""
+    import statsmodels.api as sm
+
+    parts = [_arrays(path, features) for path in files]
+    X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+    yield "statsmodels, Logit", np.asarray(sm.Logit(y, X.astype(np.float64)).fit(disp=0).params)
 
 
 def main() -> None:

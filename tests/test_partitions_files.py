@@ -1,5 +1,7 @@
 """Readers of partitions: the same rows from every kind of file and collection, and clear words for what cannot be read."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, save_npz
@@ -7,6 +9,7 @@ from scipy.sparse import csr_matrix, save_npz
 import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
+from svrhmc.targets import families
 from svrhmc.targets.priors import Flat
 
 pa = pytest.importorskip("pyarrow")
@@ -101,6 +104,35 @@ def test_every_source_gives_the_same_mode(tmp_path):
         (tmp_path / str(k)).mkdir()
         modes.append(targets.glm(OPEN[kind](tmp_path / str(k)), family="bernoulli").mode())
     assert np.ptp(modes, axis=0).max() < 1e-9
+
+
+def draws_of(rows, family):
+    method = "subsampled-mh" if family == "bernoulli" else "closed-form"
+    return svrhmc.sample(targets.glm(rows, family=family), draws=100, method=method, seed=4)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian", families.gaussian(0.5)], ids=str)
+def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
+    """As one file, seven and 64, and as one array."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(300, 3))
+    t = X @ np.array([0.3, 0.5, -0.4])
+    y = t + 0.7 * rng.normal(size=300)
+    if family == "bernoulli":
+        y = (rng.random(300) < 1 / (1 + np.exp(-t))).astype(int)
+    table = pa.table({f"x{j}": X[:, j] for j in range(3)} | {"y": y})
+    one = draws_of(data.from_arrays(X, y, partitions=1), family)
+    for count in (1, 7, 64):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        cuts = np.linspace(0, 300, count + 1).astype(int)
+        for k, (low, high) in enumerate(pairwise(cuts)):
+            pq.write_table(table.slice(low, high - low), folder / f"part-{k:02}.parquet")
+        other = draws_of(data.from_parquet(folder, "y"), family)
+        assert np.abs((other.trace.draws - one.trace.draws) / one.sd).max() < 1e-8
+        assert np.abs((other.mean - one.mean) / one.sd).max() < 1e-8
+    less = draws_of(data.from_arrays(X[1:], y[1:], partitions=1), family)
+    assert np.abs((less.trace.draws - one.trace.draws) / one.sd).max() > 1e-3  # a row that is left out is seen
 
 
 def test_features_are_taken_in_their_order(tmp_path):

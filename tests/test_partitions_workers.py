@@ -19,7 +19,7 @@ import pytest
 import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.data.workers import InPartitions
+from svrhmc.data.workers import InPartitions, Pool
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -62,6 +62,39 @@ def test_threads_make_the_same_draws(threads, folder, expected):
 def test_processes_make_the_same_draws(folder, expected):
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         assert (draws_of(pool, folder) == expected).all()
+
+
+class Counting(ThreadPoolExecutor):
+    """An executor that counts its tasks."""
+
+    submitted = 0
+
+    def submit(self, *task):
+        self.submitted += 1
+        return super().submit(*task)
+
+
+def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
+    """However many partitions there are, no more than a window of tasks is under way."""
+    monkeypatch.setattr("svrhmc.data.workers._AHEAD", 8)
+    monkeypatch.setattr("svrhmc.data.workers.cores", lambda: 1)
+    with Counting(2) as pool:
+        rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))
+        taken = []
+        for found in rows.each(numbered, [(0, k) for k in range(500)], "labels"):
+            assert pool.submitted - len(taken) <= 8
+            taken.append(found)
+        assert pool.submitted == 500
+        assert taken == list(range(500))
+        few = rows.each(numbered, [(0, k) for k in range(500)], "labels")
+        assert next(few) == 0
+        few.close()  # and those that nobody wants are not begun
+        assert pool.submitted == 508
+
+
+def numbered(reader, number, k):
+    time.sleep(0.002 * (k % 3 == 0))
+    return k
 
 
 def test_an_executor_that_is_shut_down_is_told(folder):
@@ -318,6 +351,9 @@ def test_a_cluster_without_the_packages_is_told(folder):
         def __init__(self, error):
             self.error = error
 
+        def nthreads(self):
+            return {"worker": 1}
+
         def submit(self, *task, **settings):
             return None
 
@@ -326,4 +362,8 @@ def test_a_cluster_without_the_packages_is_told(folder):
 
     for error in (ModuleNotFoundError("No module named 'svrhmc'"), RuntimeError("Error during deserialization of")):
         with pytest.raises(WorkersError, match="the cluster cannot load the work: its scheduler and workers need"):
-            InPartitions(data.from_parquet(folder, "y").reader, Cluster(Elsewhere(error))).each(print, [(0,)], "labels")
+            list(
+                InPartitions(data.from_parquet(folder, "y").reader, Cluster(Elsewhere(error))).each(
+                    print, [(0,)], "labels"
+                )
+            )

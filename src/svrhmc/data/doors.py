@@ -68,7 +68,8 @@ def from_parquet(
     if texts:
         plain = columns.laid_out({**kinds, **dict.fromkeys(texts, "bool")}, {})
         reader = ParquetReader(groups, plain, stamps)
-        found = each_of(workers, reader, values_of, [(k, texts, MOST_LEVELS) for k in range(len(groups))], "levels")
+        arguments = [(k, texts, MOST_LEVELS) for k in range(len(groups))]
+        found = list(each_of(workers, reader, values_of, arguments, "levels"))
         levels = {name: agreed_levels(name, [each[name] for each in found]) for name in texts}
     reader = ParquetReader(groups, columns.laid_out(kinds, levels), stamps)
     if not reader.sizes.sum():
@@ -109,7 +110,8 @@ def from_csv(
     if not ranges:
         raise DataError(f"{path} has no rows.")
     parts, names = CsvParts(ranges, header, delimiter), columns.names
-    found = each_of(workers, parts, surveyed_csv, [(k, names, MOST_LEVELS) for k in range(len(ranges))], "columns")
+    arguments = [(k, names, MOST_LEVELS) for k in range(len(ranges))]
+    found = list(each_of(workers, parts, surveyed_csv, arguments, "columns"))
     kinds, texts = agreed_kinds(found, names)
     levels = {name: agreed_levels(name, texts[name]) for name in columns.features if kinds[name] == "text"}
     layout = columns.laid_out(kinds, levels)
@@ -162,7 +164,7 @@ def _frame(data: Any, columns: Columns, workers: Workers) -> InPartitions:
     names, texts = columns.names, [name for name in columns.features if columns.kinds[name] == "text"]
     graphs = graphs_of(data[names])
     arguments = [(k, k, names, texts, MOST_LEVELS) for k in range(len(graphs.parts))]
-    found = each_of(workers, graphs, counted, arguments, "levels and sizes")
+    found = list(each_of(workers, graphs, counted, arguments, "levels and sizes"))
     for k, each in enumerate(found):
         for name in names:
             if each.rows and each.kinds[name] != columns.kinds[name]:

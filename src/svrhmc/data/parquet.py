@@ -12,6 +12,8 @@ from svrhmc.core.errors import DataError, missing
 from svrhmc.data.layout import Layout, labels
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
+_HELD = 1 << 23  # entries of a row group, up to which it is read at once
+
 
 class ParquetReader(Reader):
     """Row groups of some files, each read on its own; offsets come from the files' metadata."""
@@ -56,7 +58,7 @@ class ParquetReader(Reader):
         path, group, size = self.groups[number]
         if not size:
             return
-        with opened(path) as file:
+        with opened(path, size * len(columns) > _HELD) as file:
             yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
@@ -75,15 +77,19 @@ def values_of(reader: ParquetReader, number: int, columns: list[str], most: int)
     return found
 
 
-def opened(path: str) -> Any:
-    """A Parquet file; errors of pyarrow are put into words."""
+def opened(path: str, mapped: bool = True) -> Any:
+    """A Parquet file; errors of pyarrow are put into words.
+
+    mapped: whether its contents come by a memory map, page by page, so that a row group need not fit in memory; else
+        all that is asked for of a row group is read at once, which is faster.
+    """
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise missing("pyarrow", "parquet", "reading Parquet") from None
     try:
-        return ParquetFile(path, memory_map=True)
+        return ParquetFile(path, memory_map=mapped, pre_buffer=True)
     except (FileNotFoundError, PermissionError):
         raise
     except (pyarrow.ArrowException, OSError) as error:

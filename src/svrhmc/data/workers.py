@@ -1,14 +1,18 @@
 """Who makes the passes: threads, processes or the workers of a Dask cluster, through `submit` and `result` alone.
 
 A task is a pure function of a reader, the number of a partition and a few numbers, so that any worker may run it, and
-run it again. Results are taken in the order of the tasks.
+run it again. Results are taken in the order of the tasks, and only some tasks are submitted before the first of them is
+taken: so what this process holds does not grow with the number of partitions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from svrhmc.core.arrays import cores
@@ -19,7 +23,7 @@ from svrhmc.targets.reading import Partitions, Reader
 T = TypeVar("T")
 Tell = Callable[[int], None]
 _RETRIES, _PATIENCE = 3, 8  # times that a cluster runs a failed task again; seconds to wait for its address
-_TOLD = 100  # times in a pass that a cluster is asked for results
+_AHEAD, _EACH = 64, 4  # tasks that are submitted ahead, at least, and for each thread of the workers
 _GO_ON = (
     "Run the same call again when that is put right; what was found before is kept in the folder of checkpoint=…, if "
     "you gave one."
@@ -33,18 +37,46 @@ _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the ad
 class Workers(ABC):
     """Submits tasks and waits for them."""
 
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], tell: Tell) -> Iterator[T]:
+        """The results, in the order of the tasks; `tell` hears how many were taken.
+
+        Where one fails, those that have not begun are given up.
+        """
+        ahead: deque[Any] = deque()
+        window, left, done = max(_AHEAD, _EACH * self.threads()), iter(tasks), 0
+        with self.in_words():
+            try:
+                while True:
+                    ahead.extend(self.submit(work, task) for task in islice(left, window - len(ahead)))
+                    if not ahead:
+                        return
+                    for found in self.results([ahead.popleft() for _ in range(min(len(ahead), window // _EACH))]):
+                        done += 1
+                        tell(done)
+                        yield found
+            finally:
+                for future in ahead:
+                    self.give_up(future)
+
     @abstractmethod
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
-        """The results, in the order of the tasks; `tell` hears how many are there."""
+    def threads(self) -> int:
+        """How many tasks run at once, about."""
 
+    @abstractmethod
+    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+        """A task that will be run."""
 
-class Threads(Workers):
-    """As many threads as there are cores, for one pass each time."""
+    @abstractmethod
+    def results(self, futures: list[Any]) -> Iterable[Any]:
+        """Those of some tasks."""
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
-        """By a pool that ends with the pass."""
-        with ThreadPoolExecutor(max(1, min(cores(), len(tasks)))) as pool:
-            return Pool(pool).run(work, tasks, tell)
+    @abstractmethod
+    def give_up(self, future: Any) -> None:
+        """A task whose result nobody wants."""
+
+    @abstractmethod
+    def in_words(self) -> Any:
+        """A context in which errors of the workers, and not of the work, become a `WorkersError`."""
 
 
 class Pool(Workers):
@@ -53,45 +85,87 @@ class Pool(Workers):
     def __init__(self, pool: Executor) -> None:
         self.pool = pool
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
-        """All tasks at once; where one fails, those that have not begun are cancelled."""
+    def threads(self) -> int:
+        """As many as there are cores."""
+        return cores()
+
+    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+        """Unless it is shut down, or broken."""
         try:
-            futures = [self.pool.submit(work, *task) for task in tasks]
-        except RuntimeError as error:  # it is shut down, or broken
+            return self.pool.submit(work, *task)
+        except BrokenExecutor:
+            raise
+        except RuntimeError as error:
             raise WorkersError(f"the executor takes no tasks: {error}.") from None
-        found: list[T] = []
+
+    def results(self, futures: list[Any]) -> Iterable[Any]:
+        """One after another; where one fails, the others are given up."""
         try:
             for future in futures:
-                found.append(future.result())
-                tell(len(found))
-            return found
+                yield future.result()
+        finally:
+            for future in futures:
+                self.give_up(future)
+
+    def give_up(self, future: Any) -> None:
+        """Unless it has begun."""
+        future.cancel()
+
+    @contextmanager
+    def in_words(self) -> Iterator[None]:
+        """Processes that died, and pools that were shut down."""
+        try:
+            yield
         except BrokenExecutor:
             raise WorkersError("a worker process died, perhaps because memory ran out.") from None
         except CancelledError:
             raise WorkersError("the executor was shut down.") from None
-        finally:
-            for future in futures:
-                future.cancel()
+
+
+class Threads(Pool):
+    """One thread more than there are cores, for one pass each time: so that some read while others compute."""
+
+    def __init__(self) -> None:
+        pass
+
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], tell: Tell) -> Iterator[T]:
+        """By a pool that ends with the pass."""
+        with ThreadPoolExecutor(cores() + 1) as pool:
+            yield from Pool(pool).run(work, tasks, tell)
 
 
 class Cluster(Workers):
-    """A `distributed.Client`: the scheduler runs tasks of workers that died again, and a failed task three times."""
+    """A `distributed.Client`: the scheduler runs tasks of workers that died again, and a failed task three times.
+
+    Nothing but names of files and a few numbers goes to the workers; sums and single rows come back.
+    """
 
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    def run(self, work: Callable[..., T], tasks: Sequence[tuple[Any, ...]], tell: Tell) -> list[T]:
-        """Nothing but names of files and a few numbers goes to the workers; sums and single rows come back."""
+    def threads(self) -> int:
+        """Of the workers that are there now."""
+        return sum(self.client.nthreads().values())
+
+    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+        """To whichever worker."""
+        return self.client.submit(work, *task, pure=False, retries=_RETRIES)
+
+    def results(self, futures: list[Any]) -> Iterable[Any]:
+        """Asked for together."""
+        found: list[Any] = self.client.gather(futures)
+        return found
+
+    def give_up(self, future: Any) -> None:
+        """The scheduler forgets what nobody holds."""
+
+    @contextmanager
+    def in_words(self) -> Iterator[None]:
+        """Workers that die, a scheduler that goes away, and a cluster without the packages."""
         from distributed import KilledWorker
 
-        found: list[T] = []
-        size = -(-len(tasks) // _TOLD)
         try:
-            futures = [self.client.submit(work, *task, pure=False, retries=_RETRIES) for task in tasks]
-            for low in range(0, len(futures), size):
-                found += self.client.gather(futures[low : low + size])
-                tell(len(found))
-            return found
+            yield
         except KilledWorker as error:
             raise WorkersError(f"workers died again and again at a partition, as if memory ran out: {error}") from None
         except ImportError as error:
@@ -149,7 +223,7 @@ class InPartitions(Partitions):
         """The same workers with another reader."""
         return InPartitions(reader, self.workers)
 
-    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
+    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> Iterator[T]:
         """One task for each partition."""
         return each_of(self.workers, self.reader, work, arguments, told)
 
@@ -163,11 +237,11 @@ class Parted(Protocol):
 
 def each_of(
     workers: Workers, parted: Parted, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str
-) -> list[T]:
-    """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order."""
-    tasks = [(parted.only(number), 0, *rest) for number, *rest in arguments]
+) -> Iterator[T]:
+    """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order, as they are there."""
+    tasks = ((parted.only(number), 0, *rest) for number, *rest in arguments)
     try:
-        return workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(tasks)} partitions"))
+        yield from workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(arguments)} partitions"))
     except WorkersError as error:
         raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
     except OSError as error:  # of a file

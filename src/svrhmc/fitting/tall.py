@@ -5,7 +5,6 @@ pass, and rows are standardised as they are read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.fitting.scales import Scales, constant_columns
 from svrhmc.posterior.units import Units
 from svrhmc.targets.coding import Coding
+from svrhmc.targets.partitions import total_of
 from svrhmc.targets.reading import Block, Partitions, Reader, require_finite
 
 
@@ -78,8 +78,8 @@ def known_of(data: Partitions, coding: Coding, intercept: bool) -> Known:
     x0 = np.asarray(first.chosen(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
     y0 = float(coding.form(first.chosen(slice(1)), reader.where(0)).y[0])
     arguments = [(number, coding, x0[0], y0) for number in range(len(reader.sizes))]
-    found = [each for each in data.each(described, arguments, "means and scales of columns") if each is not None]
-    return _known(reduce(lambda a, b: a + b, found), coding, x0[0], y0, intercept)
+    found = total_of(data.each(described, arguments, "means and scales of columns"))
+    return _known(found, coding, x0[0], y0, intercept)
 
 
 def _known(told: Described, coding: Coding, x0: Array, y0: float, intercept: bool) -> Known:

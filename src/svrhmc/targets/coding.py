@@ -19,6 +19,7 @@ from svrhmc.targets.rows import Rows
 from svrhmc.targets.stored import make_rows
 
 _MOST_CLASSES = 1000
+_FEW = 8  # values of labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +43,25 @@ class Coding:
         try:
             if self.values is None or self.meant is None:
                 return self.loss.observed(block.y, len(block.y)).y
-            places = np.minimum(np.searchsorted(self.values, block.y), len(self.values) - 1)
+            places = _places(self.values, block.y)
             if not (found := self.values[places] == block.y).all():
                 row = int(np.argmin(found))
                 raise DataError(
                     f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
                 )
-            return self.meant[places]
+            meant: Array = self.meant[places]
+            return meant
         except ValueError as error:
             raise DataError(f"{where}, rows from {block.first} on: {error}") from None
+
+
+def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
+    """The number of the last value that is no larger than each label, or 0: counted where values are few, which is
+    faster than a search for each label.
+    """
+    if len(values) > _FEW:
+        return np.maximum(np.searchsorted(values, y, "right") - 1, 0)
+    return np.sum([y >= value for value in values[1:]], axis=0, dtype=np.uint8)
 
 
 def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:

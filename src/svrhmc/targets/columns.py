@@ -44,16 +44,14 @@ class ColumnRows(Rows):
 
     def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
         """In one product for both."""
-        out = np.zeros((self.dim + 1, self.dim))
-        parts = (np.ascontiguousarray(each) for each in (slopes, weights))
-        self._sums.gram(self._columns, *parts, self._sums.tile_rows(self.dim), out)
-        return out[-1], (out[:-1] + out[:-1].T) / 2
+        out = self._sums.gram(self._columns, np.ascontiguousarray(slopes), np.ascontiguousarray(weights))
+        upper = np.triu(out[: self.dim, : self.dim])
+        return out[: self.dim, self.dim].copy(), upper + np.triu(upper, 1).T
 
     def image_squares(self, factor: Array) -> Array:
         """Tile by tile."""
         out = np.empty(self.n)
-        turned = np.ascontiguousarray(factor.T)
-        self._sums.squares(self._columns, turned, self._sums.tile_rows(self.dim), out)
+        self._sums.squares(self._columns, np.ascontiguousarray(factor.T), out)
         return out
 
     def squares(self, weights: Array) -> Array:

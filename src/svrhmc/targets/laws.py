@@ -22,9 +22,12 @@ taken as at least what rounding of y leaves, and directions that no row sees hav
 
 So π(τ) is a number for each τ. Its integrals are found by the trapezoidal rule, which converges faster than any power
 for a smooth density that vanishes at both ends; then E b = E h/k, cov b = E diag(1/k) + cov h/k. An independent draw is
-τ by inversion, and b given τ. With a conjugate prior, c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds
-with Λ among the rows (G + Λ, g + Λm̂, S + m̂ᵀΛm̂, W + dim), none in the prior, and 2ατ + β₀r for the prior of τ; then the
-marginal laws of coefficients are Student's with 2α + W degrees of freedom.
+τ by inversion, and b given τ. Where rows are many, all of ω are close to 1, and the eigenvectors V that make b out of
+c are known only up to a rotation that rounding chooses. So the normal numbers ξ of a draw are rotated with them,
+b = h/k + k^{−1/2}Vᵀξ: then c depends on V by V k^{−1/2}Vᵀ alone, which no rotation changes. With a conjugate prior,
+c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds with Λ among the rows (G + Λ, g + Λm̂, S + m̂ᵀΛm̂,
+W + dim), none in the prior, and 2ατ + β₀r for the prior of τ; then the marginal laws of coefficients are Student's with
+2α + W degrees of freedom.
 """
 
 from __future__ import annotations
@@ -154,6 +157,7 @@ class ScaleMixture(Law):
         with piece(EIGENVECTORS * len(within) ** 3):
             seen = np.arange(len(omega)) >= _unseen(sums.gram)
         self._omega = np.where(seen, np.clip(omega, 0.0, 1.0), 0.0)
+        self._vectors = vectors
         self._basis = solve_triangular(root, vectors, lower=True, trans="T")  # c = basis · b
         self._pull = np.where(seen, self._basis.T @ sums.force / self._scale**2, 0.0)
         self._home = self._basis.T @ (sums.precision * sums.mean)
@@ -243,7 +247,7 @@ class ScaleMixture(Law):
         kept = np.append(rising, rising[-1] + 1)
         tau = PchipInterpolator(self._cumulated[kept], self._tau[kept])(ndtr(normals[..., dim]))
         k, h = self._given(self._scale**2 * np.exp(-2 * tau))
-        b = h / k + normals[..., :dim] / np.sqrt(k)
+        b = h / k + normals[..., :dim] @ self._vectors / np.sqrt(k)
         return np.concatenate([self._fit + b @ self._basis.T, tau[..., None]], axis=-1)
 
 

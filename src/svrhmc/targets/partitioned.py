@@ -30,7 +30,7 @@ from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.improper import separable
 from svrhmc.targets.laws import Law
 from svrhmc.targets.mode import DENSE_DIM, TOLERANCE
-from svrhmc.targets.partitions import Gathered, Lengths, Measured, Places, Slopes, Sums, some_of
+from svrhmc.targets.partitions import Gathered, Lengths, Measured, Places, Slopes, Sums, some_of, total_of
 from svrhmc.targets.partitions import gathered as gather
 from svrhmc.targets.partitions import measured as measure
 from svrhmc.targets.partitions import share as some_rows
@@ -108,7 +108,7 @@ class PartitionedLinear(FiniteSum):
         if key not in self._summed:
             while len(self._summed) > 2:
                 del self._summed[next(iter(self._summed))]
-            self._summed[key] = _total(self._pass(sum_up, (self.coding, x), "sums over all rows"))
+            self._summed[key] = self._pass(sum_up, (self.coding, x), "sums over all rows")
             self._count(1.0)
         return self._summed[key]
 
@@ -119,13 +119,13 @@ class PartitionedLinear(FiniteSum):
         """
         keys = [np.ascontiguousarray(x).tobytes() for x in states]
         if self._last is None or self._last[0] != keys:
-            found = _total(self._pass(slope_up, (self.coding, states), "gradients over all rows"))
+            found = self._pass(slope_up, (self.coding, states), "gradients over all rows")
             self._last = keys, found
         return self._last[1]
 
     def measured(self, lengths: Lengths) -> list[Measured] | None:
         """Weights of all rows, summed by partition; None where S was too large."""
-        found = self._pass(measure, (self.coding, lengths), "lengths of all rows")
+        found = self._pass(measure, (self.coding, lengths), "lengths of all rows", list)
         self._count(1.0)
         return None if any(each is None for each in found) else found
 
@@ -139,10 +139,10 @@ class PartitionedLinear(FiniteSum):
         self._count(share)
         return [found.get(k) for k in self._numbers]
 
-    def _pass(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> list[Any]:
-        """Over all partitions, timed."""
+    def _pass(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str, kept: Any = total_of) -> Any:
+        """Over all partitions, timed; `kept` is what becomes of what they give."""
         began = time.perf_counter()
-        found = self.partitions.each(work, [(k, *arguments) for k in self._numbers], told)
+        found = kept(self.partitions.each(work, [(k, *arguments) for k in self._numbers], told))
         self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
         self.passes += 1
         return found
@@ -229,7 +229,7 @@ class PartitionedLinear(FiniteSum):
         first fit in place of y, so that no digits cancel.)
         """
         beta = self._first_fit()
-        weight, gram = _total(self._pass(square_up, (self.coding, beta), "squares of all rows"))
+        weight, gram = self._pass(square_up, (self.coding, beta), "squares of all rows")
         self._count(1.0)
         scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
@@ -378,17 +378,6 @@ class PartitionedLinear(FiniteSum):
         self.passes += rows.n / self.n
         self._count(rows.n / self.n)
         return GeneralisedLinear(rows, y, self.loss, precision, self.prior_mean, offset, weights)
-
-
-def _total(found: list[Any]) -> Any:
-    """The sum of what passes over partitions gave, in their order."""
-    some = [each for each in found if each is not None]
-    if not some:
-        raise DataError("there are no rows in any partition.")
-    total = some[0]
-    for each in some[1:]:
-        total = total + each
-    return total
 
 
 def _dependent(target: PartitionedLinear, hessian: Array) -> str:

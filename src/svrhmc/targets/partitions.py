@@ -22,13 +22,14 @@ rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
@@ -38,6 +39,17 @@ from svrhmc.targets.stored import make_rows
 
 Places = npt.NDArray[np.uint64]
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
+
+
+def total_of(found: Iterable[Any]) -> Any:
+    """The sum of what passes over partitions gave, in their order, of which no more is held than the sum so far."""
+    total: Any = None
+    for each in found:
+        if each is not None:
+            total = each if total is None else total + each
+    if total is None:
+        raise DataError("there are no rows in any partition.")
+    return total
 
 
 class Sums(NamedTuple):
@@ -141,7 +153,7 @@ class Lengths(NamedTuple):
         else:
             t = form.predictors(self.centre[None, :])[0]
             size = self._bounds(form, t, length)
-        cubes = form.weighed(size * length**3 + self.floor) * (_CUSHION[form.rows.dtype] * self.scale)
+        cubes = form.weighed(size * (length**2 * length) + self.floor) * (_CUSHION[form.rows.dtype] * self.scale)
         if not (cubes < 2.0**62).all():
             raise OverflowError
         return np.ceil(cubes).astype(np.uint64), length
@@ -162,13 +174,11 @@ class Lengths(NamedTuple):
 
 def root_of(factor: Array, loss: Loss, columns: int) -> tuple[Array, float]:
     """F and a number with |Fᵀaᵢ|² + number = |Wᵀaᵢ|², or Σ_c |W_cᵀaᵢ|² with the shared parameters' part for a loss of
-    several predictors. With (W₁, W₂, …)ᵀ = QR, F = Rᵀ has as long images, and no more columns than rows.
+    several predictors. With (W₁, W₂, …)ᵀ = QR, F = Rᵀ has as long images, and zeros above its diagonal.
     """
     wide = np.hstack([factor[c * columns : (c + 1) * columns] for c in range(loss.blocks)])
     shared = float((factor[loss.blocks * columns :] ** 2).sum())
-    if wide.shape[1] > columns:
-        wide = np.asarray(np.linalg.qr(wide.T, mode="r")).T
-    return np.ascontiguousarray(wide), shared
+    return np.ascontiguousarray(np.asarray(np.linalg.qr(wide.T, mode="r")).T), shared
 
 
 class Measured(NamedTuple):

@@ -73,8 +73,10 @@ class Partitions(ABC):
     reader: Reader
 
     @abstractmethod
-    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> list[T]:
-        """work(reader, *some) for each of some arguments, by whoever works, in their order; `told` names the pass."""
+    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> Iterator[T]:
+        """work(reader, *some) for each of some arguments, by whoever works, in their order and as soon as they are
+        there; `told` names the pass.
+        """
 
     @abstractmethod
     def read_by(self, reader: Reader) -> Partitions:

@@ -150,13 +150,13 @@ class Rows(ABC):
         """A norm of every row, given for some dense rows at once."""
 
     def image_squares(self, factor: Array) -> Array:
-        """|Fᵀaᵢ|² of every row, in float64."""
+        """|Fᵀaᵢ|² of every row in float64, F being zero above its diagonal."""
 
         from svrhmc.kernels import columns
 
         def squares(some: Any) -> Array:
             out, turned = np.empty(len(some)), np.ascontiguousarray(factor.T)
-            columns.squares(np.asarray(some, np.float64).T.copy(), turned, columns.tile_rows(self.dim), out)
+            columns.squares(np.asarray(some, np.float64).T.copy(), turned, out)
             return out
 
         return self.lengths(squares)
