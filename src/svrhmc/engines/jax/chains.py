@@ -16,7 +16,7 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.jax.loop import Kept, Noise, Place, advance, begun, remade
+from svrhmc.engines.jax.loop import Kept, Noise, Place, advance, begun, drawn, remade
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
@@ -85,7 +85,8 @@ class JaxChains(Chains):
     def _steps_at_once(self) -> int:
         """A power of 2."""
         chains, dim = self.state.x.shape
-        each = chains * (self._noise.total * dim + max(1, self.setup.recipe.batch))
+        fetched = self._programme.operations.place.numbers if self._fetches else 0.0
+        each = int(chains * (self._noise.total * dim + max(1, self.setup.recipe.batch) * (1 + fetched)))
         most = max(1, min(_MOST_STEPS, _NUMBERS.get(jax.default_backend(), _NUMBERS["gpu"]) // each))
         return 1 << (int(most).bit_length() - 1)
 
@@ -141,16 +142,39 @@ class JaxChains(Chains):
         records = min(self._capacity, self._capacity // thin + 1)
         found: tuple[Place, Any] = advance(
             programme.operations, self.setup.recipe, self._noise, self._capacity, records, refresh, programme.arrays,
-            self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+            self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin), self._fetched(step, count),
         )  # fmt: skip
         return found
+
+    @property
+    def _fetches(self) -> bool:
+        """Whether batches are read before the steps that need them."""
+        where = self._programme.operations.place
+        return where is not None and where.fetches and not self.setup.recipe.full
+
+    def _fetched(self, step: int, count: int) -> Any:
+        """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
+        if not self._fetches:
+            return None
+        programme, most = self._programme, self._capacity
+        rows = np.array(drawn(self.setup.recipe, programme.arrays, programme.keys(step), step, most))
+        rows[count:] = 0
+        return programme.operations.place.fetch(rows)
 
     def _placed(self, state: State) -> Place:
         """On the device; a table that was not kept is made again."""
         memory = {name: jnp.asarray(array) for name, array in state.memory.items()}
         if memory and self.setup.recipe.remembers and "table" not in memory:
             memory["table"] = remade(self._programme.operations, self._programme.arrays, memory["snapshot"])
-        return Place(jnp.asarray(state.x), jnp.asarray(state.v), memory)
+        return self._shared_out(Place(jnp.asarray(state.x), jnp.asarray(state.v), memory))
+
+    def _shared_out(self, place: Place) -> Place:
+        """Chains cut over several devices, where these are as many for each and no step passes over all rows."""
+        where, recipe = self._programme.operations.place, self.setup.recipe
+        if where is None or where.mesh is None:
+            return place
+        together = recipe.full or recipe.reference == "snapshot" or len(place.x) % where.mesh.size
+        return jax.device_put(place, where.sharding(not together))
 
     def _carried(self, place: Place) -> dict[str, Any]:
         keeps = self.setup.recipe.keeps_table(len(self.setup.chains))

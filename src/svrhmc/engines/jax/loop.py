@@ -84,9 +84,11 @@ def advance(
     begin: Any,
     count: Any,
     kept: Kept,
+    fetched: Any = None,
 ) -> tuple[Place, Any]:
     """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
     means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
+    fetched: the data of every step's batch, where they are not on the device.
     """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
@@ -101,7 +103,8 @@ def advance(
         at, velocity = _move(before, before_noise, noise.before, x, v, normals)
         if renew:
             memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
-        g, memory = estimate(operations, recipe, arrays, at, memory, None if rows is None else rows[i])
+        here = arrays if fetched is None else {**arrays, "data": jax.tree.map(lambda leaf: leaf[i], fetched)}
+        g, memory = estimate(operations, recipe, here, at, memory, None if rows is None else rows[i])
         at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         made = begin + i + 1
@@ -135,6 +138,12 @@ def begun(
     memory = refreshed(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
     rows = batches(recipe, arrays, keys, step[None])
     return estimate(operations, recipe, arrays, x, memory, None if rows is None else rows[0])
+
+
+@partial(jax.jit, static_argnames=("recipe", "count"))
+def drawn(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], begin: Any, count: int) -> Any:
+    """The rows of so many steps, as `advance` draws them."""
+    return batches(recipe, arrays, keys, (begin + jnp.arange(count)).astype(jnp.uint32))
 
 
 @partial(jax.jit, static_argnames=("operations",))

@@ -28,6 +28,11 @@ _NUMBERS = 1 << 24  # of an intermediate array (rows, chains), at most, where a 
 class Operations(ABC):
     """A component's gradient is what all share, `prior`, and a part of its own, as in `targets.base`."""
 
+    @property
+    def place(self) -> Any:
+        """Where rows of data are (`targets.placed`); None where all are among the arrays."""
+        return None
+
     @abstractmethod
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """Parts of some components: (chains, batch), or (chains, batch, dim)."""
@@ -212,14 +217,18 @@ class FunctionOperations(Operations):
     functions: Any
     frame: Frame
 
+    @property
+    def place(self) -> Any:
+        """Of the model's data."""
+        return self.functions.place
+
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """Gradients of −n log-likelihood, in the user's variables."""
         return -self.functions.n * self.functions.each_gradient(arrays["data"], self.frame.out(arrays, x), rows)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows."""
-        rows = jnp.broadcast_to(jnp.arange(self.functions.n), (len(x), self.functions.n))
-        return self.parts(arrays, x, rows)
+        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.frame.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
         """Their mean."""
