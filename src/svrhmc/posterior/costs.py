@@ -37,7 +37,7 @@ _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
 
 def _rates(space: Any) -> _Rates:
     if not space.scalar_parts:
-        own = getattr(space.target, "row_nanoseconds", None)
+        own = space.row_nanoseconds
         return _OWN if own is None else _Rates(own, 0.0, _AT_RANDOM * own, 0.0)
     rows = space.target.rows
     if rows.storage != "dense":

@@ -106,17 +106,14 @@ def by_row(name: str, found: Any, count: int) -> bool:
     raise requirement(name, "one real number for each row, or their sum", _told(found))
 
 
-def sums(total: Callable[[Any, Any], Any], x: Any, data: Any, n: int) -> None:
-    """Refuse a log-likelihood of two halves of some rows that does not add up to that of both."""
+def sums(total: Callable[[Any], Any], n: int) -> None:
+    """Refuse a log-likelihood, `total` of row numbers, of two halves that does not add up to that of both."""
     count = min(n, _SOME)
     if count < 2:
         return
     chosen = np.linspace(0, n - 1, count).astype(np.int64)
     cut = count // 3 + 1  # not the middle: a scaling by n/B would show up with any cut, a mean with unequal ones too
-    all_of, first, last = (
-        float(total(x, jax.tree.map(lambda leaf, some=some: leaf[some], data)))
-        for some in (chosen, chosen[:cut], chosen[cut:])
-    )
+    all_of, first, last = (float(total(some)) for some in (chosen, chosen[:cut], chosen[cut:]))
     size = max(abs(all_of), abs(first), abs(last), 1e-300)
     if not abs(all_of - first - last) <= _SAME * size:
         why = (

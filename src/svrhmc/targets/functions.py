@@ -1,7 +1,8 @@
 """A model as JAX functions: log p(row | params) and log p(params), over any pytrees, with all their derivatives.
 
 Everything here is traced by JAX, inside `core.jaxed.scope`. States are flat, x = ravel(params), in float64; the user's
-functions see params in `dtype`. Sums over rows are made block by block in float64, in the order of the rows.
+functions see params in `dtype`. Sums over rows are made block by block in float64, in the order of the rows, wherever
+these are (`placed.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from svrhmc.targets.placed import Place
+
 _COLUMNS = 32  # of a Hessian that are found together
 _COUNTED = 256  # rows whose operations are counted
 
@@ -24,8 +27,7 @@ class Functions:
     """What the user gave, and sums of it over rows.
 
     likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
-    prior: of params. unravel: params from a flat x. data: a pytree of arrays (n, …). block, group: rows of a block, and
-    of the parts of one that are summed side by side.
+    prior: of params. unravel: params from a flat x. data: a pytree of arrays, as `place` has it.
     """
 
     n: int
@@ -35,8 +37,7 @@ class Functions:
     unravel: Callable[[Any], Any]
     data: Any
     dtype: Any
-    block: int
-    group: int
+    place: Place
 
     def params(self, x: Any) -> Any:
         """The pytree of a state."""
@@ -56,33 +57,33 @@ class Functions:
         """Of log p(params), at many states."""
         return jax.vmap(jax.grad(self.log_prior))(x)
 
-    def taken(self, data: Any, rows: Any) -> Any:
-        """Some rows of the data."""
-        return jax.tree.map(lambda leaf: leaf[rows], data)
-
     def batch_gradient(self, data: Any, x: Any, rows: Any) -> Any:
         """Σ_b ∇log p(row_b), for each chain's rows: (chains, dim), (chains, batch) → (chains, dim)."""
-        return jax.vmap(lambda state, some: jax.grad(self.total)(state, self.taken(data, some)))(x, rows)
+        return jax.vmap(jax.grad(self.total))(x, self.place.taken(data, rows))
 
     def each_gradient(self, data: Any, x: Any, rows: Any) -> Any:
         """∇log p of every row by itself: (chains, batch, dim)."""
+        return jax.vmap(self._alone)(x, self.place.taken(data, rows))
 
-        def one(state: Any, row: Any) -> Any:
-            return jax.grad(self.total)(state, self.taken(data, row[None]))
+    def every_gradient(self, data: Any, x: Any) -> Any:
+        """The same of all rows: (chains, n, dim)."""
+        rows = self.place.taken(data, jnp.arange(self.n))
+        return jax.vmap(lambda state: self._alone(state, rows))(x)
 
-        return jax.vmap(lambda state, some: jax.vmap(lambda row: one(state, row))(some))(x, rows)
+    def _alone(self, x: Any, rows: Any) -> Any:
+        return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
 
     def whole_gradient(self, data: Any, x: Any) -> Any:
         """Σᵢ ∇log p(rowᵢ), at many states."""
-        return self._summed(data, lambda rows: jax.vmap(lambda state: jax.grad(self.total)(state, rows))(x))
+        return self.place.summed(data, lambda rows: jax.vmap(lambda state: jax.grad(self.total)(state, rows))(x))
 
     def whole(self, data: Any, x: Any) -> Any:
         """Σᵢ log p(rowᵢ), at many states."""
-        return self._summed(data, lambda rows: jax.vmap(lambda state: self.total(state, rows))(x))
+        return self.place.summed(data, lambda rows: jax.vmap(lambda state: self.total(state, rows))(x))
 
     def energies(self, data: Any, x: Any) -> tuple[Any, Any]:
         """f = −Σᵢ log p(rowᵢ) − log p(params) and ∇f, at many states, in one pass."""
-        value, slope = self._summed(
+        value, slope = self.place.summed(
             data, lambda rows: jax.vmap(lambda state: jax.value_and_grad(self.total)(state, rows))(x)
         )
         prior, prior_slope = jax.vmap(jax.value_and_grad(self.log_prior))(x)
@@ -94,31 +95,8 @@ class Functions:
         def curved(function: Callable[[Any], Any]) -> Any:
             return jax.vmap(lambda d: jax.jvp(jax.grad(function), (x,), (d,))[1])(directions)
 
-        data_part = self._summed(data, lambda rows: curved(lambda state: self.total(state, rows)))
+        data_part = self.place.summed(data, lambda rows: curved(lambda state: self.total(state, rows)))
         return -data_part - curved(self.log_prior)
-
-    def _summed(self, data: Any, of: Callable[[Any], Any]) -> Any:
-        """What is found of every block of rows, added up in their order."""
-        full, left = divmod(self.n, self.block)
-
-        def cut(first: Any, size: int) -> Any:
-            return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), data)
-
-        def of_block(first: Any) -> Any:
-            """By groups of rows side by side: a GPU finds sums over few rows in many places at once."""
-            if self.group >= self.block:
-                return of(cut(first, self.block))
-            groups = jax.tree.map(lambda leaf: leaf.reshape(-1, self.group, *leaf.shape[1:]), cut(first, self.block))
-            return jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
-
-        if full == 0:
-            return of(data)
-        total = of_block(0)
-        if full > 1:
-            total = jax.lax.fori_loop(
-                1, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, of_block(k * self.block)), total
-            )
-        return jax.tree.map(jnp.add, total, of(cut(full * self.block, left))) if left else total
 
 
 @partial(jax.jit, static_argnames="functions")
@@ -146,10 +124,16 @@ def prior_gradient(functions: Functions, x: Any) -> Any:
 
 
 @partial(jax.jit, static_argnames="functions")
-def log_likelihoods(functions: Functions, data: Any, x: Any) -> Any:
-    """log p of every row by itself, at one state."""
-    rows = jnp.arange(functions.n)
-    return jax.lax.map(lambda row: functions.total(x, functions.taken(data, row[None])), rows, batch_size=4096)
+def log_likelihoods(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """log p of some rows by themselves, at one state."""
+    taken = functions.place.taken(data, rows)
+    return jax.vmap(lambda row: functions.total(x, jax.tree.map(lambda leaf: leaf[None], row)))(taken)
+
+
+@partial(jax.jit, static_argnames="functions")
+def total_of(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """Σ log p over some rows, at one state."""
+    return functions.total(x, functions.place.taken(data, rows))
 
 
 @partial(jax.jit, static_argnames=("functions", "constrain"))
@@ -184,7 +168,7 @@ def hessian(functions: Functions, data: Any, x: Any) -> Any:
 def operations_of_row(functions: Functions) -> tuple[float, float]:
     """Operations and bytes of log p of a row and its gradient, as the compiler counts them for some rows together."""
     count = min(functions.n, _COUNTED)
-    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), functions.data)
+    rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), functions.place.row)
     x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
     counted: Any = jax.jit(jax.value_and_grad(functions.total)).lower(x, rows).compile().cost_analysis() or {}
     return float(counted.get("flops", 0.0)) / count, float(counted.get("bytes accessed", 0.0)) / count

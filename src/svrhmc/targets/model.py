@@ -21,11 +21,8 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.targets.minima import Minima, minima
 
-_BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
-_BLOCK_ELSEWHERE = 1 << 26
-_LEAST_BLOCK = 512
-_WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows at once, and the rows of one
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+_LOOKED_AT = 4096  # rows, together
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
 
@@ -39,6 +36,7 @@ def model(
     batched: bool = False,
     dtype: str = "float64",
     constrain: Callable[[Any], Any] | None = None,
+    devices: Any = None,
 ) -> Model:
     """A target made of JAX functions of your own.
 
@@ -46,11 +44,17 @@ def model(
         entry of each array. With batched=True it is a function of (params, rows), the arrays of which have a leading
         axis, and returns one number for each row, or their sum.
     log_prior: a function of params that returns log p(params), up to a constant.
-    data: any pytree of arrays with the same number of rows, such as (X, y) or {"x": X, "y": y}.
+    data: any pytree of arrays with the same number of rows, such as (X, y) or {"x": X, "y": y}. They are copied to the
+        device, unless one is a memory map (`np.load(…, mmap_mode="r")`) or they have no room there: then they stay
+        where they are, and blocks and batches of rows are read when they are needed.
     init: any pytree of floating-point arrays: the shape of params, and where the search for the mode starts.
-    dtype: of params as your functions see them, "float64" or "float32" (faster on most GPUs). States are float64.
+    dtype: of params and rows as your functions see them, "float64" or "float32" (faster on most GPUs, and half the
+        memory): what your functions compute of a row, and its gradient by params, is then float32. States, random
+        numbers, sums over rows and the sum with the prior's gradient are float64 with either.
     constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
         a dictionary of arrays; None to report params as they are.
+    devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all
+        of that kind; or a list of devices. The draws do not depend on how many there are.
 
     >>> import jax.numpy as jnp
     >>> def log_likelihood(params, row):
@@ -67,6 +71,7 @@ def model(
 
     from svrhmc.targets import checked
     from svrhmc.targets.functions import Functions
+    from svrhmc.targets.placed import place
 
     for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
         if not callable(function):
@@ -75,34 +80,23 @@ def model(
     kind = jax.numpy.dtype(one_of("dtype", dtype, ("float64", "float32")))
     params = checked.parameters(init, kind)
     n = checked.rows(data)
-    placed = jax.tree.map(lambda leaf: _placed(jax, leaf, kind), data)
+    where, placed = place(data, n, kind, devices)
     flat, unravel = ravel_pytree(params)
-    one = jax.tree.map(lambda leaf: leaf[0], placed)
     checked.scalar("log_prior(params)", checked.traced("log_prior", "(params)", log_prior, params))
     if batched:
-        few = jax.tree.map(lambda leaf: leaf[: min(n, 3)], placed)
+        count = min(n, 3)
+        few = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), where.row)
         found = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
-        checked.by_row("log_likelihood(params, rows)", found, min(n, 3))
+        checked.by_row("log_likelihood(params, rows)", found, count)
         likelihood = log_likelihood
     else:
-        found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, one)
+        found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
         checked.scalar("log_likelihood(params, row)", found)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
-    entries = sum(leaf.size for leaf in jax.tree.leaves(placed)) / n
-    most = _BLOCK_NUMBERS.get(jax.default_backend(), _BLOCK_ELSEWHERE)
-    group = _GROUP if jax.default_backend() in _WIDE else n
-    block = int(max(_LEAST_BLOCK, min(n, most // max(entries, 1.0))))
-    block = max(1, block // group) * group if group < n else block
-    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, block, group)
-    target = Model(functions, np.array(flat, np.float64), checked.names(params), entries, constrain)
+    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, where)
+    target = Model(functions, np.array(flat, np.float64), checked.names(params), where.numbers, constrain)
     target.require_sound()
     return target
-
-
-def _placed(jax: Any, leaf: Any, dtype: Any) -> Any:
-    """An array on the device; numbers finer than params are rounded to them."""
-    array = jax.numpy.asarray(leaf)
-    return array.astype(dtype) if array.dtype == np.float64 and dtype == np.float32 else array
 
 
 class Model(FiniteSum):
@@ -136,18 +130,15 @@ class Model(FiniteSum):
         from svrhmc.targets import functions as of
 
         x, functions = self.start, self.functions
-        rows = np.asarray(of.log_likelihoods(functions, functions.data, x))
-        if not np.isfinite(rows).all():
-            row = int(np.argmax(~np.isfinite(rows)))
-            why = f"{int((~np.isfinite(rows)).sum()):,} of {self.n:,} rows; give another init, or mend the data"
-            raise requirement(f"log_likelihood(init, row {row})", "finite", f"{rows[row]}", why)
         prior = float(functions.log_prior(x))
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
         if self.constrain is not None:
             checked.traced("constrain", "(params)", self.constrain, functions.params(x))
-        checked.sums(functions.total, x, functions.data, self.n)
         found = of.energies(functions, functions.data, x[None])
+        if not np.isfinite(found[0]).all():
+            self._require_finite_rows()
+        checked.sums(lambda rows: of.total_of(functions, functions.data, x, rows), self.n)
         slope = np.asarray(found[1])[0]
         if not np.isfinite(slope).all():
             which = self.names[int(np.argmax(~np.isfinite(slope)))]
@@ -157,6 +148,22 @@ class Model(FiniteSum):
             raise requirement(f"the gradient at init, in {which},", "finite", "nan or inf", why)
         if functions.dtype == np.float64:
             checked.slopes(lambda at: self.potentials(at[None])[0], slope, x)
+
+    def _require_finite_rows(self) -> None:
+        """An error that names the first row whose log-likelihood at `init` is not finite."""
+        from svrhmc.targets.functions import log_likelihoods
+
+        wrong, row, told = 0, 0, ""
+        for begin in looked(range(0, self.n, _LOOKED_AT)):
+            rows = np.arange(begin, min(begin + _LOOKED_AT, self.n))
+            values = np.asarray(log_likelihoods(self.functions, self.functions.data, self.start, rows))
+            bad = np.flatnonzero(~np.isfinite(values))
+            if len(bad) and not wrong:
+                row, told = int(rows[bad[0]]), f"{values[bad[0]]}"
+            wrong += len(bad)
+        if wrong:
+            why = f"{wrong:,} of {self.n:,} rows; give another init, or mend the data"
+            raise requirement(f"log_likelihood(init, row {row})", "finite", told, why)
 
     def params(self, x: Any) -> Any:
         """The pytree that a state stands for."""
@@ -182,8 +189,8 @@ class Model(FiniteSum):
     @scoped
     def identity(self) -> dict[str, Any]:
         """The data, and what the functions give for a hundred rows at two points."""
-        leaves = load().tree.leaves(self.functions.data)
-        return {**super().identity(), "data": digest(*(np.asarray(leaf) for leaf in leaves))}
+        functions = self.functions
+        return {**super().identity(), "data": digest(*functions.place.host(functions.data))}
 
     @property
     def row_entries(self) -> float:
@@ -255,7 +262,7 @@ class Model(FiniteSum):
 
     @cached_property
     @scoped
-    def row_nanoseconds(self) -> float:
+    def row_nanoseconds(self) -> float:  # type: ignore[override]
         """What f and ∇f of a row take at one state, from operations and bytes that the compiler counts."""
         from svrhmc.targets.functions import operations_of_row
 

@@ -38,6 +38,11 @@ class Whitened(FiniteSum):
         return {**self.target.identity(), "whitening": self.whitening.kind, "map": digest(*arrays.values())}
 
     @property
+    def row_nanoseconds(self) -> float | None:  # type: ignore[override]
+        """As in the target's own variables."""
+        return self.target.row_nanoseconds
+
+    @property
     def convex_components(self) -> bool:
         """As in the target's own variables."""
         return self.target.convex_components

@@ -17,15 +17,17 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.jax.loop import MANY, Kept, Noise, Place, advance, begun, numbers_of_step, remade
+from svrhmc.engines.jax.loop import MANY, Kept, Noise, Place, advance, begun, drawn, numbers_of_step, remade
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
 from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.scheme import Scheme
+from svrhmc.targets.base import FiniteSum
 
 _MOST_STEPS = 4096
-_NUMBERS = {"cpu": 1 << 19, "gpu": 1 << 25}  # random ones that are made at once, or kept as draws
+_LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
+_DEVICES = {"cpu": (1 << 19, 1.0), "gpu": (1 << 25, 300.0)}  # numbers made or kept at once; how many cores it is like
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,23 +132,52 @@ class JaxChains(Chains):
         """Steps of a program, and draws kept of them."""
         chains, dim = self.state.x.shape
         each = numbers_of_step(chains, dim, self._noise, self.setup.recipe)
-        capacity = steps_at_once(each if each < MANY else -(-chains * dim // keep.thin))
+        if self._fetches:
+            each += int(chains * self.setup.recipe.batch * self._programme.operations.place.numbers)
+        ahead = each < MANY or self._fetches
+        work = chains * (self.setup.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
+        capacity = steps_at_once(each if ahead else -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
         programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
         found: tuple[Place, Any] = advance(
-            programme.operations, self.setup.recipe, self._noise, capacity, records, refresh, programme.arrays,
+            programme.operations, self.setup.recipe, self._noise, capacity, records, refresh,
+            count == capacity and _spares(), programme.arrays,
             self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+            self._fetched(step, count, capacity),
         )  # fmt: skip
         return found
+
+    @property
+    def _fetches(self) -> bool:
+        """Whether batches are read before the steps that need them."""
+        where = self._programme.operations.place
+        return where is not None and where.fetches and not self.setup.recipe.full
+
+    def _fetched(self, step: int, count: int, most: int) -> Any:
+        """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
+        if not self._fetches:
+            return None
+        programme = self._programme
+        rows = np.array(drawn(self.setup.recipe, programme.arrays, programme.keys(step), step, most))
+        rows[count:] = 0
+        return programme.operations.place.fetch(rows)
 
     def _placed(self, state: State) -> Place:
         """On the device; a table that was not kept is made again."""
         memory = {name: jnp.asarray(array) for name, array in state.memory.items()}
         if memory and self.setup.recipe.remembers and "table" not in memory:
             memory["table"] = remade(self._programme.operations, self._programme.arrays, memory["snapshot"])
-        return Place(jnp.asarray(state.x), jnp.asarray(state.v), memory)
+        return self._shared_out(Place(jnp.asarray(state.x), jnp.asarray(state.v), memory))
+
+    def _shared_out(self, place: Place) -> Place:
+        """Chains cut over several devices, where these are as many for each and no step passes over all rows."""
+        where, recipe = self._programme.operations.place, self.setup.recipe
+        if where is None or where.mesh is None:
+            return place
+        together = recipe.full or recipe.reference == "snapshot" or len(place.x) % where.mesh.size
+        return jax.device_put(place, where.sharding(not together))
 
     def _carried(self, place: Place) -> dict[str, Any]:
         keeps = self.setup.recipe.keeps_table(len(self.setup.chains))
@@ -176,10 +207,22 @@ class JaxChains(Chains):
         raise DivergenceError(chain, step + bad, size, size / 4)
 
 
-def steps_at_once(numbers: int) -> int:
-    """A power of 2, for steps that need so many random numbers each."""
-    most = max(1, min(_MOST_STEPS, _NUMBERS.get(jax.default_backend(), _NUMBERS["gpu"]) // numbers))
+def steps_at_once(numbers: int, nanoseconds: float) -> int:
+    """A power of 2, for steps that need so many random numbers and take so long on a core: it does not depend on the
+    clock, as another program may round otherwise.
+    """
+    room, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
+    most = max(1, min(_MOST_STEPS, room // max(1, numbers), max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
     return 1 << (int(most).bit_length() - 1)
+
+
+def row_work(target: FiniteSum) -> float:
+    """Nanoseconds of a row on a core, roughly."""
+    return target.row_nanoseconds or 5.0 + 0.5 * target.row_entries
+
+
+def _spares() -> bool:
+    return jax.default_backend() != "cpu"
 
 
 def _sound(place: Place) -> bool:

@@ -11,7 +11,10 @@ from svrhmc.engines.base import Chains, Engine, Setup, State
 from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
-_LOSSES = ("logistic", "binomial", "probit", "poisson", "squared")
+_LOSSES = (
+    "logistic", "binomial", "probit", "poisson", "squared",
+    "location-scale", "negative-binomial", "gamma", "categorical",
+)  # fmt: skip
 _MAPS = ("dense", "low rank")
 _STORED = ("dense", "sparse")
 
@@ -52,8 +55,6 @@ def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
         return "the rows are not in memory"
     if form.rows.storage not in _STORED:
         return f"{form.rows.storage} rows have no form in JAX"
-    if form.heavy is not None:
-        return "priors other than normal and flat ones have no form in JAX"
     if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
         return "second order is for the target's own variables and those of a dense whitening"
     return None
@@ -71,6 +72,7 @@ def _of_functions(form: FunctionsForm, recipe: Recipe) -> str | None:
 
 _REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
     "rows": _of_rows,
+    "blocks": _of_rows,
     "quadratic": _of_quadratics,
     "functions": _of_functions,
 }

@@ -48,5 +48,5 @@ def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int 
     )(X[: count * tile], y[: count * tile], theta)
     rest = X[count * tile :]
     last = SLOPES[slope](None, jnp.matmul(rest, theta, precision="highest"), y[count * tile :])
-    total = sums.sum(axis=0, dtype=jnp.float64 if jax.config.jax_enable_x64 else None)
+    total = sums.sum(axis=0, dtype=jax.dtypes.canonicalize_dtype(jnp.float64))
     return total + jnp.matmul(last, rest, precision="highest")

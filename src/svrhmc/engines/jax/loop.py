@@ -76,7 +76,7 @@ def _move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, nor
     return x, v
 
 
-@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh"))
+@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh", "whole"))
 def advance(
     operations: Operations,
     recipe: Recipe,
@@ -84,6 +84,7 @@ def advance(
     capacity: int,
     records: int,
     refresh: bool,
+    whole: bool,
     arrays: Arrays,
     scheme: Any,
     keys: tuple[Any, Any],
@@ -91,9 +92,12 @@ def advance(
     begin: Any,
     count: Any,
     kept: Kept,
+    fetched: Any = None,
 ) -> tuple[Place, Any]:
     """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
     means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
+    whole: whether all steps of the capacity are made, which spares a GPU a look at `count` in each.
+    fetched: the data of every step's batch, where they are not on the device.
     """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
@@ -103,20 +107,20 @@ def advance(
         xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, Purpose.NOISE_FINE)
         return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
 
-    together = drawn(steps) if ahead else None
+    together: Any = drawn(steps) if ahead else None
     before, before_noise, kick, after, after_noise = scheme
 
     def step(i: Any, carried: Any, renew: bool) -> Any:
         (x, v, memory), draws, slot = carried
-        if together is None:
-            xi, rows = (None if each is None else each[0] for each in drawn(steps[i][None]))
-        else:
-            xi, rows = (None if each is None else each[i] for each in together)
+        xi: Any
+        some, place_of = (drawn(steps[i][None]), 0) if together is None else (together, i)
+        xi, rows = (None if each is None else each[place_of] for each in some)
         normals = [xi[:, k] for k in range(noise.total)]
         at, velocity = _move(before, before_noise, noise.before, x, v, normals)
         if renew:
             memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
-        g, memory = estimate(operations, recipe, arrays, at, memory, rows)
+        here = arrays if fetched is None else {**arrays, "data": jax.tree.map(lambda leaf: leaf[i], fetched)}
+        g, memory = estimate(operations, recipe, here, at, memory, rows)
         at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         made = begin + i + 1
@@ -138,7 +142,7 @@ def advance(
     if refresh:
         place, draws, _ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
-        place, draws, _ = jax.lax.fori_loop(0, count, plain, carried)
+        place, draws, _ = jax.lax.fori_loop(0, capacity if whole else count, plain, carried)
     return place, draws
 
 
@@ -150,6 +154,12 @@ def begun(
     memory = refreshed(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
     rows = batches(recipe, arrays, keys, step[None])
     return estimate(operations, recipe, arrays, x, memory, None if rows is None else rows[0])
+
+
+@partial(jax.jit, static_argnames=("recipe", "count"))
+def drawn(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], begin: Any, count: int) -> Any:
+    """The rows of so many steps, as `advance` draws them."""
+    return batches(recipe, arrays, keys, (begin + jnp.arange(count)).astype(jnp.uint32))
 
 
 @partial(jax.jit, static_argnames=("operations",))

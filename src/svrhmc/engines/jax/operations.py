@@ -12,21 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from svrhmc.engines.jax import priors
 from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.engines.jax.rows import EXACT, Seen, stored
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
 Arrays = dict[str, Any]
 
-_GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
-_EXACT = jax.lax.Precision.HIGHEST
-
 
 class Operations(ABC):
     """A component's gradient is what all share, `prior`, and a part of its own, as in `targets.base`."""
+
+    @property
+    def place(self) -> Any:
+        """Where rows of data are (`targets.placed`); None where all are among the arrays."""
+        return None
 
     @abstractmethod
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
@@ -110,89 +113,67 @@ class RowOperations(Operations):
     dim: int
     slope: str
     frame: Frame
-    sparse: bool
+    seen: Seen
     removed: bool
     second_order: bool
     shifted: bool
     weighed: bool
+    heavy: bool
 
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """nρᵢ′, or nwᵢℓ′."""
-        return self._slopes(arrays, self._predict_at(arrays, self.frame.displace(arrays, x), rows), rows)
+        u = self.seen.predict_at(arrays, self.frame.displace(arrays, x), rows)
+        return self._slopes(arrays, u, rows)
 
     def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
         """nwᵢℓ″ aᵢᵀ·away; nothing is left in variables from which the second order was taken."""
         if self.second_order:
-            return jnp.zeros(rows.shape)
-        return arrays["mode curvatures"][rows] * self._predict_at(arrays, away, rows)
-
-    def _predict_at(self, arrays: Arrays, at: Any, rows: Any) -> Any:
-        if self.sparse:
-            seen = jax.vmap(lambda state, where: state[where])(at, arrays["columns"][rows])
-            return (arrays["values"][rows].astype(jnp.float64) * seen).sum(axis=-1)
-        taken = arrays["X"][rows]
-        return (taken * at.astype(taken.dtype)[:, None, :]).sum(axis=-1).astype(jnp.float64)
+            return jnp.zeros((*rows.shape, *self.seen.tail))
+        return self.seen.turned(arrays["mode curvatures"][rows], self.seen.predict_at(arrays, away, rows))
 
     def _slopes(self, arrays: Arrays, u: Any, rows: Any) -> Any:
-        y, t = arrays["y"][rows], u
+        seen, y, t = self.seen, arrays["y"][rows], u
         if self.removed:
             t = arrays["predictors"][rows] + u
         elif self.shifted:
-            t = arrays["offset"][rows] + u
+            t = seen.shifted(u, arrays["offset"][rows])
         found = SLOPES[self.slope](arrays["numbers"], t, y)
         if self.weighed:
-            found = found * arrays["weights"][rows]
+            found = seen.weighed(found, arrays["weights"][rows])
         if self.removed:
             found = found - arrays["slopes"][rows]
         if self.second_order:
-            found = found - arrays["curvatures"][rows] * u
+            found = found - seen.turned(arrays["curvatures"][rows], u)
         return self.n * found
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows at once."""
         at = self.frame.displace(arrays, x)
-        return self._slopes(arrays, self._predict(arrays, at), slice(None))
-
-    def _predict(self, arrays: Arrays, at: Any) -> Any:
-        if self.sparse:
-            return (arrays["values"].astype(jnp.float64)[None] * at[:, arrays["columns"]]).sum(axis=-1)
-        X = arrays["X"]
-        return jnp.einsum("nd,cd->cn", X, at.astype(X.dtype), precision=_EXACT).astype(jnp.float64)
+        return self._slopes(arrays, self.seen.predict(arrays, at), slice(None))
 
     def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
-        each = parts / rows.shape[1]
-        if self.sparse:
-            columns, values = arrays["columns"][rows], arrays["values"][rows].astype(jnp.float64) * each[..., None]
-            add = jax.vmap(lambda where, what: jnp.zeros(self.dim).at[where.ravel()].add(what.ravel()))
-            return self.frame.pull(arrays, add(columns, values))
-        taken = arrays["X"][rows]
-        total = (each.astype(taken.dtype)[:, :, None] * taken).sum(axis=1).astype(jnp.float64)
-        return self.frame.pull(arrays, total)
+        return self.frame.pull(arrays, self.seen.combine_at(arrays, parts / rows.shape[1], rows))
 
     def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
         """(1/n) Σᵢ partᵢ Wᵀaᵢ."""
-        each = parts / self.n
-        if self.sparse:
-            where, values = arrays["columns"].ravel(), arrays["values"].astype(jnp.float64)
-            add = jax.vmap(lambda w: jnp.zeros(self.dim).at[where].add((values * w[:, None]).ravel()))
-            return self.frame.pull(arrays, add(each))
-        X = arrays["X"]
-        whole, each = self.n // _GROUP * _GROUP, each.astype(X.dtype)
-        groups = each[:, :whole].reshape(len(each), -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.dim)
-        total = jnp.einsum("cgm,gmd->gcd", *groups, precision=_EXACT).sum(axis=0, dtype=jnp.float64)
-        rest = jnp.einsum("cn,nd->cd", each[:, whole:], X[whole:], precision=_EXACT)
-        return self.frame.pull(arrays, total + rest)
+        return self.frame.pull(arrays, self.seen.combine(arrays, parts / self.n))
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
-        """Λ(x − p); in other variables b + M z."""
+        """Λ(x − p) + ψ′; in other variables b + M z, and what is left of ψ′."""
         if not self.removed:
             at = self.frame.out(arrays, x)
-            return self.frame.pull(arrays, (at - arrays["prior mean"]) * arrays["prior precision"])
-        if self.second_order:
+            slope = (at - arrays["prior mean"]) * arrays["prior precision"]
+            return self.frame.pull(arrays, slope + priors.slopes(arrays, at) if self.heavy else slope)
+        if self.second_order and not self.heavy:
             return x - arrays["force"]
         u = self.frame.displace(arrays, x)
-        return self.frame.pull(arrays, u * arrays["prior precision"]) - arrays["force"]
+        slope = u * arrays["prior precision"]
+        if self.heavy:
+            slope = slope + (priors.slopes(arrays, arrays["centre"] + u) - arrays["ψ slopes"])
+        if self.second_order:
+            return x + self.frame.pull(arrays, slope - u * arrays["bend"]) - arrays["force"]
+        return self.frame.pull(arrays, slope) - arrays["force"]
 
 
 @dataclass(frozen=True)
@@ -206,13 +187,13 @@ class QuadraticOperations(Operations):
         forces = arrays["forces"][rows]
         if self.shared:
             return (x @ arrays["precision"])[:, None, :] - forces
-        return jnp.einsum("cbde,ce->cbd", arrays["precision"][rows], x, precision=_EXACT) - forces
+        return jnp.einsum("cbde,ce->cbd", arrays["precision"][rows], x, precision=EXACT) - forces
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all components."""
         if self.shared:
             return (x @ arrays["precision"])[:, None, :] - arrays["forces"][None]
-        return jnp.einsum("nde,ce->cnd", arrays["precision"], x, precision=_EXACT) - arrays["forces"][None]
+        return jnp.einsum("nde,ce->cnd", arrays["precision"], x, precision=EXACT) - arrays["forces"][None]
 
     def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
         """Their mean."""
@@ -238,14 +219,18 @@ class FunctionOperations(Operations):
     functions: Any
     frame: Frame
 
+    @property
+    def place(self) -> Any:
+        """Of the model's data."""
+        return self.functions.place
+
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """Gradients of −n log-likelihood, in the user's variables."""
         return -self.functions.n * self.functions.each_gradient(arrays["data"], self.frame.out(arrays, x), rows)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows."""
-        rows = jnp.broadcast_to(jnp.arange(self.functions.n), (len(x), self.functions.n))
-        return self.parts(arrays, x, rows)
+        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.frame.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
         """Their mean."""
@@ -285,37 +270,25 @@ def _weighed(parts: Any, weights: Any) -> Any:
 
 
 def _of_rows(form: RowsForm) -> tuple[Operations, Arrays]:
-    removed = form.removed
+    removed, loss = form.removed, form.loss
+    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.wide else None)
     arrays: Arrays = {
-        "y": form.y, "numbers": np.array(form.loss.numbers, np.float64),
+        "y": form.y, "numbers": np.array(loss.numbers, np.float64),
         "prior precision": form.prior_precision, "prior mean": form.prior_mean,
-        **_map(form.whitening),
+        **matrix, **_map(form.whitening), **priors.heavy_arrays(form),
     }  # fmt: skip
-    if sparse := form.rows.storage != "dense":
-        arrays["columns"], arrays["values"] = padded(form.rows.X)  # type: ignore[attr-defined]
-    else:
-        arrays["X"] = form.rows.X  # type: ignore[attr-defined]
     if removed is not None:
         arrays |= {"predictors": removed.predictors, "slopes": removed.slopes, "force": removed.force}
         arrays |= {"curvatures": removed.curvatures} if removed.second_order else {}
     arrays |= {} if form.offset is None else {"offset": form.offset}
     arrays |= {} if form.weights is None else {"weights": form.weights}
-    assert form.loss.kernel is not None
+    assert loss.kernel is not None
     operations = RowOperations(
-        form.rows.n, form.rows.dim, form.loss.kernel, _frame(form.whitening), sparse, removed is not None,
+        form.rows.n, form.rows.dim, loss.kernel, _frame(form.whitening), seen, removed is not None,
         removed is not None and removed.second_order, form.offset is not None, form.weights is not None,
+        form.heavy is not None,
     )  # fmt: skip
     return operations, arrays
-
-
-def padded(matrix: Any) -> tuple[Any, Any]:
-    """The columns and values of sparse rows, (n, most entries of a row); what is missing is 0 in column 0."""
-    sizes = np.diff(matrix.indptr)
-    shape = (len(sizes), max(1, int(sizes.max(initial=0))))
-    columns, values = np.zeros(shape, np.int32), np.zeros(shape, matrix.data.dtype)
-    there = np.arange(shape[1]) < sizes[:, None]
-    columns[there], values[there] = matrix.indices, matrix.data
-    return columns, values
 
 
 def _of_quadratics(form: QuadraticForm) -> tuple[Operations, Arrays]:
@@ -340,6 +313,7 @@ def _map(whitening: Any) -> Arrays:
 
 _MAKERS: dict[str, Callable[[Any], tuple[Operations, Arrays]]] = {
     "rows": _of_rows,
+    "blocks": _of_rows,
     "quadratic": _of_quadratics,
     "functions": _of_functions,
 }

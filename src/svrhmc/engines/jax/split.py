@@ -17,7 +17,7 @@ from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.jax import words
-from svrhmc.engines.jax.chains import steps_at_once
+from svrhmc.engines.jax.chains import row_work, steps_at_once
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
 from svrhmc.engines.pace import HIGH, Pace
 
@@ -95,7 +95,8 @@ class SplitOnJax(Chains):
         else:
             z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state, self._pace = State(z, np.zeros_like(z)), Pace()
-        self._capacity = steps_at_once(len(chains) * space.dim)
+        work = len(chains) * sampler.leapfrogs * space.n * row_work(space)
+        self._capacity = steps_at_once(len(chains) * space.dim, work)
 
     @scoped
     def compile(self) -> None:

@@ -6,14 +6,16 @@ what it gives has the axes (step, chain, slot).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.kernels import coefficients as table
 
+_SPLIT = 6.25  # of w: beyond are the tails
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -43,9 +45,29 @@ def normals(keys: tuple[Any, Any], steps: Any, count: int, coarse: Purpose, fine
     high = jnp.concatenate(words(keys, steps, coarse, half), axis=-1)[..., :count]
     low = jnp.concatenate(words(keys, steps, fine, half), axis=-1)[..., :count]
     magnitude = (high & jnp.uint32(0x7FFFFFFF)).astype(jnp.float64)
-    p = (magnitude + (low.astype(jnp.float64) + 0.5) * 2.0**-32) * 2.0**-32
-    z = ndtri(p)
-    return jnp.where((high >> jnp.uint32(31)) > 0, -z, z)
+    twice = (magnitude + (low.astype(jnp.float64) + 0.5) * 2.0**-32) * 2.0**-31
+    return jnp.where((high >> jnp.uint32(31)) > 0, 1.0, -1.0) * _upper_quantile(twice)
+
+
+def _upper_quantile(twice: Any) -> Any:
+    """−Φ⁻¹(p) of 2p < 1, as `svrhmc.kernels.normals` has it: (1 − 2p)R(w), w = −log(4p(1 − p)), R a polynomial in w or,
+    in the tails, in √w.
+    """
+    w = -jnp.log(twice * (2.0 - twice))
+    near = (1.0 - twice) * _polynomial(table.QUANTILE64, w - table.QUANTILE64_CENTRE)
+    root = jnp.sqrt(w)
+    close = _polynomial(table.QUANTILE64_NEAR, root - table.QUANTILE64_NEAR_CENTRE)
+    far = _polynomial(table.QUANTILE64_FAR, root - table.QUANTILE64_FAR_CENTRE)
+    tail = jnp.sqrt(-jnp.expm1(-w)) * jnp.where(root < 4.0, close, far)
+    return jnp.where(w < _SPLIT, near, tail)
+
+
+def _polynomial(powers: Sequence[float], s: Any) -> Any:
+    """Σₖ powersₖ sᵏ, by Horner's rule."""
+    total = jnp.full_like(s, powers[-1])
+    for power in powers[-2::-1]:
+        total = total * s + power
+    return total
 
 
 def uniforms(keys: tuple[Any, Any], steps: Any, count: int, purpose: Purpose) -> Any:
