@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.models.described import Described, Params, Parts, Row, double, needed, points, require_sum, total
+from svrhmc.models.described import Described, Params, Parts, Row, double, needed, nudged, points, require_sum, total
 
 Model = Callable[..., Any]
 
@@ -33,16 +33,17 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
         raise requirement("model", "a function with NumPyro's statements in it", repr(model))
     with double():
         arguments = _Arguments.of(model, args, kwargs)
-        sites = _sites(model, arguments, {})
+        sites = _first_look(model, arguments)
         _require_sampled(sites)
         rows = _Rows.of(sites, arguments, plate)
         apart = _Apart(model, arguments, rows)
         _require_shared(sites, apart.sites(), rows.plate)
-        init, data = apart.init(), {name: arguments.leaves[name] for name in rows.arrays}
+        init, data = apart.init(sites), {name: arguments.leaves[name] for name in rows.arrays}
         apart.require_rows(init)
         some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
         require_sum(apart.parts, apart.log_prior, some, init, apart.own(some))
-        names = apart.names(init, some)
+        same = apart.names(init, some)
+        names = tuple(name for name in sites if name in same)
 
     def constrain(params: Params) -> dict[str, Any]:
         quantities = apart.quantities(params)
@@ -83,6 +84,13 @@ class _Arguments:
         args, kwargs = jax.tree_util.tree_unflatten(self.structure, {**self.leaves, **arrays}.values())
         return model, args, kwargs
 
+    def on_device(self, without: Iterable[str]) -> _Arguments:
+        """With JAX's arrays for all but the rows, so that rows still unknown can index them."""
+        import jax.numpy as jnp
+
+        kept = {name: jnp.asarray(x) if np.ndim(x) and name not in without else x for name, x in self.leaves.items()}
+        return _Arguments(kept, self.structure)
+
     def arrays(self, count: int) -> tuple[str, ...]:
         """The names of those that have so many rows."""
         return tuple(name for name, leaf in self.leaves.items() if np.ndim(leaf) and np.shape(leaf)[0] == count)
@@ -106,11 +114,13 @@ def _sites(model: Model, arguments: _Arguments, arrays: Mapping[str, Any]) -> di
     """The statements of a model; nothing is computed."""
     import jax
     from numpyro import handlers
+    from numpyro.infer import init_to_median
 
     found: dict[str, _Site] = {}
 
     def look(arrays: Mapping[str, Any]) -> None:
-        run, args, kwargs = arguments.called(handlers.seed(model, 0), arrays)
+        started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_median())
+        run, args, kwargs = arguments.called(started, arrays)
         for name, site in handlers.trace(run).get_trace(*args, **kwargs).items():
             kind, shape = site["type"], np.shape(site["value"]) if site["type"] != "plate" else ()
             sampled = kind == "sample"
@@ -125,8 +135,20 @@ def _sites(model: Model, arguments: _Arguments, arrays: Mapping[str, Any]) -> di
     return found
 
 
+def _first_look(model: Model, arguments: _Arguments) -> dict[str, _Site]:
+    """Where it is not yet known which arguments have the rows: with the values of none of them, if that will do."""
+    import jax
+
+    try:
+        return _sites(model, arguments, {name: leaf for name, leaf in arguments.leaves.items() if np.ndim(leaf)})
+    except jax.errors.JAXTypeError:
+        return _sites(model, arguments, {})
+
+
 def _require_sampled(sites: Mapping[str, _Site]) -> None:
     """Refuse what is neither drawn from a continuous prior nor observed."""
+    if not any(site.observed for site in sites.values()):
+        raise requirement("model", "given data", "no observed site", "give it what its obs= takes")
     for site in sites.values():
         if site.kind in ("param", "mutable"):
             raise requirement(
@@ -142,8 +164,6 @@ def _require_sampled(sites: Mapping[str, _Site]) -> None:
                 f"the discrete {site.name!r}",
                 "sum it out, for instance by numpyro.distributions.MixtureSameFamily",
             )
-    if not any(site.observed for site in sites.values()):
-        raise requirement("model", "given data", "no observed site", "give it what its obs= takes")
 
 
 @dataclass(frozen=True)
@@ -202,7 +222,7 @@ class _Apart:
     """A model on some of its rows."""
 
     def __init__(self, model: Model, arguments: _Arguments, rows: _Rows) -> None:
-        self._model, self._arguments, self._rows = model, arguments, rows
+        self._model, self._arguments, self._rows = model, arguments.on_device(rows.arrays), rows
 
     def sites(self) -> dict[str, _Site]:
         """The statements of the model where there is only one row."""
@@ -231,23 +251,23 @@ class _Apart:
         """All latent and derived quantities, as they are where there is only the first row."""
         return self._constrained(params, self._first)
 
-    def init(self) -> Params:
-        """The medians of some draws from the prior, unconstrained."""
+    def init(self, order: Iterable[str]) -> Params:
+        """Near the origin of the unconstrained parameters, in this order."""
         import jax
         from numpyro import handlers
         from numpyro.infer import init_to_median
         from numpyro.infer.util import unconstrain_fn
 
-        @jax.jit
-        def start() -> Params:
+        def drawn() -> Params:
             model, args, kwargs = self._outside()
             run = handlers.substitute(model, substitute_fn=init_to_median())
             sites = handlers.trace(run).get_trace(*args, **kwargs).items()
-            drawn = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
-            found: Params = unconstrain_fn(model, args, kwargs, drawn)
+            latent = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
+            found: Params = unconstrain_fn(model, args, kwargs, latent)
             return found
 
-        return {name: np.asarray(value, np.float64) for name, value in start().items()}
+        shapes = jax.eval_shape(drawn)
+        return nudged({name: np.zeros(shapes[name].shape) for name in order if name in shapes})
 
     def own(self, data: Mapping[str, Any]) -> Callable[[Params], tuple[Parts, Any]]:
         """NumPyro's density of all these rows together: by observed site, and the whole."""
@@ -260,11 +280,11 @@ class _Apart:
 
         return lambda params: both(params, data)
 
-    def names(self, init: Params, data: Mapping[str, Any]) -> tuple[str, ...]:
+    def names(self, init: Params, data: Mapping[str, Any]) -> set[str]:
         """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
         import jax
 
-        (one, every), last = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data), {}
+        one, every = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data)
         same = [name for name in one if one[name].shape == every[name].shape]
 
         @jax.jit
@@ -272,14 +292,15 @@ class _Apart:
             one, every = self.quantities(params), self._constrained(params, data)
             return {name: one[name] for name in same}, {name: every[name] for name in same}
 
-        for last in points(init):
-            pass
+        *_, last = points(init)
         found, expected = both(last, data)
-        return tuple(name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12))
+        return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
 
     @cached_property
     def _first(self) -> dict[str, Any]:
-        return {name: np.asarray(self._arguments.leaves[name][:1]) for name in self._rows.arrays}
+        import jax.numpy as jnp
+
+        return {name: jnp.asarray(self._arguments.leaves[name][:1]) for name in self._rows.arrays}
 
     def _outside(self) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model without what belongs to rows."""
