@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from svrhmc.models.described import double
+from svrhmc.core.jaxed import scope
 
 POINTS = 100
 N = 60  # rows
@@ -29,7 +29,7 @@ def around(init, count=POINTS, spread=0.7):
 
 def densities(described, params):
     """The log density at each of the points, as the sum over rows and the rest; in float64."""
-    with double():
+    with scope():
 
         def one(point):
             each = jax.vmap(described.log_likelihood, (None, 0))(point, described.data)

@@ -14,7 +14,7 @@ from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
 
-from svrhmc.models.described import double  # noqa: E402
+from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
 
 
@@ -112,7 +112,7 @@ MODELS = {
 
 
 def own(model, args, kwargs, params):
-    with double():
+    with scope():
         energy = jax.vmap(lambda point: potential_energy(handlers.seed(model, 0), args, kwargs, point))
         return -np.asarray(jax.jit(energy)(params))
 
@@ -141,7 +141,7 @@ def test_quantities_come_back_constrained_by_their_names():
     model, args, kwargs = MODELS["mixture"]
     described = describe_numpyro(model, *args, **kwargs)
     assert described.names == ("weights", "means", "spread")
-    with double():
+    with scope():
         found = jax.device_get(jax.jit(jax.vmap(described.constrain))(around(described.init)))
     assert {name: value.shape for name, value in found.items()} == {
         "weights": (100, 3),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 
 @dataclass(frozen=True)
 class Described:
-    """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`double`).
+    """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jaxed.scope`).
 
     log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis.
     log_prior: of params: all that belongs to no row, with the Jacobians of the constraints.
@@ -45,20 +45,9 @@ class Described:
 def needed(package: str, purpose: str) -> Any:
     """A package that one door needs, imported; or the one error that says how to get it."""
     for name in ("jax", package):
-        try:
-            found = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-            raise missing(name, "jax", purpose, also=package) from None
-    return found
-
-
-def double() -> AbstractContextManager[Any]:
-    """A scope in which JAX has float64; what the user set outside of it stays."""
-    import jax
-
-    return jax.enable_x64(True)
+        if find_spec(name) is None:
+            raise missing(name, "jax", purpose, also=package)
+    return import_module(package)
 
 
 def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], Any]:

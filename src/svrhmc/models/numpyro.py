@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.models.described import Described, Params, Parts, Row, double, needed, nudged, points, require_sum, total
+from svrhmc.core.jaxed import scope
+from svrhmc.models.described import Described, Params, Parts, Row, needed, nudged, points, require_sum, total
 
 Model = Callable[..., Any]
 
@@ -31,7 +32,7 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
     needed("numpyro", "from_numpyro")
     if not callable(model):
         raise requirement("model", "a function with NumPyro's statements in it", repr(model))
-    with double():
+    with scope():
         arguments = _Arguments.of(model, args, kwargs)
         sites = _first_look(model, arguments)
         _require_sampled(sites)
