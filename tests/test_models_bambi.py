@@ -12,7 +12,10 @@ from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densiti
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.bambi import describe_bambi  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
+    pytest.mark.filterwarnings("ignore:The intercept is omitted in ordinal families"),
+]
 TABLE = pd.DataFrame(
     {
         "event": EVENTS,

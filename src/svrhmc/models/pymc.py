@@ -114,15 +114,14 @@ class _Rows:
     def of(cls, count: int, graphs: Iterable[Graph]) -> _Rows:
         from pytensor.graph.traversal import graph_inputs
         from pytensor.tensor import tensor
-        from pytensor.tensor.type import TensorType
 
         arrays: dict[str, Any] = {}
         inputs: dict[str, Graph] = {}
         replaced: dict[Graph, Graph] = {}
         for source in graph_inputs(list(graphs)):
-            value = _value(source) if _is_known(source) and isinstance(source.type, TensorType) else 0
-            if not np.ndim(value) or len(value) != count:
+            if not _has_rows(source, count):
                 continue
+            value = _value(source)
             same = (name for name, known in arrays.items() if known.dtype == value.dtype and np.array_equal(known, value))
             name = next(same, None)
             if name is None:
@@ -137,7 +136,7 @@ class _Rows:
         """Whether it has rows."""
         from pytensor.graph.traversal import graph_inputs
 
-        return any(source in self.replaced for source in graph_inputs([graph]))
+        return any(_has_rows(source, self.count) for source in graph_inputs([graph]))
 
     def cut(self, graphs: Iterable[Graph]) -> list[Graph]:
         """The same for one row."""
@@ -178,6 +177,14 @@ def _is_known(source: Graph) -> bool:
     from pytensor.graph.basic import Constant
 
     return isinstance(source, Constant | SharedVariable)
+
+
+def _has_rows(source: Graph, count: int) -> bool:
+    """Whether it is an array with so many rows."""
+    from pytensor.tensor.type import TensorType
+
+    shape = np.shape(_value(source)) if _is_known(source) and isinstance(source.type, TensorType) else ()
+    return shape[:1] == (count,)
 
 
 def _value(graph: Graph) -> Any:
