@@ -7,8 +7,8 @@ jax = pytest.importorskip("jax")
 bambi = pytest.importorskip("bambi")
 
 import pandas as pd  # noqa: E402
-from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 
+from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.bambi import describe_bambi  # noqa: E402
 

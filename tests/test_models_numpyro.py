@@ -8,12 +8,12 @@ numpyro = pytest.importorskip("numpyro")
 
 import jax.numpy as jnp  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from numpyro import handlers  # noqa: E402
 from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
 
+from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
 
@@ -263,11 +263,23 @@ REFUSED = {
     "prior by the data": (prior_by_the_data, (X, EVENTS), "a sum over rows; got .* for all that belongs to no row"),
     "all rows at once": (all_rows_at_once, (X, NUMBERS), r"among its arguments; got the observed 'y' of shape \(\)"),
     "rows from outside": (rows_from_outside, (EVENTS,), "a sum over rows; got .* outside, and give it"),
-    "all from outside": (all_from_outside, (), r"plate 'rows' of size 60: put the observations into numpyro.plate, and"),
-    "counts its groups": (counts_its_groups, (X, GROUP, COUNTS), "still unknown; got one that looks at them .* outside"),
+    "all from outside": (
+        all_from_outside,
+        (),
+        r"plate 'rows' of size 60: put the observations into numpyro.plate, and",
+    ),
+    "counts its groups": (
+        counts_its_groups,
+        (X, GROUP, COUNTS),
+        "still unknown; got one that looks at them .* outside",
+    ),
     "discrete": (discrete, (NUMBERS,), "continuous parameters; got the discrete 'which': sum it out"),
     "optimised": (optimised, (NUMBERS,), "made of sample statements; got the param 'mean': it has no prior"),
-    "two plates": (two_plates, (X, EVENTS, NUMBERS[:50]), "plate must be named .* 'rows' of size 60, 'others' of size 50"),
+    "two plates": (
+        two_plates,
+        (X, EVENTS, NUMBERS[:50]),
+        "plate must be named .* 'rows' of size 60, 'others' of size 50",
+    ),
     "a batch": (a_batch, (X, EVENTS), "plate 'rows' of size 1000"),
     "no data": (logistic, (X, None), "given data; got no observed site"),
     "no model": (3, (), "a function with NumPyro's statements"),

@@ -9,8 +9,8 @@ jax = pytest.importorskip("jax")
 pm = pytest.importorskip("pymc")
 
 import pytensor.tensor as pt  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 
+from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.pymc import describe_pymc  # noqa: E402
 
@@ -232,5 +232,5 @@ def test_the_rows_can_be_named():
         np.testing.assert_allclose(densities(described, params), own(model, params), rtol=1e-10)
     with pytest.raises(ValueError, match="observed must be one of 'y', 'z'; got 'x'"):
         describe_pymc(model, observed="x")
-    with pytest.raises(ValueError, match="model must be a pymc.Model; got 3"):
+    with pytest.raises(ValueError, match=r"model must be a pymc\.Model; got 3"):
         describe_pymc(3)

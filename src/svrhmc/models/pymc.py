@@ -122,7 +122,9 @@ class _Rows:
             if not _has_rows(source, count):
                 continue
             value = _value(source)
-            same = (name for name, known in arrays.items() if known.dtype == value.dtype and np.array_equal(known, value))
+            same = (
+                name for name, known in arrays.items() if known.dtype == value.dtype and np.array_equal(known, value)
+            )
             name = next(same, None)
             if name is None:
                 name = source.name or "rows"
