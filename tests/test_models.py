@@ -11,7 +11,6 @@ import svrhmc
 from svrhmc.models import described, from_bambi, from_numpyro, from_pymc
 
 DOORS = {"numpyro": from_numpyro, "pymc": from_pymc, "bambi": from_bambi}
-PACKAGES = {"numpyro": {"numpyro"}, "pymc": {"pymc"}, "bambi": {"bambi"}}
 QUIET = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 
 
@@ -34,8 +33,9 @@ import sys
 import svrhmc
 import numpyro, numpyro.distributions as dist
 def model(y):
+    b = numpyro.sample("b", dist.Normal(0, 1))
     with numpyro.plate("rows", len(y)):
-        numpyro.sample("y", dist.Normal(numpyro.sample("b", dist.Normal(0, 1)), 1), obs=y)
+        numpyro.sample("y", dist.Normal(b, 1), obs=y)
 import numpy as np
 print(svrhmc.models.from_numpyro(model, np.ones(5)).names)
 print(sorted({"pymc", "bambi", "pytensor"} & set(sys.modules)))
@@ -77,7 +77,7 @@ def test_two_libraries_give_the_same_target_and_the_same_names():
     assert ours.names == ("b[0]", "b[1]", "scale")
     assert theirs.names == ("b[0]", "b[1]", "scale_log__")
     x = rng.standard_normal((5, 3))
-    np.testing.assert_allclose(ours.potentials(x), theirs.potentials(x), rtol=1e-12)
+    np.testing.assert_allclose(ours.potentials(x), theirs.potentials(x), rtol=1e-10)
     np.testing.assert_allclose(ours.gradients(x), theirs.gradients(x), rtol=1e-9, atol=1e-9)
 
 
