@@ -14,7 +14,10 @@ from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, aroun
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.models.pymc import describe_pymc  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
+    pytest.mark.filterwarnings("ignore:Data in y contains missing values"),
+]
 
 
 def logistic():
@@ -75,6 +78,25 @@ def likelihood_of_ones_own():
     pm.MvNormal("several", b, np.eye(3), observed=X)
 
 
+def probit():
+    """Normal CDFs go by erfcx, which JAX does not have; and PyMC has some numbers in float32."""
+    b = pm.Normal("b", 0, 1, shape=3)
+    pm.OrderedProbit("y", eta=pt.dot(X, b), cutpoints=[-1.0, 0.0, 1.0], observed=LEVELS, compute_p=False)
+
+
+def correlated():
+    """The prior has arrays of numbers beside float32, which JAX would round."""
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1.0, shape=2))
+    effects = pm.Deterministic("effects", pt.dot(pm.Normal("z", shape=(7, 2)), chol.T))
+    pm.Normal("y", effects[GROUP, 0] + effects[GROUP, 1] * X[:, 0].astype(np.float32), 1.0, observed=NUMBERS)
+
+
+def process():
+    cov = pm.gp.cov.Matern52(1, ls=pm.InverseGamma("length", 2, 1))
+    mean = pm.gp.HSGP(m=[5], c=1.5, cov_func=cov).prior("f", X[:, :1])
+    pm.Normal("y", mean, 1.0, observed=pm.Data("observations", NUMBERS))
+
+
 MODELS = {
     "logistic": logistic,
     "poisson": poisson,
@@ -84,6 +106,9 @@ MODELS = {
     "network": network,
     "bounded by another": bounded_by_another,
     "likelihood of one's own": likelihood_of_ones_own,
+    "probit": probit,
+    "correlated": correlated,
+    "process": process,
 }
 
 
@@ -201,6 +226,11 @@ def no_parameters():
     pm.Normal("y", observed=NUMBERS)
 
 
+def missing():
+    y = np.where(np.arange(N) == 3, np.nan, NUMBERS)
+    pm.Normal("y", pm.Normal("b"), 1.0, observed=y)
+
+
 REFUSED = {
     "latent of each row": (latent_of_each_row, "'own' has as many entries as there are rows"),
     "standardises": (standardises, r"a sum over rows; got \S+ for the rows' terms of 'y'"),
@@ -211,6 +241,7 @@ REFUSED = {
     "unlike": (unlike, "observed must be named .* 'y' of length 60, 'z' of length 50"),
     "no rows": (no_rows, "a sum over rows; got no observed array"),
     "nothing observed": (nothing_observed, "a sum over rows; got no observed array"),
+    "missing": (missing, "without missing values; got 'y_unobserved': each would be a parameter of a single row"),
     "no parameters": (no_parameters, "one with parameters; got none"),
 }
 
@@ -234,3 +265,12 @@ def test_the_rows_can_be_named():
         describe_pymc(model, observed="x")
     with pytest.raises(ValueError, match=r"model must be a pymc\.Model; got 3"):
         describe_pymc(3)
+
+
+def test_erfcx_is_what_it_should_be():
+    from scipy.special import erfcx
+
+    from svrhmc.models.pymc import _erfcx
+
+    x = np.concatenate([np.linspace(-25, 24.999, 200), 25 + np.geomspace(1e-9, 1e6, 50)])
+    np.testing.assert_allclose(_erfcx(pt.constant(x)).eval(mode="FAST_COMPILE"), erfcx(x), rtol=1e-12)

@@ -92,27 +92,26 @@ def require_sum(
     for params in points(init):
         sums, sizes = summed(params)
         whole, density = own(params)
-        prior, density = float(rest(params)), float(density)
-        if not np.isfinite(density):
+        if not np.isfinite(float(density)):
             continue
-        seen = True
-        for name, value in sums.items():
-            _require_same(f"the rows' terms of {name!r}", value, float(whole[name]), sizes[name])
-        scale = abs(prior) + sum(sizes.values())
-        _require_same("all that belongs to no row", prior, density - sum(map(float, whole.values())), scale)
+        prior, others, seen = float(rest(params)), float(density) - sum(map(float, whole.values())), True
+        found = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
+        found["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
+        for what, (apart, together, scale) in found.items():
+            if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
+                raise _no_sum(what, apart, together)
     if not seen:
         raise requirement("model", "finite near its own start", "a log density that is not", "look at its data")
 
 
-def _require_same(what: str, apart: float, together: float, scale: float) -> None:
-    if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
-        raise requirement(
-            "model",
-            "a sum over rows",
-            f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
-            "something in it takes all rows together, such as a mean of a column; compute that outside, and give it "
-            "to the model as data",
-        )
+def _no_sum(what: str, apart: float, together: float) -> ValueError:
+    return requirement(
+        "model",
+        "a sum over rows",
+        f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
+        "something in it takes all rows together, such as a mean of a column; compute that outside, and give it to the "
+        "model as data",
+    )
 
 
 def _sums(

@@ -35,7 +35,7 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
     outside = [term.sum() for name, term in {**free, **given}.items() if name not in inside]
     quantities = _quantities(model, rows)
     init, names = _start(model), [value.name for value in model.value_vars]
-    translate = _translator()
+    translate, jnp = _translator(), load().numpy
     with scope(), _cutting(rows.count, init):
         each = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
         rest = translate(model.value_vars, outside)
@@ -44,7 +44,8 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
 
         def parts(params: Params, row: Row) -> Parts:
             values = [params[name] for name in names]
-            return dict(zip(inside, each(*values, *(row[name][None] for name in data)), strict=True))
+            one = [jnp.asarray(row[name], _wide(data[name].dtype))[None] for name in data]
+            return dict(zip(inside, each(*values, *one), strict=True))
 
         def log_prior(params: Params) -> Any:
             return sum(rest(*(params[name] for name in names)), start=0.0)
@@ -74,6 +75,11 @@ def _require_sampled(model: Any, terms: Sequence[Graph]) -> None:
         listed = ", ".join(repr(value.name) for value in model.discrete_value_vars)
         why = "sum it out, for instance by pymc.Mixture"
         raise requirement("model", "a density of continuous parameters", f"the discrete {listed}", why)
+    free = {rv.name for rv in model.free_RVs}
+    imputed = {rv.name.removesuffix("_observed") + "_unobserved" for rv in model.observed_RVs} & free  # PyMC's names
+    if imputed:
+        why = "each would be a parameter of a single row; leave such rows out, or fill them in"
+        raise requirement("model", "given rows without missing values", ", ".join(map(repr, imputed)), why)
     if not model.free_RVs:
         raise requirement("model", "one with parameters", "none")
     scaled = [rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, MinibatchRandomVariable)]
@@ -113,15 +119,17 @@ class _Rows:
     @classmethod
     def of(cls, count: int, graphs: Iterable[Graph]) -> _Rows:
         from pytensor.graph.traversal import graph_inputs
-        from pytensor.tensor import tensor
+        from pytensor.tensor import shape_padleft, tensor
 
         arrays: dict[str, Any] = {}
         inputs: dict[str, Graph] = {}
         replaced: dict[Graph, Graph] = {}
         for source in graph_inputs(list(graphs)):
-            if not _has_rows(source, count):
+            axis = _row_axis(source, count)
+            if axis is None:
                 continue
             value = _value(source)
+            value = value.reshape(value.shape[axis:])
             same = (
                 name for name, known in arrays.items() if known.dtype == value.dtype and np.array_equal(known, value)
             )
@@ -130,28 +138,20 @@ class _Rows:
                 name = source.name or "rows"
                 name = name if name not in arrays else f"{name} {len(arrays)}"
                 arrays[name] = value
-                inputs[name] = tensor(name, dtype=source.type.dtype, shape=(1, *value.shape[1:]))
-            replaced[source] = inputs[name]
+                inputs[name] = tensor(name, dtype=_wide(value.dtype), shape=(1, *value.shape[1:]))
+            replaced[source] = shape_padleft(inputs[name], axis)
         return cls(count, tuple(arrays), tuple(arrays.values()), tuple(inputs.values()), replaced)
 
     def within(self, graph: Graph) -> bool:
         """Whether it has rows."""
         from pytensor.graph.traversal import graph_inputs
 
-        return any(_has_rows(source, self.count) for source in graph_inputs([graph]))
+        return any(_row_axis(source, self.count) is not None for source in graph_inputs([graph]))
 
     def cut(self, graphs: Iterable[Graph]) -> list[Graph]:
         """The same for one row."""
-        from pytensor.graph.traversal import toposort
-
         terms = list(graphs)
-        known = {**self.replaced, **self._sizes(terms)}
-        for node in toposort(terms):  # every node is made anew, since the shapes of its results may be others
-            inputs = [known.get(each, each) for each in node.inputs]
-            if inputs != node.inputs:
-                for old, made in zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True):
-                    known.setdefault(old, made)
-        return [known.get(term, term) for term in terms]
+        return _rebuilt(terms, {**self.replaced, **self._sizes(terms)})
 
     def _sizes(self, graphs: Sequence[Graph]) -> dict[Graph, Graph]:
         """Numbers of rows that were written into the graphs as the size of something, and 1 in their places."""
@@ -167,10 +167,65 @@ class _Rows:
                 inputs = list(graph_inputs([size]))
                 if all(map(_is_known, inputs)) and not any(each in self.replaced for each in inputs):
                     value = np.array(_value(size))
-                    if value.size and value.flat[0] == self.count:
-                        value.flat[0] = 1
+                    place = _first_long(value.flat, self.count)
+                    if place is not None:
+                        value.flat[place] = 1
                         found[size] = constant(value, dtype=size.type.dtype)
         return found
+
+
+def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[Graph]:
+    """Graphs with some variables replaced, and with float64 for numbers in float32.
+
+    Every node is made anew, since the shapes of its results may be others. PyTensor has 2.5 in float32 and rounds what
+    follows from such numbers alone; that is kept. But in JAX its arrays of numbers have a weak type, and such a float64
+    with a float32 would give float32.
+    """
+    from pytensor.graph.basic import Constant
+    from pytensor.graph.traversal import toposort
+    from pytensor.tensor import constant
+
+    known, fixed = dict(replaced), set[Graph]()
+
+    def is_fixed(each: Graph) -> bool:
+        return each in fixed or (isinstance(each, Constant) and each not in replaced)
+
+    for node in toposort(list(graphs)):
+        if all(map(is_fixed, node.inputs)):
+            fixed.update(set(node.outputs) - replaced.keys())
+            continue
+        for each in node.inputs:
+            if is_fixed(each) and getattr(each.type, "dtype", "") == "float32":
+                known[each] = constant(_value(each), dtype="float64")
+        inputs = [known.get(each, each) for each in node.inputs]
+        if inputs != node.inputs or _is_erfcx(node):
+            made = [_erfcx(*inputs)] if _is_erfcx(node) else node.op.make_node(*inputs).outputs
+            for old, new in zip(node.outputs, made, strict=True):
+                known.setdefault(old, new)
+    return [known.get(graph, graph) for graph in graphs]
+
+
+def _wide(dtype: Any) -> str:
+    return "float64" if dtype == np.float32 else str(dtype)
+
+
+def _is_erfcx(node: Any) -> bool:
+    from pytensor.scalar.math import Erfcx
+
+    return isinstance(getattr(node.op, "scalar_op", None), Erfcx)
+
+
+def _erfcx(x: Graph) -> Graph:
+    """exp(x²) erfc(x), which JAX does not have, by what it has. Beyond 25 by the asymptotic series, to 1e-13.
+
+    Below −26 it overflows, and is taken at −26: a finite number where it is computed but not used.
+    """
+    import pytensor.tensor as pt
+
+    near, far = pt.clip(x, -26.0, 25.0), pt.maximum(x, 25.0)
+    q = 0.5 / far**2
+    series = 1 - q * (1 - 3 * q * (1 - 5 * q * (1 - 7 * q * (1 - 9 * q))))
+    return pt.switch(x < 25, pt.exp(near**2) * pt.erfc(near), series / (far * np.sqrt(np.pi)))
 
 
 def _is_known(source: Graph) -> bool:
@@ -181,12 +236,23 @@ def _is_known(source: Graph) -> bool:
     return isinstance(source, Constant | SharedVariable)
 
 
-def _has_rows(source: Graph, count: int) -> bool:
-    """Whether it is an array with so many rows."""
+def _row_axis(source: Graph, count: int) -> int | None:
+    """The axis of an array along which it has so many rows: the first, or the first after some of length 1."""
     from pytensor.tensor.type import TensorType
 
-    shape = np.shape(_value(source)) if _is_known(source) and isinstance(source.type, TensorType) else ()
-    return shape[:1] == (count,)
+    if not (_is_known(source) and isinstance(source.type, TensorType)):
+        return None
+    return _first_long(np.shape(_value(source)), count)
+
+
+def _first_long(lengths: Iterable[int], count: int) -> int | None:
+    """Where `count` stands among lengths, if there is nothing but 1 before it."""
+    for place, length in enumerate(lengths):
+        if length == count:
+            return place
+        if length != 1:
+            return None
+    return None
 
 
 def _value(graph: Graph) -> Any:
@@ -249,8 +315,7 @@ def _translator() -> Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., 
             os.environ.pop("XLA_FLAGS", None)
         else:
             os.environ["XLA_FLAGS"] = flags
-    found: Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Any]] = get_jaxified_graph
-    return found
+    return lambda inputs, outputs: get_jaxified_graph(list(inputs), _rebuilt(outputs, {}))
 
 
 @contextmanager

@@ -36,7 +36,11 @@ class Arguments:
             place = first.idx if kind.idx == 0 else first.key
             name = positional[place] if kind.idx == 0 and place < len(positional) else str(place)
             told = name + jax.tree_util.keystr(tuple(rest))
-            array = np.asarray(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array) else leaf
+            array = (
+                np.asarray(leaf)
+                if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array | np.generic)
+                else leaf
+            )
             leaves[told if told not in leaves else f"{told} {len(leaves)}"] = array
         return cls(leaves, structure)
 
