@@ -106,7 +106,7 @@ def case_exact_hmc() -> dict[str, Any]:
     began = time.perf_counter()
     target = targets.model(log_likelihood, log_prior, (X, y), np.zeros(dim), batched=True, dtype="float32")
     door = time.perf_counter() - began
-    posterior = svrhmc.sample(target, draws=20_000, chains=64, method="split-hmc", progress=False)
+    posterior = svrhmc.sample(target, draws=10_000, chains=64, method="split-hmc", progress=False)
     sampling = posterior.steps["sampling"]
     return {
         "door": door, "steps": posterior.steps, "compile": posterior.compile_seconds, "passes": posterior.passes,

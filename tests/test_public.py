@@ -1,5 +1,6 @@
 """The public face: what is there, what it costs to import, that every name is documented and tested."""
 
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -10,7 +11,9 @@ import pytest
 
 import svrhmc
 
-MODULES = [svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact]
+MODULES = [
+    svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact, svrhmc.models,
+]  # fmt: skip
 OPEN = [svrhmc.dynamics, svrhmc.distances]
 NAMES = [(module, name) for module in MODULES for name in module.__all__] + [
     (module, name)
@@ -68,7 +71,21 @@ def test_every_public_name_is_documented_and_used_in_a_test(module, name):
 def test_importing_loads_numpy_and_nothing_heavier():
     code = "import sys, svrhmc; print(sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for heavy in ("scipy", "numba", "jax", "arviz", "matplotlib", "typer", "rich", "ot", "sklearn", "pandas"):
+    for heavy in (
+        "scipy",
+        "numba",
+        "jax",
+        "numpyro",
+        "pymc",
+        "bambi",
+        "arviz",
+        "matplotlib",
+        "typer",
+        "rich",
+        "ot",
+        "sklearn",
+        "pandas",
+    ):
         assert f"'{heavy}'" not in loaded
     assert "'numpy'" in loaded
 
@@ -81,13 +98,16 @@ def test_the_version_is_stated_once_and_the_same():
 
 
 PAGES = ["README.md", *(f"docs/{name}.md" for name in (
-    "index", "tutorial", "automatic", "families", "priors", "extending", "theory", "sklearn", "results_of_a_fit"))]  # fmt: skip
+    "index", "tutorial", "automatic", "families", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models"))]  # fmt: skip
 
 
 def exists(name):
-    """Whether a dotted name of the package is there."""
+    """Whether a dotted name of the package is there, or another package installed."""
+    package, *parts = name.split(".")
+    if package != "svrhmc":
+        return importlib.util.find_spec(package) is not None
     found = svrhmc
-    for part in name.split(".")[1:]:
+    for part in parts:
         if not hasattr(found, part):
             return False
         found = getattr(found, part)
@@ -108,7 +128,7 @@ LONG = ["docs/tutorial.md", "docs/priors.md", "docs/sklearn.md"]  # they have bl
 def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page, long):
     """Block after block, as a reader would.
 
-    `<!-- needs svrhmc.name -->` before one leaves it out until there is one, `<!-- long -->` leaves it to the slow tests.
+    `<!-- needs name -->` before one leaves it out until there is one, `<!-- long -->` leaves it to the slow tests.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(svrhmc.engines.registry, "_LOADED", dict(svrhmc.engines.registry._LOADED))
@@ -129,3 +149,5 @@ def test_a_block_that_needs_a_name_waits_for_it():
     assert exists("svrhmc.sample")
     assert exists("svrhmc.targets.glm")
     assert not exists("svrhmc.targets.no_such_name")
+    assert exists("numpy")
+    assert not exists("no_such_package")

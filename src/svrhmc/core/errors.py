@@ -116,9 +116,9 @@ def requirement(
     return kind(told if told.endswith("?") else f"{told}.")
 
 
-def missing(package: str, extra: str, purpose: str) -> ModuleNotFoundError:
-    """An optional package is not installed: says which, what for, and how to get it."""
-    return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'.")
+def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
+    """An optional package is not installed: says which, what for, and how to get it (with `also`, in no extra)."""
+    return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'{also and ' ' + also}.")
 
 
 def positive(name: str, value: object, why: str = "") -> float:

@@ -1,0 +1,61 @@
+"""Models of other libraries as targets: NumPyro, PyMC, Bambi. Each is loaded where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from svrhmc.models.described import Described
+from svrhmc.targets.model import Model, model
+
+__all__ = ["from_bambi", "from_numpyro", "from_pymc"]
+
+
+def from_numpyro(model: Callable[..., Any], *args: Any, plate: str | None = None, **kwargs: Any) -> Model:
+    """A target from a NumPyro model.
+
+    model, args, kwargs: the model and what it is called with, all rows of it: arrays among the arguments that have as
+        many rows as the data plate are the data, and everything else is the same for all rows.
+    plate: the name of the data plate, where several plates have observed sites and rows among the arguments. Without a
+        plate, the leading axis of the observed sites is that of the rows.
+
+    Parameters are sampled without constraints and come back constrained, by their names, with derived quantities that
+    need no rows. Refused with the reason: a latent for each row, discrete latents, models that are no sum over rows.
+
+    >>> import numpy as np, numpyro, numpyro.distributions as dist
+    >>> def line(x, y):
+    ...     slope = numpyro.sample("slope", dist.Normal(0, 1))
+    ...     with numpyro.plate("rows", len(y)):
+    ...         numpyro.sample("y", dist.Normal(slope * x, 1), obs=y)
+    >>> target = from_numpyro(line, np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    >>> target.mode().round(6)
+    array([1.166667])
+    """
+    from svrhmc.models.numpyro import describe_numpyro
+
+    return _target(describe_numpyro(model, *args, plate=plate, **kwargs))
+
+
+def from_pymc(model: Any, *, observed: str | None = None) -> Model:
+    """A target from a PyMC model.
+
+    observed: the name of the observed variable whose rows are the data, where observed ones have unlike lengths.
+
+    The arrays in the model that have as many rows become arguments of a JAX function, and none is compiled into it.
+    Parameters come back as the model has them, by their names, with deterministics that need no rows. Refused with the
+    reason: a latent for each row, discrete parameters, minibatches, models that are no sum over rows.
+    """
+    from svrhmc.models.pymc import describe_pymc
+
+    return _target(describe_pymc(model, observed))
+
+
+def from_bambi(model: Any) -> Model:
+    """A target from a Bambi model, by the PyMC model that it builds; names and intercept are those of its results."""
+    from svrhmc.models.bambi import describe_bambi
+
+    return _target(describe_bambi(model))
+
+
+def _target(found: Described) -> Model:
+    return model(found.log_likelihood, found.log_prior, found.data, found.init, constrain=found.constrain)

@@ -1,0 +1,139 @@
+"""A model of another library, taken apart: one row's log-likelihood, the rest, the rows, a start, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import missing, requirement
+
+Params = dict[str, Any]
+Row = Mapping[str, Any]
+Parts = dict[str, Any]
+
+_POINTS = 3  # at which a model is compared with itself
+_SPREAD = 0.3  # of these points around the start, in unconstrained coordinates
+_BLOCK = 1 << 14  # rows that are summed in one call
+_TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jaxed.scope`).
+
+    log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis.
+    log_prior: of params: all that belongs to no row, with the Jacobians of the constraints.
+    data: the rows, by name; every array has them along its leading axis.
+    init: parameters in unconstrained coordinates, by name.
+    constrain: of params: the model's own quantities by their names, with those derived ones that take no rows.
+    names: of what `constrain` gives.
+    """
+
+    log_likelihood: Callable[[Params, Row], Any]
+    log_prior: Callable[[Params], Any]
+    data: dict[str, Any]
+    init: Params
+    constrain: Callable[[Params], dict[str, Any]]
+    names: tuple[str, ...]
+
+
+def needed(package: str, purpose: str) -> Any:
+    """A package that one door needs, imported; or the one error that says how to get it."""
+    for name in ("jax", package):
+        if find_spec(name) is None:
+            raise missing(name, "jax", purpose, also=package)
+    return import_module(package)
+
+
+def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], Any]:
+    """The sum of a row's parts."""
+
+    def log_likelihood(params: Params, row: Row) -> Any:
+        return sum(parts(params, row).values())
+
+    return log_likelihood
+
+
+def nudged(start: Params) -> Params:
+    """A start moved by about a tenth at random, always alike: where a model is symmetric, all slopes may be 0 in its
+    middle.
+    """
+    rng = np.random.default_rng(1)
+    return {name: np.asarray(x, np.float64) + 0.1 * rng.standard_normal(np.shape(x)) for name, x in start.items()}
+
+
+def points(init: Params) -> Iterator[Params]:
+    """The start and places around it, always the same."""
+    rng = np.random.default_rng(0)
+    for number in range(_POINTS):
+        spread = _SPREAD if number else 0.0
+        yield {name: np.asarray(value) + spread * rng.standard_normal(np.shape(value)) for name, value in init.items()}
+
+
+def require_sum(
+    parts: Callable[[Params, Row], Parts],
+    log_prior: Callable[[Params], Any],
+    data: Mapping[str, Any],
+    init: Params,
+    own: Callable[[Params], tuple[Parts, Any]],
+) -> None:
+    """Refuse a model whose log density, as it computes it itself, is not log_prior plus the sum of its rows' parts.
+
+    own: of params: those parts for all rows together, and the whole log density.
+    """
+    import jax
+
+    rest, summed, seen = jax.jit(log_prior), _sums(parts, data), False
+    for params in points(init):
+        sums, sizes = summed(params)
+        whole, density = own(params)
+        if not np.isfinite(float(density)):
+            continue
+        prior, others, seen = float(rest(params)), float(density) - sum(map(float, whole.values())), True
+        found = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
+        found["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
+        for what, (apart, together, scale) in found.items():
+            if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
+                raise _no_sum(what, apart, together)
+    if not seen:
+        raise requirement("model", "finite near its own start", "a log density that is not", "look at its data")
+
+
+def _no_sum(what: str, apart: float, together: float) -> ValueError:
+    return requirement(
+        "model",
+        "a sum over rows",
+        f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
+        "something in it takes all rows together, such as a mean of a column; compute that outside, and give it to the "
+        "model as data",
+    )
+
+
+def _sums(
+    parts: Callable[[Params, Row], Parts], data: Mapping[str, Any]
+) -> Callable[[Params], tuple[dict[str, float], dict[str, float]]]:
+    """Of params: what each part adds up to over all rows, and its absolute values."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def block(params: Params, rows: Mapping[str, Any]) -> tuple[Parts, Parts]:
+        each = jax.vmap(parts, (None, 0))(params, rows)
+        return {name: value.sum() for name, value in each.items()}, {name: jnp.abs(v).sum() for name, v in each.items()}
+
+    def summed(params: Params) -> tuple[dict[str, float], dict[str, float]]:
+        sums: dict[str, float] = {}
+        sizes: dict[str, float] = {}
+        for begin in range(0, len(next(iter(data.values()))), _BLOCK):
+            found, size = block(params, {name: value[begin : begin + _BLOCK] for name, value in data.items()})
+            for name in found:
+                sums[name] = sums.get(name, 0.0) + float(found[name])
+                sizes[name] = sizes.get(name, 0.0) + float(size[name])
+        return sums, sizes
+
+    return summed

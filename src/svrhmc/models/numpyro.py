@@ -1,0 +1,233 @@
+"""The door for NumPyro: a model is run on one row at a time, by NumPyro's own handlers.
+
+Let the model have latent z and, in a plate of n rows, observed yᵢ. Its log density is log p(z) + Σᵢ log p(yᵢ | z). The
+term of row i is what the model gives in that plate where every array of rows among its arguments is cut to row i, and
+the plate to size 1; a plate that is subsampled multiplies by n / size, and that is undone. All outside the plate,
+observed or not, is taken for log p(z), with the Jacobians by which NumPyro makes z unconstrained. Both are compared
+with NumPyro's density of all rows, site by site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import requirement
+from svrhmc.core.jaxed import scope
+from svrhmc.models.described import Described, Params, Parts, Row, needed, nudged, points, require_sum, total
+from svrhmc.models.statements import Arguments, Model, Rows, Site, first_look, require_sampled, sites_of
+
+_CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
+
+
+def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwargs: Any) -> Described:
+    """Take a NumPyro model apart; the arguments are the model's own."""
+    needed("numpyro", "from_numpyro")
+    if not callable(model):
+        raise requirement("model", "a function with NumPyro's statements in it", repr(model))
+    with scope():
+        arguments = Arguments.of(model, args, kwargs)
+        sites = first_look(model, arguments)
+        require_sampled(sites)
+        rows = Rows.of(sites, arguments, plate)
+        apart = _Apart(model, arguments, rows)
+        _require_shared(sites, apart.sites(), rows.plate)
+        init, data = apart.init(sites), {name: arguments.leaves[name] for name in rows.arrays}
+        apart.require_rows(init)
+        some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
+        require_sum(apart.parts, apart.log_prior, some, init, apart.own(some))
+        same = apart.names(init, some)
+        names = tuple(name for name in sites if name in same)
+
+    def constrain(params: Params) -> dict[str, Any]:
+        quantities = apart.quantities(params)
+        return {name: quantities[name] for name in names}
+
+    return Described(total(apart.parts), apart.log_prior, data, init, constrain, names)
+
+
+class _Apart:
+    """A model on some of its rows."""
+
+    def __init__(self, model: Model, arguments: Arguments, rows: Rows) -> None:
+        self._model, self._arguments, self._rows = model, arguments.on_device(rows.arrays), rows
+
+    def sites(self) -> dict[str, Site]:
+        """The statements of the model where there is only one row."""
+        with _one_row(self._rows.arrays):
+            return sites_of(_of_size(self._model, self._rows.plate, 1), self._arguments, self._first)
+
+    def require_rows(self, init: Params) -> None:
+        """Refuse a model whose density cannot be had for one row."""
+        import jax
+
+        with _one_row(self._rows.arrays):
+            jax.eval_shape(self._observed, init, self._first)
+
+    def parts(self, params: Params, row: Row) -> Parts:
+        """The log density of one row at every observed site."""
+        one = {name: row[name][None] for name in self._rows.arrays}
+        return self._observed(params, one)
+
+    def log_prior(self, params: Params) -> Any:
+        """All that belongs to no row."""
+        from numpyro.infer.util import potential_energy
+
+        return -potential_energy(*self._outside(), params)
+
+    def quantities(self, params: Params) -> dict[str, Any]:
+        """All latent and derived quantities, as they are where there is only the first row."""
+        return self._constrained(params, self._first)
+
+    def init(self, order: Iterable[str]) -> Params:
+        """Near the origin of the unconstrained parameters, in this order."""
+        import jax
+        from numpyro import handlers
+        from numpyro.infer import init_to_median
+        from numpyro.infer.util import unconstrain_fn
+
+        def drawn() -> Params:
+            model, args, kwargs = self._outside()
+            run = handlers.substitute(model, substitute_fn=init_to_median())
+            sites = handlers.trace(run).get_trace(*args, **kwargs).items()
+            latent = {
+                name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]
+            }
+            found: Params = unconstrain_fn(model, args, kwargs, latent)
+            return found
+
+        shapes = jax.eval_shape(drawn)
+        return nudged({name: np.zeros(shapes[name].shape) for name in order if name in shapes})
+
+    def own(self, data: Mapping[str, Any]) -> Callable[[Params], tuple[Parts, Any]]:
+        """NumPyro's density of all these rows together: by observed site, and the whole."""
+        import jax
+        from numpyro.infer.util import potential_energy
+
+        @jax.jit
+        def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
+            return self._observed(params, data), -potential_energy(*self._run(data), params)
+
+        return lambda params: both(params, data)
+
+    def names(self, init: Params, data: Mapping[str, Any]) -> set[str]:
+        """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
+        import jax
+
+        one, every = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data)
+        same = [name for name in one if one[name].shape == every[name].shape]
+
+        @jax.jit
+        def both(params: Params, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            one, every = self.quantities(params), self._constrained(params, data)
+            return {name: one[name] for name in same}, {name: every[name] for name in same}
+
+        *_, last = points(init)
+        found, expected = both(last, data)
+        return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
+
+    @cached_property
+    def _first(self) -> dict[str, Any]:
+        import jax.numpy as jnp
+
+        return {name: jnp.asarray(self._arguments.leaves[name][:1]) for name in self._rows.arrays}
+
+    def _outside(self) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+        """The model without what belongs to rows."""
+        from numpyro import handlers
+
+        model, args, kwargs = self._run(self._first)
+        return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
+
+    def _run(self, data: Mapping[str, Any]) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+        """The model and its arguments with these rows only."""
+        from numpyro import handlers
+
+        count = len(next(iter(data.values())))
+        return self._arguments.called(_of_size(handlers.seed(self._model, 0), self._rows.plate, count), data)
+
+    def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
+        from numpyro.infer.util import constrain_fn
+
+        found: dict[str, Any] = constrain_fn(*self._run(data), params, return_deterministic=True)
+        return found
+
+    def _observed(self, params: Params, data: Mapping[str, Any]) -> Parts:
+        """The log density at every observed site that belongs to rows."""
+        from numpyro import handlers
+        from numpyro.infer.util import compute_log_probs
+
+        model, args, kwargs = self._run(data)
+        latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
+        inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
+        found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
+        return found
+
+
+def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site], plate: str | None) -> None:
+    """Refuse a latent of each row: one in the plate, or one whose size follows the number of rows."""
+    for name, site in sites.items():
+        latent = site.kind == "sample" and not site.observed
+        if latent and (plate in site.plates or name not in alone or site.shape != alone[name].shape):
+            raise requirement(
+                "model",
+                "one whose parameters are shared by the rows",
+                f"{name!r}, which every row has for itself",
+                "a batch of rows says nothing about the others' values; sum or integrate it out",
+            )
+
+
+@contextmanager
+def _one_row(arrays: Iterable[str]) -> Iterator[None]:
+    """Where a model is run on one row; says why it cannot be."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JAXTypeError as error:
+        raise requirement(
+            "model",
+            "one that takes its rows as numbers still unknown",
+            f"one that looks at them ({_line(error)})",
+            "compute what it looks for outside, and give it to the model as an argument",
+        ) from error
+    except (TypeError, ValueError, IndexError, AssertionError) as error:
+        raise requirement(
+            "model",
+            "one that can be run on a single row",
+            _line(error),
+            f"it was given one row of each of {', '.join(arrays)}; rows that are not among the model's "
+            "arguments, and numbers of rows that are written into it, have to become arguments",
+        ) from error
+
+
+def _of_size(model: Model, plate: str | None, count: int) -> Model:
+    """A model whose plate has so many rows, all of them there and none counted for others."""
+    import jax.numpy as jnp
+    from numpyro.primitives import Messenger
+
+    class Sized(Messenger):  # type: ignore[misc]
+        factor = 1.0
+
+        def process_message(self, message: dict[str, Any]) -> None:
+            if message["type"] == "plate" and message["name"] == plate:
+                size = message["args"][0]
+                message["args"], message["value"], self.factor = (size, None), jnp.arange(count), size / count
+            elif message["type"] == "sample" and plate in {frame.name for frame in message["cond_indep_stack"]}:
+                message["scale"] = None if message["scale"] is None else message["scale"] / self.factor
+
+    return Sized(model)
+
+
+def _spread(data: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Some of the rows, from first to last."""
+    chosen = np.linspace(0, count - 1, _CHECKED_ROWS).astype(np.int64)
+    return {name: value[chosen] for name, value in data.items()}
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,139 @@
+"""Models of other libraries as targets: what is missing is named, names come back, and NUTS agrees."""
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import svrhmc
+from svrhmc.models import described, from_bambi, from_numpyro, from_pymc
+
+DOORS = {"numpyro": from_numpyro, "pymc": from_pymc, "bambi": from_bambi}
+QUIET = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+
+
+@pytest.mark.parametrize("package", DOORS)
+@pytest.mark.parametrize("absent", ["jax", "itself"])
+def test_what_is_missing_is_named_with_what_to_install(monkeypatch, package, absent):
+    name = package if absent == "itself" else absent
+    found = importlib.util.find_spec
+    monkeypatch.setattr(described, "find_spec", lambda asked: None if asked == name else found("numpy"))
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"from_{package} needs {name}: pip install 'svrhmc\[jax\]' {package}\."
+    ):
+        DOORS[package](lambda: None)
+
+
+def test_no_door_loads_what_another_needs():
+    pytest.importorskip("numpyro")
+    code = """
+import sys
+import svrhmc
+import numpyro, numpyro.distributions as dist
+def model(y):
+    b = numpyro.sample("b", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(b, 1), obs=y)
+import numpy as np
+print(svrhmc.models.from_numpyro(model, np.ones(5)).names)
+print(sorted({"pymc", "bambi", "pytensor"} & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[:2] == ["('b',)", "[]"]
+
+
+X = np.random.default_rng(3).standard_normal((200, 2))
+Y = (X[:, 0] + np.random.default_rng(4).logistic(size=200) > 0).astype(np.int64)
+
+
+def of_numpyro():
+    numpyro = pytest.importorskip("numpyro")
+    dist = numpyro.distributions
+
+    def model(x, y):
+        b = numpyro.sample("b", dist.Normal(0, 2).expand([2]).to_event(1))
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.5))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ b * scale**0.1), obs=y)
+
+    return model, from_numpyro(model, X, Y)
+
+
+def of_pymc():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 2, shape=2)
+        scale = pm.LogNormal("scale", 0, 0.5)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b) * scale**0.1, observed=Y)
+    return model, from_pymc(model)
+
+
+@QUIET
+def test_two_libraries_give_the_same_target_and_the_same_names():
+    (_, ours), (_, theirs) = of_numpyro(), of_pymc()
+    rng = np.random.default_rng(0)
+    assert ours.names == ("b[0]", "b[1]", "scale")
+    assert theirs.names == ("b[0]", "b[1]", "scale_log__")
+    x = rng.standard_normal((5, 3))
+    np.testing.assert_allclose(ours.potentials(x), theirs.potentials(x), rtol=1e-10)
+    np.testing.assert_allclose(ours.gradients(x), theirs.gradients(x), rtol=1e-9, atol=1e-9)
+
+
+def test_parameters_are_reported_as_the_model_has_them():
+    _, target = of_numpyro()
+    posterior = svrhmc.sample(target, draws=100, chains=2, seed=0)
+    assert posterior.summary().names == ("b[0]", "b[1]", "scale")
+    assert (posterior.summary().columns["5%"][2]) > 0  # log scale is negative half of the time
+
+
+def moments_of(posterior):
+    table = posterior.summary()
+    return np.asarray(table.columns["mean"]), np.asarray(table.columns["sd"])
+
+
+@pytest.mark.slow
+@QUIET
+@pytest.mark.parametrize("door", ["numpyro", "pymc"])
+def test_the_posterior_is_that_of_nuts(door):
+    """Means within 0.05 sd, with 4 × 10,000 draws of NUTS (and not within it where the prior is another)."""
+    pytest.importorskip("numpyro")
+    model, target = {"numpyro": of_numpyro, "pymc": of_pymc}[door]()
+    posterior = svrhmc.sample(target, draws=4000, chains=4, seed=0, tolerance=0.01)
+    mean, sd = moments_of(posterior)
+    draws = of_nuts(model) if door == "numpyro" else of_nuts_in_pymc(model)
+    expected = np.concatenate([draws["b"], draws["scale"][:, None]], axis=1)
+    np.testing.assert_array_less(np.abs(mean - expected.mean(0)) / expected.std(0), 0.05)
+    np.testing.assert_array_less(np.abs(sd / expected.std(0) - 1), 0.05)
+    assert np.abs(mean - expected.mean(0)[::-1]).max() > 0.05
+
+
+def of_nuts(model):
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    from svrhmc.core.jaxed import scope
+
+    with scope():
+        runs = MCMC(
+            NUTS(model),
+            num_warmup=1000,
+            num_samples=10_000,
+            num_chains=4,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        runs.run(jax.random.PRNGKey(0), X, Y)
+        return {name: np.asarray(value) for name, value in runs.get_samples().items()}
+
+
+def of_nuts_in_pymc(model):
+    import pymc as pm
+
+    with model:
+        drawn = pm.sample(
+            10_000, tune=1000, chains=4, cores=1, progressbar=False, random_seed=0, compute_convergence_checks=False
+        )
+    flat = drawn.posterior.stack(sample=("chain", "draw"))
+    return {"b": flat["b"].to_numpy().T, "scale": flat["scale"].to_numpy()}

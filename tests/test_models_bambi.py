@@ -1,0 +1,115 @@
+"""The door for Bambi: the density is that of the PyMC model it builds, and the names are those of its results."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+bambi = pytest.importorskip("bambi")
+
+import pandas as pd  # noqa: E402
+
+from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
+from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.models.bambi import describe_bambi  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
+    pytest.mark.filterwarnings("ignore:The intercept is omitted in ordinal families"),
+]
+TABLE = pd.DataFrame(
+    {
+        "event": EVENTS,
+        "count": COUNTS,
+        "level": pd.Categorical(LEVELS, ordered=True),
+        "number": NUMBERS,
+        "a": X[:, 0] + 3,
+        "b": X[:, 1],
+        "group": pd.Categorical(GROUP.astype(str)),
+    }
+)
+MODELS = {
+    "logistic": ("event ~ a + b", "bernoulli"),
+    "poisson": ("count ~ a + (1 | group)", "poisson"),
+    "spline": ("number ~ bs(a, df=5)", "gaussian"),
+    "gaussian process": ("number ~ 0 + hsgp(a, m=5, c=1.5)", "gaussian"),
+    "ordinal": ("level ~ a + b", "cumulative"),
+    "classes": ("group ~ a", "categorical"),
+    "distributional": (bambi.Formula("number ~ a + group", "sigma ~ b"), "t"),
+    "slopes of groups": ("number ~ a + (a | group)", "gaussian"),
+}
+
+
+def made(name):
+    formula, family = MODELS[name]
+    return bambi.Model(formula, TABLE, family=family)
+
+
+def own(model, params):
+    density = model.backend.model.compile_logp(mode="FAST_COMPILE")
+    return np.array([density({k: v[i] for k, v in params.items()}) for i in range(len(next(iter(params.values()))))])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_density_is_the_models_own(name):
+    model = made(name)
+    described = describe_bambi(model)
+    params = around(described.init, spread=0.3)
+    expected = own(model, params)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(densities(described, params), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("logistic", {"Intercept", "a", "b"}),
+        ("poisson", {"Intercept", "a", "1|group", "1|group_sigma"}),
+        ("distributional", {"Intercept", "a", "group", "sigma_Intercept", "sigma_b", "nu"}),
+    ],
+)
+def test_the_names_are_those_of_bambi(name, names):
+    assert set(describe_bambi(made(name)).names) == names
+
+
+@pytest.mark.parametrize("name", ["logistic", "classes", "distributional"])
+def test_the_intercept_is_that_of_the_columns_as_they_were_given(name):
+    """Against Bambi's own results, which it makes from the draws of its PyMC model."""
+    import arviz
+
+    model = made(name)
+    described = describe_bambi(model)
+    params = around(described.init, 4)
+    with scope():
+        found = jax.device_get(jax.vmap(described.constrain)(params))
+        inner = jax.device_get(jax.vmap(_of_pymc(model).constrain)(params))
+    dims = {v.name: list(model.backend.model.named_vars_to_dims.get(v.name, ())) for v in model.backend.model.free_RVs}
+    coords = {k: list(v) for k, v in model.backend.model.coords.items() if v is not None}
+    raw = {k: v[None] for k, v in inner.items() if k in dims}
+    drawn = arviz.from_dict(posterior=raw, dims={k: v for k, v in dims.items() if k in raw}, coords=coords)
+    cleaned = model.backend._clean_results(drawn, omit_offsets=True, include_response_params=False)
+    for key in ("Intercept", *(k for k in raw if k.endswith("_Intercept"))):
+        np.testing.assert_allclose(found[key], cleaned.posterior[key].to_numpy()[0], rtol=1e-10)
+        assert not np.allclose(found[key], inner[key])  # something was moved
+
+
+def _of_pymc(model):
+    from svrhmc.models.pymc import describe_pymc
+
+    return describe_pymc(model.backend.model)
+
+
+def test_sparse_matrices_are_left_out(monkeypatch):
+    bambi.config["SPARSE_DOT"] = True
+    try:
+        model = made("poisson")
+        model.build()
+        described = describe_bambi(model)
+        assert bambi.config["SPARSE_DOT"]
+    finally:
+        bambi.config["SPARSE_DOT"] = False
+    assert "1|group" in described.names
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ValueError, match=r"model must be a bambi.Model; got 3\."):
+        describe_bambi(3)

@@ -1,0 +1,304 @@
+"""The door for NumPyro: the density is the model's own, quantities come back by name, and what is no sum is refused."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+numpyro = pytest.importorskip("numpyro")
+
+import jax.numpy as jnp  # noqa: E402
+import numpyro.distributions as dist  # noqa: E402
+from numpyro import handlers  # noqa: E402
+from numpyro.distributions import constraints  # noqa: E402
+from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
+from numpyro.infer.util import potential_energy  # noqa: E402
+
+from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
+
+
+def logistic(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+
+@handlers.reparam(config={"intercept": LocScaleReparam(0)})
+def poisson(x, group, y, groups):
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([3]))
+    spread = numpyro.sample("spread", dist.HalfCauchy(1.0))
+    with numpyro.plate("groups", groups):
+        intercept = numpyro.sample("intercept", dist.Normal(0.5, spread))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(0.3 * x @ b + intercept[group])), obs=y)
+
+
+def spline(basis, y=None):
+    scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+    weights = numpyro.sample("weights", dist.Normal(0, scale).expand([5]).to_event(1))
+    noise = numpyro.sample("noise", dist.InverseGamma(2.0, 1.0))
+    numpyro.deterministic("roughness", jnp.sum(jnp.diff(weights) ** 2))
+    mean = numpyro.deterministic("mean", basis @ weights)
+    numpyro.deterministic("level", mean.mean())
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.Normal(mean, noise), obs=y)
+
+
+def mixture(y):
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    base = dist.Normal(0, 2).expand([3])
+    means = numpyro.sample("means", dist.TransformedDistribution(base, dist.transforms.OrderedTransform()))
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", N):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(means, spread)), obs=y)
+
+
+def ordinal(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([3]).to_event(1))
+    cuts = numpyro.sample("cuts", dist.ImproperUniform(constraints.ordered_vector, (), event_shape=(3,)))
+    numpyro.factor("cuts_prior", -0.5 * jnp.sum(cuts**2))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.OrderedLogistic(x @ b, cuts), obs=y)
+
+
+def network(data):
+    first = numpyro.sample("first", dist.Normal(0, 1).expand([3, 4]).to_event(2))
+    second = numpyro.sample("second", dist.Normal(0, 1).expand([4]).to_event(1))
+    noise = numpyro.sample("noise", dist.Exponential(1.0))
+    with numpyro.plate("rows", data["x"].shape[0]):
+        numpyro.sample("y", dist.StudentT(4.0, jnp.tanh(data["x"] @ first) @ second, noise), obs=data["y"])
+
+
+def bounded_by_another(x, y):
+    top = numpyro.sample("top", dist.Gamma(2.0, 1.0))
+    b = numpyro.sample("b", dist.Uniform(-top, top).expand([3]).to_event(1))
+    with handlers.scale(scale=0.5), numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+
+def no_plate(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+
+def two_likelihoods(x, y, z, once):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    numpyro.sample("once", dist.Normal(b[0], 0.1), obs=once)
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+        numpyro.factor("z", -0.1 * (z - x[:, 0] * b[1]) ** 2)
+
+
+def several_outcomes(x, y):
+    with numpyro.plate("outcomes", 2):
+        b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("outcomes", 2, dim=-1), numpyro.plate("rows", x.shape[0], dim=-2):
+        numpyro.sample("y", dist.Normal(x @ b.T, 1.0), obs=y)
+
+
+MODELS = {
+    "logistic": (logistic, (X, EVENTS), {}),
+    "poisson": (poisson, (X, GROUP), {"y": COUNTS, "groups": 7}),
+    "spline": (spline, (BASIS,), {"y": NUMBERS}),
+    "mixture": (mixture, (NUMBERS,), {}),
+    "ordinal": (ordinal, (X, LEVELS), {}),
+    "network": (network, ({"x": X, "y": NUMBERS},), {}),
+    "bounded by another": (bounded_by_another, (X, EVENTS), {}),
+    "no plate": (no_plate, (X, EVENTS), {}),
+    "two likelihoods": (two_likelihoods, (X, EVENTS, NUMBERS, 0.3), {}),
+    "several outcomes": (several_outcomes, (X, X[:, :2]), {}),
+}
+
+
+def own(model, args, kwargs, params):
+    with scope():
+        energy = jax.vmap(lambda point: potential_energy(handlers.seed(model, 0), args, kwargs, point))
+        return -np.asarray(jax.jit(energy)(params))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_density_is_the_models_own(name):
+    model, args, kwargs = MODELS[name]
+    described = describe_numpyro(model, *args, **kwargs)
+    params = around(described.init)
+    expected = own(model, args, kwargs, params)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(densities(described, params), expected, rtol=1e-10)
+    assert not jax.config.jax_enable_x64  # what the user set stays
+
+
+def test_a_difference_would_be_seen():
+    """The test above is not blind: another prior gives another density."""
+    model, args, kwargs = MODELS["logistic"]
+    described = describe_numpyro(handlers.reparam(model, config={}), *args)
+    params = around(described.init)
+    other = own(bounded_by_another, args, kwargs, {**params, "top": np.zeros(100)})
+    assert np.abs(densities(described, params) / other - 1).min() > 1e-6
+
+
+def test_quantities_come_back_constrained_by_their_names():
+    model, args, kwargs = MODELS["mixture"]
+    described = describe_numpyro(model, *args, **kwargs)
+    assert described.names == ("weights", "means", "spread")
+    with scope():
+        found = jax.device_get(jax.jit(jax.vmap(described.constrain))(around(described.init)))
+    assert {name: value.shape for name, value in found.items()} == {
+        "weights": (100, 3),
+        "means": (100, 3),
+        "spread": (100,),
+    }
+    np.testing.assert_allclose(found["weights"].sum(1), 1)
+    assert (np.diff(found["means"]) > 0).all()
+    assert (found["spread"] > 0).all()
+    assert found["spread"].dtype == np.float64
+
+
+def test_derived_quantities_come_along_where_they_need_no_rows():
+    model, args, kwargs = MODELS["spline"]
+    assert describe_numpyro(model, *args, **kwargs).names == ("scale", "weights", "noise", "roughness")
+    model, args, kwargs = MODELS["poisson"]
+    assert "intercept" in describe_numpyro(model, *args, **kwargs).names  # of the reparametrised
+
+
+def subsampled(x, y, size):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", len(y), subsample_size=size) as some:
+        numpyro.sample("y", dist.Bernoulli(logits=numpyro.subsample(x, 1) @ b), obs=y[some])
+
+
+def test_a_plate_that_is_subsampled_has_all_its_rows_once():
+    described = describe_numpyro(subsampled, X, EVENTS, 10)
+    params = around(described.init)
+    expected = own(logistic, (X, EVENTS), {}, params)
+    np.testing.assert_allclose(densities(described, params), expected, rtol=1e-10)
+
+
+def test_more_rows_than_are_compared(monkeypatch):
+    monkeypatch.setattr("svrhmc.models.numpyro._CHECKED_ROWS", 40)
+    monkeypatch.setattr("svrhmc.models.described._BLOCK", 16)
+    model, args, kwargs = MODELS["mixture"]
+    described = describe_numpyro(model, *args)
+    params = around(described.init)
+    np.testing.assert_allclose(densities(described, params), own(model, args, kwargs, params), rtol=1e-10)
+
+
+def latent_in_the_plate(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        own = numpyro.sample("own", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b + own), obs=y)
+
+
+def latent_without_a_plate(x, y):
+    own = numpyro.sample("own", dist.Normal(0, 1).expand([len(y)]))
+    numpyro.sample("y", dist.Bernoulli(logits=x[:, 0] + own), obs=y)
+
+
+def standardises(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=(x - x.mean(0)) @ b), obs=y)
+
+
+def prior_by_the_data(x, y):
+    b = numpyro.sample("b", dist.Normal(x.mean(), 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+
+def all_rows_at_once(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    numpyro.sample("y", dist.MultivariateNormal(x @ b, jnp.eye(N)), obs=y)
+
+
+def rows_from_outside(y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=X @ b), obs=y)
+
+
+def all_from_outside():
+    return logistic(X, EVENTS)
+
+
+def counts_its_groups(x, group, y):
+    with numpyro.plate("groups", len(np.unique(group))):
+        intercept = numpyro.sample("intercept", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(intercept[group])), obs=y)
+
+
+def discrete(y):
+    which = numpyro.sample("which", dist.Bernoulli(0.5), infer={"enumerate": "parallel"})
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(which, 1), obs=y)
+
+
+def optimised(y):
+    mean = numpyro.param("mean", 0.0)
+    numpyro.sample("b", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+
+def two_plates(x, y, z):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+    with numpyro.plate("others", len(z)):
+        numpyro.sample("z", dist.Normal(b[0], 1.0), obs=z)
+
+
+def a_batch(x, y):
+    b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
+    with numpyro.plate("rows", 1000, subsample_size=len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+
+REFUSED = {
+    "latent in the plate": (latent_in_the_plate, (X, EVENTS), r"shared by the rows; got 'own', which every row has"),
+    "latent without a plate": (latent_without_a_plate, (X, EVENTS), "shared by the rows; got 'own'"),
+    "standardises": (standardises, (X, EVENTS), r"a sum over rows; got \S+ for the rows' terms of 'y' where all rows"),
+    "prior by the data": (prior_by_the_data, (X, EVENTS), "a sum over rows; got .* for all that belongs to no row"),
+    "all rows at once": (all_rows_at_once, (X, NUMBERS), r"among its arguments; got the observed 'y' of shape \(\)"),
+    "rows from outside": (rows_from_outside, (EVENTS,), "a sum over rows; got .* outside, and give it"),
+    "all from outside": (
+        all_from_outside,
+        (),
+        r"plate 'rows' of size 60: put the observations into numpyro.plate, and",
+    ),
+    "counts its groups": (
+        counts_its_groups,
+        (X, GROUP, COUNTS),
+        "still unknown; got one that looks at them .* outside",
+    ),
+    "discrete": (discrete, (NUMBERS,), "continuous parameters; got the discrete 'which': sum it out"),
+    "optimised": (optimised, (NUMBERS,), "made of sample statements; got the param 'mean': it has no prior"),
+    "two plates": (
+        two_plates,
+        (X, EVENTS, NUMBERS[:50]),
+        "plate must be named .* 'rows' of size 60, 'others' of size 50",
+    ),
+    "a batch": (a_batch, (X, EVENTS), "plate 'rows' of size 1000"),
+    "no data": (logistic, (X, None), "given data; got no observed site"),
+    "no model": (3, (), "a function with NumPyro's statements"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_sum_over_rows_is_refused_with_the_reason(name):
+    model, args, told = REFUSED[name]
+    with pytest.raises(ValueError, match=told):
+        describe_numpyro(model, *args)
+
+
+def test_a_plate_can_be_named():
+    args = (X, EVENTS, NUMBERS[:50])
+    for plate, rows in [("rows", ("x", "y")), ("others", ("z",))]:
+        described = describe_numpyro(two_plates, *args, plate=plate)
+        assert tuple(described.data) == rows
+        params = around(described.init)
+        np.testing.assert_allclose(densities(described, params), own(two_plates, args, {}, params), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"plate must be the name of a plate .* \('rows', 'others'\); got 'row'"):
+        describe_numpyro(two_plates, *args, plate="row")
