@@ -67,8 +67,9 @@ def compare(n, dim, mean, rounds):
     print(f"  rows expected: {found.rows:.2f}; with R = √dim + 6: {region(space, 0.5, math.sqrt(dim) + 6).rows:.2f}")
     measured("SubsampledMH", SubsampledMH().chains(space, 0, CHAINS, 1), 4000, n, rounds)
     measured("SplitHMC", SplitHMC().chains(space, 0, CHAINS, 1), 100, n, 1)
-    fresh = Fresh(space, 1, Ledger(n, math.inf, math.inf, False))
-    batches = Chooser(target, space, 1000, 0.02, math.inf, fresh, Shape(fresh)).choose("anchored").sampler
+    ledger = Ledger(n, math.inf, math.inf, False)
+    fresh = Fresh(space, 1, ledger)
+    batches = Chooser(target, space, 1000, 0.02, math.inf, fresh, Shape(fresh), ledger).choose("anchored").sampler
     chains = batches.chains(space, 0, CHAINS, 1, fresh.laplace(CHAINS))
     measured(f"Anchored, {batches.gradient.batch_size}", chains, 4000, n, rounds)
 

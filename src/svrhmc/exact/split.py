@@ -17,6 +17,7 @@ from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import rows_of
 
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
+_QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 
 
@@ -88,6 +89,14 @@ class SplitHMC(ExactSampler):
         """
         step, most = cls().step_size, (16 * _ENERGY / max(leftover, 1e-300)) ** 0.25
         return cls() if most >= step else cls(most, max(1, round(_TURN / most)))
+
+    @classmethod
+    def for_remainder(cls, spread: float) -> SplitHMC:
+        """One leapfrog of about a quarter of a circle where the standard deviation of R over N(0, I) is small, which is
+        about that of a trajectory's change of H then: next to every proposal is accepted, and draws hardly depend on
+        each other. Else the defaults.
+        """
+        return cls(_QUARTER, 1) if spread <= _NEARLY else cls()
 
     def kicks(self) -> tuple[Array, Array, Array]:
         """Of each leapfrog, in steps: its turn, and the kicks before and after it (two neighbours share a node's)."""

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.fresh import Fresh
+from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.shape import Shape
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
@@ -71,6 +74,7 @@ class Chooser:
     seconds: float
     fresh: Fresh
     shape: Shape
+    ledger: Ledger
 
     def choose(self, method: Any) -> Choice:
         """By name, or (None) by cost; a sampler is taken as it is."""
@@ -166,14 +170,28 @@ class Chooser:
 
     def _for_functions(self, method: str | None) -> Choice:
         """Full gradients, which all chains find in one pass, where that is affordable or nothing is cheaper."""
+        sampler = self._of_remainder()
         if method is not None:
-            return Choice(SplitHMC.method, self._full(), "as asked for.")
-        seconds, other = _LONG * self.draws * costs.of_pass(self.space), self._for_components(None)
+            return Choice(SplitHMC.method, sampler, "as asked for.")
+        each = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
+        seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
         batches = 2 * _STEPS * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
             why = f"exact, with full gradients, in {_said(seconds)} for {self.draws} effective draws."
-            return Choice(SplitHMC.method, self._full(), why)
+            return Choice(SplitHMC.method, sampler, why)
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would take {_said(seconds)}.")
+
+    def _of_remainder(self) -> SplitHMC:
+        """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
+        if not self.space.identity_hessian:
+            return self._full()
+        z = self.fresh.laplace(self.fresh.pilot)
+        z[0] = 0.0
+        self.ledger.look(1.0 + len(z))
+        self.ledger.evaluations += float(len(z) * self.space.n)
+        R = self.space.potentials(z) - 0.5 * (z * z).sum(axis=1)
+        spread = float(np.std(R[1:] - R[0]))
+        return SplitHMC.for_remainder(float(f"{spread:.3g}") if math.isfinite(spread) else math.inf)
 
     def _for_components(self, method: str | None) -> Choice:
         """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates

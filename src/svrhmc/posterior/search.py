@@ -77,9 +77,8 @@ class Search:
         self.space = space
         self.fresh = Fresh(self.space, request.threads, self.ledger)
         self.shape = Shape(self.fresh)
-        self.chooser = Chooser(
-            request.target, self.space, request.draws, request.tolerance, request.seconds, self.fresh, self.shape
-        )
+        known = (self.fresh, self.shape, self.ledger)
+        self.chooser = Chooser(request.target, self.space, request.draws, request.tolerance, request.seconds, *known)
         self.shown = Shown(self.space.whitening, request.units)
         self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
         self._raw: list[Location] = []  # moments of the draws of each attempt

@@ -99,8 +99,8 @@ class JaxChains(Chains):
         while step < end:
             look()
             until = min(end, step + min(self._pace.steps, self._room(keep)[0]), (step // HIGH + 1) * HIGH)
-            refresh = recipe.due(step)
-            if recipe.carries and not refresh:
+            refresh = recipe.due(step) or (recipe.carries and not place.memory)
+            if recipe.carries and not recipe.due(step):
                 until = min(until, -(-step // recipe.period) * recipe.period)
             elif refresh and until - step > recipe.period:
                 until -= (until - step) % recipe.period if until < end else 0

@@ -21,6 +21,7 @@ from svrhmc.engines.jax.operations import Arrays, Operations
 from svrhmc.gradients import Recipe
 from svrhmc.scheme import NoiseFactor, Scheme
 
+_UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
 MANY = 1 << 16  # random numbers of a step
 
 
@@ -142,7 +143,8 @@ def advance(
     if refresh:
         place, draws, _ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
-        place, draws, _ = jax.lax.fori_loop(0, capacity if whole else count, plain, carried)
+        end, unroll = (capacity, min(_UNROLLED, capacity)) if whole else (count, None)
+        place, draws, _ = jax.lax.fori_loop(0, end, plain, carried, unroll=unroll)
     return place, draws
 
 
