@@ -1,0 +1,285 @@
+"""Models of JAX functions and the engine that runs them: the same paths, the same law, honest verdicts, clear errors."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import svrhmc
+from conftest import every_target
+from svrhmc import Sampler, dynamics, gradients, sample, targets
+from svrhmc.core import jaxed
+from svrhmc.engines import State, chains
+from svrhmc.whitening import whitened
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+ROWS = np.random.default_rng(3)
+X = ROWS.normal(size=(300, 2))
+Y = (ROWS.random(300) < 1 / (1 + np.exp(-X @ [1.0, -0.5]))).astype(float)
+
+
+def log_likelihood(params, row):
+    x, y = row
+    t = x @ params["w"] + params["b"]
+    return y * t - jnp.logaddexp(0.0, t)
+
+
+def log_prior(params):
+    return -0.5 * (jnp.sum(params["w"] ** 2) + params["b"] ** 2)
+
+
+def logistic(**more):
+    return targets.model(log_likelihood, log_prior, (X, Y), {"w": np.zeros(2), "b": 0.0}, **more)
+
+
+def by_rows():
+    return targets.logistic(np.column_stack([np.ones(300), X]), Y)
+
+
+def in_engine(name, sampler, target, steps, **settings):
+    return sampler.run(target, steps, chains=2, seed=4, engine=name, **settings).draws
+
+
+@pytest.mark.parametrize("gradient", [gradients.SVRG(3, 7), gradients.SAGA(2), gradients.Minibatch(2, False)], ids=str)
+def test_a_model_and_its_rows_have_one_path(gradient):
+    """Functions by JAX and by the reference, and the same model as rows: three ways to the same states."""
+    sampler = Sampler(dynamics.UBU(0.05, 2.0, 0.02), gradient)
+    model, rows = logistic(), by_rows()
+    found = in_engine("jax", sampler, model, 60)
+    assert found == pytest.approx(in_engine("reference", sampler, rows, 60), abs=1e-11)
+    assert found[:, :20] == pytest.approx(in_engine("reference", sampler, model, 20), abs=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["logistic-csr", "gaussian-many"])
+def test_rows_and_quadratics_follow_the_reference_over_1000_steps(rows, kind):
+    sampler, target = svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3), every_target(rows)[kind]
+    one, other = (in_engine(name, sampler, target, 1000, thin=7) for name in ("reference", "jax"))
+    assert one == pytest.approx(other, abs=1e-9)
+
+
+def test_cutting_a_run_changes_no_bit():
+    sampler, target = Sampler(dynamics.UBU(0.05, 2.0, 0.02), gradients.SVRG(3, 7)), logistic()
+    origin = np.zeros((3, 3))
+
+    def made():
+        return chains("jax", sampler.setup(target, 5, np.arange(3), 1), State(origin, origin.copy()))
+
+    whole, cut = made(), made()
+    draws = whole.extend(40).draws
+    pieces = [cut.extend(count).draws for count in (1, 16, 3, 20)]
+    assert (np.concatenate(pieces, axis=1) == draws).all()
+    assert (whole.state.v == cut.state.v).all()
+    assert all((whole.state.memory[name] == cut.state.memory[name]).all() for name in whole.state.memory)
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return sample(logistic(), seed=2)
+
+
+def test_a_posterior_of_functions_is_that_of_rows(posterior):
+    known = sample(by_rows(), seed=2)
+    assert posterior.certificate.verdict == "exact"
+    assert np.abs(posterior.mean - known.mean).max() < 0.02 * known.sd.min()
+    assert posterior.sd == pytest.approx(known.sd, rel=0.02)
+    assert (
+        np.abs(posterior.mean - sample(targets.logistic(X, Y), seed=2).mean[0]).max() > known.sd.max()
+    )  # another model
+
+
+def test_names_are_those_of_the_params(posterior, tmp_path):
+    assert posterior.names == ("b", "w[0]", "w[1]")
+    assert "w[1]" in str(posterior.summary())
+    posterior.save(tmp_path / "fit")
+    again = svrhmc.Posterior.load(tmp_path / "fit")
+    assert again.names == posterior.names
+    found = again.to_arviz().posterior
+    assert found["w"].dims == ("chain", "draw", "w_dim_0")
+    assert (found["w"].values == posterior.trace.draws[:, :, 1:]).all()
+    assert found["b"].dims == ("chain", "draw")
+
+
+def test_parameters_come_back_as_the_model_states_them(tmp_path):
+    y = 1.0 + 2.0 * ROWS.normal(size=200)
+
+    def likelihood(params, row):
+        return -0.5 * ((row - params["mu"]) / jnp.exp(params["s"])) ** 2 - params["s"]
+
+    target = targets.model(
+        likelihood,
+        lambda params: -0.5 * (params["mu"] ** 2 + params["s"] ** 2) / 100,
+        y,
+        {"mu": 0.0, "s": 0.0},
+        constrain=lambda params: {"mu": params["mu"], "sigma": jnp.exp(params["s"])},
+    )
+    found = sample(target, draws=400)
+    assert found.parameters.names == ("mu", "sigma")
+    assert found.parameters.by_name()["sigma"] == pytest.approx(np.exp(found.trace.draws[:, :, 1]))
+    assert found.summary().names == ("mu", "sigma")
+    assert found.summary().mean[1] == pytest.approx(y.std(), rel=0.1)
+    found.save(tmp_path / "fit")
+    again = svrhmc.Posterior.load(tmp_path / "fit")
+    assert (again.parameters.draws == found.parameters.draws).all()
+    thinned = again.to_arviz(draws=40).posterior
+    assert set(thinned) == {"mu", "sigma"}
+    assert thinned["sigma"].size == 40
+    assert float(thinned["sigma"].min()) > 0
+
+
+def double_well(dim, depth):
+    """Two wells at ±√depth in the first coordinate, N(0, 1) in the others."""
+
+    def likelihood(params, row):
+        return -0.25 * row * (params[0] ** 2 - depth) ** 2
+
+    return targets.model(likelihood, lambda p: -0.5 * jnp.sum(p[1:] ** 2), np.full(4, 0.25), np.full(dim, 0.1))
+
+
+@pytest.mark.parametrize(("dim", "depth"), [(1, 9.0), (20, 9.0)])
+def test_modes_that_no_chain_leaves_are_found_out_and_said(dim, depth):
+    target = double_well(dim, depth)
+    found = sample(target, draws=100)
+    assert sorted(target.modes()[:, 0].round(6)) == [-3.0, 3.0]
+    assert found.certificate.verdict == "undecided"
+    assert "the posterior has 2 modes or more" in str(found)
+
+
+def test_modes_between_which_chains_move_are_no_trouble():
+    """A shallow double well: f = ¼(x² − 1)² has its two modes, and every chain sees both."""
+    found = sample(double_well(1, 1.0), draws=2000, seed=3)
+    x = np.linspace(-6, 6, 4001)
+    density = np.exp(-0.25 * (x**2 - 1) ** 2)
+    sd = np.sqrt((x**2 * density).sum() / density.sum())
+    assert found.certificate.verdict == "exact"
+    assert abs(found.mean[0]) < 5 * found.errors[0][0]
+    assert found.sd[0] == pytest.approx(sd, abs=5 * found.errors[1][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(25))
+def test_no_verdict_on_several_modes_is_wrong(seed):
+    """A double well in 1 and 20 dimensions, and a mixture of three components with equal weights whose names are free:
+    100 runs, none of which is called exact or certified.
+    """
+    for dim in (1, 20):
+        assert sample(double_well(dim, 9.0), draws=100, seed=seed).certificate.verdict == "undecided"
+    y = np.random.default_rng(seed).normal(size=150) * 0.3 + np.repeat([-4.0, 0.0, 4.0], 50)
+
+    def likelihood(params, row):
+        return jax.nn.logsumexp(-0.5 * ((row - params) / 0.3) ** 2)
+
+    mixture = targets.model(likelihood, lambda p: -0.5 * jnp.sum(p**2) / 25, y, np.array([-1.0, 0.1, 1.0]))
+    for other in (seed, seed + 1000):
+        assert sample(mixture, draws=100, seed=other).certificate.verdict == "undecided"
+
+
+def test_a_saddle_is_left():
+    """f = ¼(x² − 1)² + ½y² started where its gradient is 0 and its Hessian indefinite."""
+    target = targets.model(
+        lambda p, row: -row * (0.25 * (p[0] ** 2 - 1) ** 2 + 0.5 * p[1] ** 2),
+        lambda p: 0.0 * p[0],
+        np.ones(1),
+        np.zeros(2),
+    )
+    assert np.abs(target.mode()) == pytest.approx([1.0, 0.0], abs=1e-6)
+
+
+BAD = {
+    "nan": ({"log_likelihood": lambda p, row: jnp.log(row[1] - 2.0) * p["b"]}, r"log_likelihood\(init, row 0\) must be finite; got nan"),
+    "shape": ({"log_likelihood": lambda p, row: row[0] * p["b"]}, r"must be one real number; got an array of shape \(2,\)"),
+    "branch": ({"log_likelihood": lambda p, row: p["b"] if row[1] > 0 else 0.0}, "a function that JAX can trace; got a branch on a traced value"),
+    "numpy": ({"log_likelihood": lambda p, row: np.exp(p["b"])}, "use jax.numpy where it uses numpy"),
+    "integers": ({"init": {"w": np.zeros(2, int), "b": 0.0}}, "init: w must be floating-point numbers; got dtype int64"),
+    "unequal": ({"data": (X, Y[:-1])}, r"must be arrays with the same number of rows; got 0 has 300, 1 has 299"),
+    "no rows": ({"data": (X[:0], Y[:0])}, "data must be at least one row; got none"),
+    "a number": ({"data": (X, 1.0)}, "an array with one entry for each row; got a single number"),
+    "texts": ({"data": (X, Y.astype(str))}, "an array of numbers; got dtype <U"),
+    "prior": ({"log_prior": lambda p: p["w"]}, r"log_prior\(params\) must be one real number"),
+    "infinite prior": ({"log_prior": lambda p: jnp.log(p["b"])}, r"log_prior\(init\) must be finite; got -inf"),
+    "not callable": ({"log_prior": 3}, "log_prior must be a function; got 3"),
+    "key": ({"log_prior": lambda p: p["c"]}, "a function that runs on `init` and on rows of `data`; got KeyError"),
+    "stopped": ({"log_likelihood": lambda p, row: jax.lax.stop_gradient(jnp.sin(1 + p["b"])) * row[0][0] ** 2}, "the gradient at init must be"),
+    "scaled": ({"log_likelihood": lambda p, rows: jnp.sum(jax.vmap(log_likelihood, (None, 0))(p, rows)) * 300 / len(rows[1]), "batched": True}, "log_likelihood must be a sum over rows"),
+    "a mean": ({"log_likelihood": lambda p, rows: jnp.mean(jax.vmap(log_likelihood, (None, 0))(p, rows)), "batched": True}, "log_likelihood must be a sum over rows"),
+    "dtype": ({"dtype": "float16"}, "dtype must be one of 'float64', 'float32'; got 'float16'"),
+    "device": ({"devices": "tpu"}, "there is no such device here"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_models_are_refused_at_the_door(name):
+    given, message = BAD[name]
+    settings = {
+        "log_likelihood": log_likelihood,
+        "log_prior": log_prior,
+        "data": (X, Y),
+        "init": {"w": np.zeros(2), "b": 0.0},
+    }
+    with pytest.raises(ValueError, match=message):
+        targets.model(**(settings | given))
+
+
+def test_a_posterior_without_end_is_refused():
+    with pytest.raises(RuntimeError, match="f falls without end"):
+        targets.model(lambda p, row: p * row, lambda p: 0.0 * p, np.ones(3), 0.5).mode()
+
+
+def test_a_batch_of_rows_at_once_gives_the_same():
+    def many(params, rows):
+        t = rows[0] @ params["w"] + params["b"]
+        return rows[1] * t - jnp.logaddexp(0.0, t)
+
+    one, other = logistic(), targets.model(many, log_prior, (X, Y), {"w": np.zeros(2), "b": 0.0}, batched=True)
+    x = np.array([[0.3, -0.2, 0.9]])
+    assert one.gradients(x) == pytest.approx(other.gradients(x), rel=1e-12)
+    assert one.component_gradients(x[0], [0, 7]) == pytest.approx(other.component_gradients(x[0], [0, 7]), rel=1e-12)
+    assert one.hessian(x[0]) == pytest.approx(by_rows().hessian(x[0]), rel=1e-10)
+
+
+def test_jax_is_loaded_when_it_is_used_and_left_as_it_was():
+    code = """
+import sys
+import numpy as np
+import svrhmc
+svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(10, 2), 5)
+assert "jax" not in sys.modules
+svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(10, 2), 5, engine="jax")
+import jax
+assert jax.numpy.zeros(1).dtype == np.float32
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_jax_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(jaxed, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'svrhmc\[jax\]'"):
+        logistic()
+    with pytest.raises(ValueError, match="JAX is not installed"):
+        svrhmc.hmc(0.1).run(targets.synthetic(10, 2), 5, engine="jax")
+
+
+def test_a_gradient_that_is_not_finite_is_the_models_fault():
+    target = targets.model(
+        lambda p, row: jnp.where(p > 1.0, jnp.nan * p, -0.5 * (p - row) ** 2), lambda p: 0.0 * p, np.full(5, 3.0), 0.0
+    )
+    with pytest.raises(ValueError, match="the gradient must be finite"):
+        Sampler(dynamics.Overdamped(0.05), gradients.Full()).run(target, 200, chains=2)
+
+
+def test_a_step_that_is_too_long_diverges_with_advice():
+    steep = targets.model(lambda p, row: -((p - row) ** 4), lambda p: 0.0 * p, np.ones(3), 0.0)
+    with pytest.raises(svrhmc.DivergenceError, match="diverged at step"):
+        Sampler(dynamics.Overdamped(1e3), gradients.Full()).run(steep, 100, chains=2)
+
+
+def test_whitened_functions_keep_their_law():
+    """The exact sampler on the whitened model against the posterior of rows, moments by 20,000 draws."""
+    model, rows = logistic(), by_rows()
+    known = sample(rows, draws=4000, seed=9)
+    draws = svrhmc.exact.SplitHMC().run(model, 2500, seed=1).draws.reshape(-1, 3)
+    z = (draws.mean(axis=0) - known.mean) / (known.sd / np.sqrt(5000))
+    assert np.abs(z).max() < 4.5
+    assert whitened(model).identity_hessian
