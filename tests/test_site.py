@@ -14,7 +14,13 @@ ROOT = Path(__file__).parents[1]
 SPEC = importlib.util.spec_from_file_location("site_tool", ROOT / "tools" / "site.py")
 site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
-INNER = {"svrhmc.core", "svrhmc.kernels", "svrhmc.paper", "svrhmc.engines.compiled"}  # not for users
+INNER = {
+    "svrhmc.core",
+    "svrhmc.kernels",
+    "svrhmc.paper",
+    "svrhmc.engines.compiled",
+    "svrhmc.engines.jax",
+}  # not for users
 
 
 @pytest.fixture(scope="module")
