@@ -1,5 +1,6 @@
 """What the machine of `tests/fuzz` found: each input once, with the answer that it must have."""
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -316,3 +317,16 @@ def test_draws_that_hardly_differ_have_a_figure():
     one = np.nextafter(1.0, 2.0)
     for draws in ([1.0, one, one], [1.0, 1.0, 1.0], [0.0, 0.0, 5e-324]):
         assert "<svg" in figures.marginal("a", np.array([draws]), 1.0, 1e-18)
+
+
+@pytest.mark.parametrize("precision", [1e-100, 1e100])
+def test_a_prior_that_float32_does_not_hold_stays_a_prior_beside_float32_rows(precision):
+    X, y = np.array([[0.5], [1.0], [-1.0]], np.float32), [0.0, 1.0, 3.0]
+    one, other = (targets.conjugate(rows, y, precision).exact_law.mean for rows in (X, X.astype(np.float64)))
+    assert one == pytest.approx(other)
+
+
+def test_estimators_refuse_inf_without_a_warning():
+    for X in (np.array([[np.inf], [-np.inf]], np.float32), np.array([[3e38], [3e38]], np.float32)):
+        with contextlib.suppress(ValueError, RuntimeError):
+            svrhmc.BayesianRegression(draws=20).fit(X, [0.0, 1.0])
