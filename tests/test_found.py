@@ -330,3 +330,15 @@ def test_estimators_refuse_inf_without_a_warning():
     for X in (np.array([[np.inf], [-np.inf]], np.float32), np.array([[3e38], [3e38]], np.float32)):
         with contextlib.suppress(ValueError, RuntimeError):
             svrhmc.BayesianRegression(draws=20).fit(X, [0.0, 1.0])
+
+
+def test_data_of_a_model_that_jax_does_not_take_are_refused():
+    pytest.importorskip("jax")
+    for leaf, message in (
+        (scipy.sparse.csr_matrix((2, 1)), r"data: 0 must be a dense array; got a sparse matrix \(csr_matrix\)"),
+        (np.zeros((2, 1), np.longdouble), "data: 0 must be an array of numbers of up to 64 bits"),
+        (np.ma.masked_array(np.zeros((2, 1)), True), "data: 0 must be an array without a mask"),
+        (pandas.Series([1, None], dtype="Int64"), "data: 0 must be an array of numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            targets.model(lambda p, row: 0.0, lambda p: 0.0, (leaf,), {"w": 0.0})
