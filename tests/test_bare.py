@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import svrhmc
 from svrhmc import distances, dynamics, gradients, targets
@@ -145,3 +146,14 @@ def test_ill_conditioned_data_have_a_mode_or_an_error_that_says_why(seed):
         and any(w in str(told) for w in ("prior_precision", "improper", "columns"))
     )
     assert mode is None or np.isfinite(mode).all()
+
+
+def test_what_was_too_much_to_decide_at_the_door_is_refused_by_run_as_by_sample():
+    """2001 flat columns, each with two rows of one label; a control has two labels."""
+    rows = scipy.sparse.vstack([scipy.sparse.identity(2001, format="csr")] * 2).tocsr()
+    target = targets.logistic(rows, np.tile(np.arange(2001) % 2, 2), prior_precision=0.0)
+    for ask in (lambda: svrhmc.hmc(0.1).run(target, 2, engine="reference"), lambda: svrhmc.sample(target)):
+        with pytest.raises(ValueError, match="improper and has no mode: the data are separable"):
+            ask()
+    proper = targets.logistic(rows, np.arange(4002) < 2001, prior_precision=0.0)
+    assert svrhmc.hmc(0.1).run(proper, 2, engine="reference").draws.shape == (4, 2, 2001)

@@ -1,5 +1,6 @@
 """What the machine of `tests/fuzz` found: each input once, with the answer that it must have."""
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -316,3 +317,28 @@ def test_draws_that_hardly_differ_have_a_figure():
     one = np.nextafter(1.0, 2.0)
     for draws in ([1.0, one, one], [1.0, 1.0, 1.0], [0.0, 0.0, 5e-324]):
         assert "<svg" in figures.marginal("a", np.array([draws]), 1.0, 1e-18)
+
+
+@pytest.mark.parametrize("precision", [1e-100, 1e100])
+def test_a_prior_that_float32_does_not_hold_stays_a_prior_beside_float32_rows(precision):
+    X, y = np.array([[0.5], [1.0], [-1.0]], np.float32), [0.0, 1.0, 3.0]
+    one, other = (targets.conjugate(rows, y, precision).exact_law.mean for rows in (X, X.astype(np.float64)))
+    assert one == pytest.approx(other)
+
+
+def test_estimators_refuse_inf_without_a_warning():
+    for X in (np.array([[np.inf], [-np.inf]], np.float32), np.array([[3e38], [3e38]], np.float32)):
+        with contextlib.suppress(ValueError, RuntimeError):
+            svrhmc.BayesianRegression(draws=20).fit(X, [0.0, 1.0])
+
+
+def test_data_of_a_model_that_jax_does_not_take_are_refused():
+    pytest.importorskip("jax")
+    for leaf, message in (
+        (scipy.sparse.csr_matrix((2, 1)), r"data: 0 must be a dense array; got a sparse matrix \(csr_matrix\)"),
+        (np.zeros((2, 1), np.longdouble), "data: 0 must be an array of numbers of up to 64 bits"),
+        (np.ma.masked_array(np.zeros((2, 1)), True), "data: 0 must be an array without a mask"),
+        (pandas.Series([1, None], dtype="Int64"), "data: 0 must be an array of numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            targets.model(lambda p, row: 0.0, lambda p: 0.0, (leaf,), {"w": 0.0})

@@ -120,6 +120,7 @@ class Sampler:
         if checkpoint is None:
             require_memory("steps", kept.count(length), len(numbers), target.dim)
         self.dynamics.check_stable(target)
+        target.require_decided()
         given = _start(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
         name = engines.choose(engine, setup).name

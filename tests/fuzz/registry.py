@@ -39,7 +39,7 @@ COMMANDS = ("fit", "predict", "compare", "plan", "reproduce", "warm")
 CASES: dict[str, Case] = {}
 _PARTS = (
     "targets", "dynamics", "gradients", "samplers", "theory", "distances", "whitening", "exact", "posteriors", "tables",
-    "traces", "files", "shell", "data",
+    "traces", "files", "shell", "data", "models",
 )  # fmt: skip
 
 

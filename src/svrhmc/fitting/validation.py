@@ -27,10 +27,11 @@ _DATES = "make a number of it first, such as days since the first one"
 def read_as_numbers(**given: Any) -> Iterator[None]:
     """Where an error comes from a text or a date among what was given (by name), say where that stands.
 
-    Other errors stay as they are.
+    Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides.
     """
     try:
-        yield
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
     except (TypeError, ValueError):
         for name, values in given.items():
             if (found := _unread(name, values)) is not None:

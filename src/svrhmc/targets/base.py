@@ -153,6 +153,10 @@ class FiniteSum(ABC):
         """Refuse a target that is known to have no density: none is, unless its class knows better."""
         return
 
+    def require_decided(self) -> None:
+        """Refuse a target without a density where that was too much to find out when it was made."""
+        return
+
     def form(self) -> Form | None:
         """What the target is made of (`svrhmc.targets.forms`), or None where only its methods say it."""
         return None

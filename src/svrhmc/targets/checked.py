@@ -141,12 +141,17 @@ def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
 
 
 def _array(name: str, leaf: Any) -> Any:
+    if hasattr(leaf, "toarray"):
+        raise requirement(name, "a dense array", f"a sparse matrix ({type(leaf).__name__})", "give leaf.toarray()")
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
     try:
         array = np.asarray(leaf) if not hasattr(leaf, "dtype") else leaf
+        kind = np.dtype(array.dtype)
     except Exception as error:
         raise requirement(name, "an array of numbers", repr(type(leaf))) from error
-    if np.dtype(array.dtype).kind not in "biuf":
-        raise requirement(name, "an array of numbers", f"dtype {array.dtype}")
+    if kind.kind not in "biuf" or kind.itemsize > 8:
+        raise requirement(name, "an array of numbers of up to 64 bits", f"dtype {array.dtype}")
     return array
 
 

@@ -309,6 +309,11 @@ class GeneralisedLinear(FiniteSum):
             self._require_rank()
             self.mode()  # says so where the data are separable
 
+    def require_decided(self) -> None:
+        """By the mode, where flat columns are too many for a proof (`proper.py`)."""
+        if not self.determined:
+            self._require_posterior()
+
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
         if self.determined or (self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM)):
@@ -386,10 +391,7 @@ class GeneralisedLinear(FiniteSum):
         """
         if self.dim <= DENSE_DIM:
             return float(np.linalg.eigvalsh(self._gram(curvature, bend))[-1 if which == "LA" else 0])
-
-        def product(direction: Array) -> Array:
-            return self.curved_product(curvature, direction, bend)
-
+        product = self.operator(curvature, bend).matvec
         if which == "LA":
             return largest_eigenvalue(product, self.dim)
         found = smallest_eigenvalue(product, self.dim)

@@ -217,8 +217,9 @@ def _followed(X: Any, root: Array) -> Any:
         from scipy.sparse import csr_matrix, diags, vstack
 
         return csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
-    dense = np.asarray(X)
-    kind = dense.dtype if dense.dtype == np.float32 else np.float64
+    dense, single = np.asarray(X), np.finfo(np.float32)
+    held = dense.dtype == np.float32 and single.tiny <= root.min() and root.max() <= single.max
+    kind = np.float32 if held else np.float64
     return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
 
 

@@ -113,7 +113,10 @@ def oracle(given, target):
 
 
 def is_plain(values, most=1e8):
-    values = np.abs(np.asarray(values, float))
+    try:
+        values = np.abs(np.asarray(values, float))
+    except (TypeError, ValueError):  # a text, or nothing
+        return False
     return bool(np.isfinite(values).all() and (values <= most).all())
 
 
