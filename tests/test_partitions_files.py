@@ -63,6 +63,7 @@ OPEN = {
     "csv": lambda folder: data.from_csv(csv(folder), **OPTIONS, partition_bytes=300),
     "one csv": lambda folder: data.from_csv(csv(folder), **OPTIONS),
     "dask": lambda folder: data.from_dask(dask(folder), **OPTIONS),
+    "dask, persisted": lambda folder: data.from_dask(dask(folder).persist(scheduler="synchronous"), **OPTIONS),
 }
 NAMES = ("Intercept", "age", "visits", "plan[gold]", "plan[plus]")
 
