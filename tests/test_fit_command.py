@@ -251,3 +251,29 @@ def test_the_command_of_a_report_says_every_option(table):
     one_line(invoke("fit", "a.csv", "--target", "price", "--decimal", ",,"), 2, "--decimal must be one sign")
     (table / "a.csv").write_text("y,a`b\n1,2\n2,5\n")
     one_line(invoke("fit", "a.csv", "--target", "y"), 2, "has a ` in its name")
+
+
+def test_a_folder_is_fitted_where_it_lies_and_predicts(table):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"price": PRICE.round(3), "age": AGE.round(1), "plan": PLAN}
+    (table / "rows").mkdir()
+    for k in range(3):
+        pq.write_table(pa.table(columns).slice(20 * k, 20), table / "rows" / f"part-{k}.parquet")
+    result = invoke("fit", "rows", "--target", "price")
+    assert result.exit_code == 0, result.output
+    for word in ("60 rows", "rows stay in 3 partitions", "adds to price", "Compared with plan[basic]"):
+        assert word in result.output
+    kept = svrhmc.Posterior.load(table / "rows-fit" / "model.posterior")
+    whole = svrhmc.fit("price ~ age + plan", columns)
+    assert kept.names == whole.names
+    assert kept.mean == pytest.approx(whole.mean, rel=1e-9)
+    assert kept.sd == pytest.approx(whole.sd, rel=1e-9)
+    result = invoke("predict", "rows-fit", "a.csv", "--out", "new.csv")
+    assert result.exit_code == 0, result.output
+    with open("new.csv") as file:
+        found = [float(row["mean"]) for row in csv.DictReader(file)]
+    assert found == pytest.approx(whole.predict(columns).mean, rel=1e-6)
+    pq.write_table(pa.table(columns | {"plan": ["gold"] * 60}), "other.parquet")
+    one_line(invoke("predict", "rows-fit", "other.parquet", "--out", "new.csv"), 2, "gold")
+    with pytest.raises(svrhmc.core.errors.DataError, match=r"take no formula: svrhmc\.data\.from_parquet"):
+        svrhmc.fit("price ~ age", svrhmc.data.from_parquet("rows", "price"))

@@ -10,6 +10,7 @@ import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
 from svrhmc.targets import families
+from svrhmc.targets.columns import ColumnRows
 from svrhmc.targets.priors import Flat
 
 pa = pytest.importorskip("pyarrow")
@@ -63,6 +64,7 @@ OPEN = {
     "csv": lambda folder: data.from_csv(csv(folder), **OPTIONS, partition_bytes=300),
     "one csv": lambda folder: data.from_csv(csv(folder), **OPTIONS),
     "dask": lambda folder: data.from_dask(dask(folder), **OPTIONS),
+    "dask, persisted": lambda folder: data.from_dask(dask(folder).persist(scheduler="synchronous"), **OPTIONS),
 }
 NAMES = ("Intercept", "age", "visits", "plan[gold]", "plan[plus]")
 
@@ -431,3 +433,28 @@ def test_a_cluster_that_does_not_answer(monkeypatch):
         data.from_arrays("X.npy", "y.npy", client="tcp://127.0.0.1:9")
     with pytest.raises(WorkersError, match="no Dask scheduler answers at 'nonsense'"):
         data.from_arrays("X.npy", "y.npy", client="nonsense")
+
+
+# Rows that lie column by column, as files have them.
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 3, 4, 21, 70, 131])
+def test_sums_over_columns_are_those_of_rows(columns, dtype):
+    rng = np.random.default_rng(2)
+    for n in (1, 255, 256, 700):
+        X = np.asfortranarray(rng.normal(size=(n, columns)), dtype)
+        rows, A = ColumnRows(X), X.astype(np.float64)
+        x, s, c = rng.normal(size=(2, columns)), rng.normal(size=n), rng.random(n)
+        near = {"rel": 1e-11, "abs": 1e-11 * n}
+        assert rows.predict(x) == pytest.approx(x @ A.T, **near)
+        assert rows.combine(s[None]) == pytest.approx(s[None] @ A, **near)
+        gradient, gram = rows.combined_and_gram(s, c)
+        assert gradient == pytest.approx(s @ A, **near)
+        assert gram == pytest.approx(A.T @ (c[:, None] * A), **near)
+        assert (gram == gram.T).all()
+        factor = np.tril(rng.normal(size=(columns, columns)))
+        lengths = rows.image_squares(factor)
+        assert lengths == pytest.approx(((A @ factor) ** 2).sum(axis=1), **near)
+        later = ColumnRows(np.asfortranarray(X[n // 3 :])).image_squares(factor)
+        assert (later == lengths[n // 3 :]).all()  # so that weights do not depend on how rows are cut

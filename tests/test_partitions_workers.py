@@ -238,7 +238,7 @@ def cluster():
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=50
         ) as made,
         distributed.Client(made) as client,
     ):
@@ -253,6 +253,20 @@ def test_clusters_make_the_same_draws(folder, expected, cluster):
     made.scale(3)
     client.wait_for_workers(3, timeout=120)
     assert (draws_of(client, folder) == expected).all()
+
+
+@pytest.mark.slow
+def test_a_collection_that_a_cluster_keeps_is_refused(cluster):
+    """Its partitions go with the workers that hold them; one that Dask holds in this process is as good as any."""
+    frame = pytest.importorskip("pandas").DataFrame({"x": np.arange(8.0), "y": np.arange(8) % 2})
+    made = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    with pytest.raises(ValueError, match=r"one that is kept on a cluster: give it as it was before persist\(\)"):
+        data.from_dask(cluster[1].persist(made), "y", client=cluster[1])
+    plain, kept = (
+        targets.logistic(data.from_dask(each, "y", client=cluster[1])).mode()
+        for each in (made, made.persist(scheduler="synchronous"))
+    )
+    assert (plain == kept).all()
 
 
 @pytest.mark.slow

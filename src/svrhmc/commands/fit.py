@@ -142,7 +142,7 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
     family = asked.family or None
     try:
         if isinstance(found.X, Partitions):
-            return posterior_of(folders.regression_of(found.X, family, found), **settings)
+            return folders.fitted(found, asked, family, **settings)
         if found.X is not None:
             if asked.columns or asked.formula:
                 raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")

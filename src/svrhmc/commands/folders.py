@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from svrhmc.commands.asked import Asked
 from svrhmc.core.errors import DataError
-from svrhmc.fitting.regress import Regression, regression
+from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.responses import Response, response_of
+from svrhmc.posterior.result import Posterior
 from svrhmc.tables.columns import columns_of
+from svrhmc.tables.design import Design
+from svrhmc.tables.making import quoted
 from svrhmc.tables.reading import Read
-from svrhmc.targets.reading import Partitions
+from svrhmc.tables.terms import Category, Number, Term, to_text
 
 _LABELS = 200_000  # from which a family is guessed
 _NAME = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>\w+))\s*")
@@ -50,9 +55,23 @@ def response(found: Read, family: str | None) -> Response:
     return response_of(found.response, column.coded() if column.kind == "category" else column, family)
 
 
-def regression_of(data: Partitions, family: str | None, found: Read) -> Regression:
-    """In the units of the data."""
-    return regression(data, None, response(found, family).loss)
+def fitted(found: Read, asked: Asked, family: str | None, **settings: Any) -> Posterior:
+    """In the units of the data, with a design by which new tables are read."""
+    layout = found.X.reader.layout
+    terms: tuple[Term, ...] = tuple(
+        Number(each.name) if each.levels is None else Category(each.name, each.levels) for each in layout.features
+    )
+    made = regression(found.X, None, response(found, family).loss)
+    classes = made.target.classes
+    design = Design(
+        formula=f"{quoted(layout.target)} ~ {' + '.join(quoted(each.name) for each in layout.features)}",
+        response=layout.target,
+        terms=to_text(terms),
+        intercept=True,
+        classes=() if classes is None else tuple(map(str, classes)),
+        offset=asked.offset or "",
+    )
+    return replace(posterior_of(made, **settings), design=design)
 
 
 def _features(formula: str) -> list[str] | None:

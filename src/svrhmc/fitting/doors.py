@@ -19,6 +19,7 @@ from svrhmc.tables.columns import CATEGORY, Column, Columns
 from svrhmc.tables.design import log_exposure
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Prior
+from svrhmc.targets.reading import Partitions
 
 
 def fit(
@@ -61,6 +62,12 @@ def fit(
     >>> posterior.names, posterior.family
     (('Intercept', 'age', 'plan[pro]'), 'bernoulli')
     """
+    if isinstance(table, Partitions):
+        raise DataError(
+            "rows in partitions have their columns chosen where they are opened, and take no formula: "
+            "svrhmc.data.from_parquet(folder, target='churn', features=['age', 'plan']), for instance, and then "
+            "svrhmc.fitting.regress(rows, family=…)."
+        )
     one_of("missing", missing, ("refuse", "drop"))
     require_settings(fit, settings)
     named: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}

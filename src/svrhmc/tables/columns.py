@@ -146,6 +146,7 @@ def _no_dates(name: str, column: Column) -> Column:
     return column
 
 
+_READ = ": read the file first, as pandas.read_csv does, or open what is beyond memory by svrhmc.data"
 _DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
 
@@ -177,7 +178,7 @@ def _native(table: Any) -> Any:
         twice = " ".join(str(error).split()[-4:-2]).lstrip("- ")
         raise DataError(f"the table has several columns named {twice}: rename all but one of them.") from None
     except TypeError:
-        hint = ": read the file first, as pandas.read_csv does" if isinstance(table, str | PathLike) else ""
+        hint = _READ if isinstance(table, str | PathLike) else ""
         raise DataError(
             "the table must be a pandas, polars or pyarrow table, or a dictionary of columns; got "
             f"{type(table).__name__}{hint}."

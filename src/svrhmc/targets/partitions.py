@@ -121,8 +121,8 @@ def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares
         e = y - rows.predict(beta[None, :])[0] - (0.0 if block.offset is None else block.offset)
         w = np.ones(len(y)) if block.weights is None else block.weights
         gram = np.empty((rows.dim + 1, rows.dim + 1))
-        gram[:-1, :-1] = rows.gram(w, precise=True)
-        gram[-1, :-1] = gram[:-1, -1] = rows.combine((w * e)[None, :])[0]
+        gram[-1, :-1], gram[:-1, :-1] = rows.combined_and_gram(w * e, w)
+        gram[:-1, -1] = gram[-1, :-1]
         gram[-1, -1] = float((w * e * e).sum())
         if not np.isfinite(gram).all():
             require_finite(block, reader, number)
