@@ -109,8 +109,8 @@ def _no_sum(what: str, apart: float, together: float) -> ValueError:
         "model",
         "a sum over rows",
         f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
-        "something in it takes all rows together, such as a mean of a column; compute that outside, and give it to the "
-        "model as data",
+        "something in it takes all rows together, such as a mean of a column, has rows that are not among its "
+        "arguments, or is random; compute that outside, and give it to the model as data",
     )
 
 

@@ -104,13 +104,16 @@ class _Apart:
         return nudged({name: np.zeros(shapes[name].shape) for name in order if name in shapes})
 
     def own(self, data: Mapping[str, Any]) -> Callable[[Params], tuple[Parts, Any]]:
-        """NumPyro's density of all these rows together: by observed site, and the whole."""
+        """NumPyro's density of all these rows together: by observed site, and the whole.
+
+        With other random numbers than elsewhere, so that a model that draws some of its own is found out.
+        """
         import jax
         from numpyro.infer.util import potential_energy
 
         @jax.jit
         def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
-            return self._observed(params, data), -potential_energy(*self._run(data), params)
+            return self._observed(params, data, 1), -potential_energy(*self._run(data, 1), params)
 
         return lambda params: both(params, data)
 
@@ -143,12 +146,12 @@ class _Apart:
         model, args, kwargs = self._run(self._first)
         return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
 
-    def _run(self, data: Mapping[str, Any]) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _run(self, data: Mapping[str, Any], seed: int = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 
         count = len(next(iter(data.values())))
-        return self._arguments.called(_of_size(handlers.seed(self._model, 0), self._rows.plate, count), data)
+        return self._arguments.called(_of_size(handlers.seed(self._model, seed), self._rows.plate, count), data)
 
     def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
         from numpyro.infer.util import constrain_fn
@@ -156,12 +159,12 @@ class _Apart:
         found: dict[str, Any] = constrain_fn(*self._run(data), params, return_deterministic=True)
         return found
 
-    def _observed(self, params: Params, data: Mapping[str, Any]) -> Parts:
+    def _observed(self, params: Params, data: Mapping[str, Any], seed: int = 0) -> Parts:
         """The log density at every observed site that belongs to rows."""
         from numpyro import handlers
         from numpyro.infer.util import compute_log_probs
 
-        model, args, kwargs = self._run(data)
+        model, args, kwargs = self._run(data, seed)
         latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
         inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
         found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
