@@ -291,6 +291,7 @@ REFUSED = {
         "still unknown; got one that looks at them .* outside",
     ),
     "discrete": (discrete, (NUMBERS,), "continuous parameters; got the discrete 'which': sum it out"),
+    "network without priors": (network_without_priors, (X, NUMBERS), "a sum over rows; got .* or is random"),
     "optimised": (optimised, (NUMBERS,), "made of sample statements; got the param 'mean': it has no prior"),
     "two plates": (
         two_plates,

@@ -35,7 +35,7 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
         require_sampled(sites)
         rows = Rows.of(sites, arguments, plate)
         apart = _Apart(model, arguments, rows)
-        _require_shared(sites, apart.sites(), rows.plate)
+        _require_shared(sites, apart.sites())
         data = {name: arguments.leaves[name] for name in rows.arrays}
         some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
         origin, own = apart.origin(sites), apart.own(some)
@@ -173,11 +173,11 @@ class _Apart:
         return found
 
 
-def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site], plate: str | None) -> None:
-    """Refuse a latent of each row: one in the plate, or one whose size follows the number of rows."""
+def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> None:
+    """Refuse a latent of each row: one of another shape where there is one row alone."""
     for name, site in sites.items():
         latent = site.kind == "sample" and not site.observed
-        if latent and (plate in site.plates or name not in alone or site.shape != alone[name].shape):
+        if latent and (name not in alone or site.shape != alone[name].shape):
             raise requirement(
                 "model",
                 "one whose parameters are shared by the rows",
