@@ -242,6 +242,23 @@ def optimised(y):
         numpyro.sample("y", dist.Normal(mean, 1), obs=y)
 
 
+def network_without_priors(x, y):
+    nn = pytest.importorskip("flax.linen")
+    module = pytest.importorskip("numpyro.contrib.module")
+    b = numpyro.sample("b", dist.Normal(0, 1))
+    network = module.flax_module("network", nn.Dense(1), input_shape=(3,))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(b + network(x)[:, 0], 1), obs=y)
+
+
+def network_with_priors(x, y):
+    nn = pytest.importorskip("flax.linen")
+    module = pytest.importorskip("numpyro.contrib.module")
+    network = module.random_flax_module("network", nn.Dense(1), dist.Normal(0.0, 1.0), input_shape=(3,))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(network(x)[:, 0], 1), obs=y)
+
+
 def two_plates(x, y, z):
     b = numpyro.sample("b", dist.Normal(0, 2).expand([3]).to_event(1))
     with numpyro.plate("rows", len(y)):
@@ -274,6 +291,7 @@ REFUSED = {
         "still unknown; got one that looks at them .* outside",
     ),
     "discrete": (discrete, (NUMBERS,), "continuous parameters; got the discrete 'which': sum it out"),
+    "network without priors": (network_without_priors, (X, NUMBERS), "a sum over rows; got .* or is random"),
     "optimised": (optimised, (NUMBERS,), "made of sample statements; got the param 'mean': it has no prior"),
     "two plates": (
         two_plates,
@@ -291,6 +309,14 @@ def test_what_is_no_sum_over_rows_is_refused_with_the_reason(name):
     model, args, told = REFUSED[name]
     with pytest.raises(ValueError, match=told):
         describe_numpyro(model, *args)
+
+
+def test_a_network_with_priors_has_its_parameters_by_name():
+    described = describe_numpyro(network_with_priors, X, NUMBERS)
+    assert described.names == ("network/bias", "network/kernel")
+    params = around(described.init)
+    expected = own(network_with_priors, (X, NUMBERS), {}, params)
+    np.testing.assert_allclose(densities(described, params), expected, rtol=1e-10)
 
 
 def test_a_plate_can_be_named():

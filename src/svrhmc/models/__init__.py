@@ -21,15 +21,6 @@ def from_numpyro(model: Callable[..., Any], *args: Any, plate: str | None = None
 
     Parameters are sampled without constraints and come back constrained, by their names, with derived quantities that
     need no rows. Refused with the reason: a latent for each row, discrete latents, models that are no sum over rows.
-
-    >>> import numpy as np, numpyro, numpyro.distributions as dist
-    >>> def line(x, y):
-    ...     slope = numpyro.sample("slope", dist.Normal(0, 1))
-    ...     with numpyro.plate("rows", len(y)):
-    ...         numpyro.sample("y", dist.Normal(slope * x, 1), obs=y)
-    >>> target = from_numpyro(line, np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-    >>> target.mode().round(6)
-    array([1.166667])
     """
     from svrhmc.models.numpyro import describe_numpyro
 

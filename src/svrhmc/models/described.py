@@ -15,7 +15,9 @@ from svrhmc.core.errors import missing, requirement
 Params = dict[str, Any]
 Row = Mapping[str, Any]
 Parts = dict[str, Any]
+Own = Callable[[Params], tuple[Parts, Any]]  # the parts of all rows together, and the whole log density
 
+_TRIALS = 100  # of places to start from
 _POINTS = 3  # at which a model is compared with itself
 _SPREAD = 0.3  # of these points around the start, in unconstrained coordinates
 _BLOCK = 1 << 14  # rows that are summed in one call
@@ -59,12 +61,19 @@ def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], Any]
     return log_likelihood
 
 
-def nudged(start: Params) -> Params:
-    """A start moved by about a tenth at random, always alike: where a model is symmetric, all slopes may be 0 in its
-    middle.
+def nudged(start: Params, own: Own) -> Params:
+    """A start moved by about a tenth at random, and by more where the density is not finite there; always alike.
+
+    Where a model is symmetric, as networks are, all slopes may be 0 in its middle.
     """
     rng = np.random.default_rng(1)
-    return {name: np.asarray(x, np.float64) + 0.1 * rng.standard_normal(np.shape(x)) for name, x in start.items()}
+    for spread in np.geomspace(0.1, 3.0, _TRIALS):
+        found = {name: np.asarray(x) + spread * rng.standard_normal(np.shape(x)) for name, x in start.items()}
+        if np.isfinite(float(own(found)[1])):
+            return found
+    raise requirement(
+        "model", "finite near its own start", f"a log density that is not, at {_TRIALS} places", "look at its data"
+    )
 
 
 def points(init: Params) -> Iterator[Params]:
@@ -80,28 +89,23 @@ def require_sum(
     log_prior: Callable[[Params], Any],
     data: Mapping[str, Any],
     init: Params,
-    own: Callable[[Params], tuple[Parts, Any]],
+    own: Own,
 ) -> None:
-    """Refuse a model whose log density, as it computes it itself, is not log_prior plus the sum of its rows' parts.
-
-    own: of params: those parts for all rows together, and the whole log density.
-    """
+    """Refuse a model whose log density, as it computes it itself, is not log_prior plus the sum of its rows' parts."""
     import jax
 
-    rest, summed, seen = jax.jit(log_prior), _sums(parts, data), False
+    rest, summed = jax.jit(log_prior), _sums(parts, data)
     for params in points(init):
         sums, sizes = summed(params)
         whole, density = own(params)
         if not np.isfinite(float(density)):
             continue
-        prior, others, seen = float(rest(params)), float(density) - sum(map(float, whole.values())), True
+        prior, others = float(rest(params)), float(density) - sum(map(float, whole.values()))
         found = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
         found["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
         for what, (apart, together, scale) in found.items():
             if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
                 raise _no_sum(what, apart, together)
-    if not seen:
-        raise requirement("model", "finite near its own start", "a log density that is not", "look at its data")
 
 
 def _no_sum(what: str, apart: float, together: float) -> ValueError:
@@ -109,8 +113,8 @@ def _no_sum(what: str, apart: float, together: float) -> ValueError:
         "model",
         "a sum over rows",
         f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
-        "something in it takes all rows together, such as a mean of a column; compute that outside, and give it to the "
-        "model as data",
+        "something in it takes all rows together, such as a mean of a column, has rows that are not among its "
+        "arguments, or is random; compute that outside, and give it to the model as data",
     )
 
 

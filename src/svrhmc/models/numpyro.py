@@ -9,7 +9,7 @@ with NumPyro's density of all rows, site by site.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
-from svrhmc.models.described import Described, Params, Parts, Row, needed, nudged, points, require_sum, total
+from svrhmc.models.described import Described, Own, Params, Parts, Row, needed, nudged, points, require_sum, total
 from svrhmc.models.statements import Arguments, Model, Rows, Site, first_look, require_sampled, sites_of
 
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
@@ -35,11 +35,13 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
         require_sampled(sites)
         rows = Rows.of(sites, arguments, plate)
         apart = _Apart(model, arguments, rows)
-        _require_shared(sites, apart.sites(), rows.plate)
-        init, data = apart.init(sites), {name: arguments.leaves[name] for name in rows.arrays}
-        apart.require_rows(init)
+        _require_shared(sites, apart.sites())
+        data = {name: arguments.leaves[name] for name in rows.arrays}
         some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
-        require_sum(apart.parts, apart.log_prior, some, init, apart.own(some))
+        origin, own = apart.origin(sites), apart.own(some)
+        apart.require_rows(origin)
+        init = nudged(origin, own)
+        require_sum(apart.parts, apart.log_prior, some, init, own)
         same = apart.names(init, some)
         names = tuple(name for name in sites if name in same)
 
@@ -61,12 +63,12 @@ class _Apart:
         with _one_row(self._rows.arrays):
             return sites_of(_of_size(self._model, self._rows.plate, 1), self._arguments, self._first)
 
-    def require_rows(self, init: Params) -> None:
+    def require_rows(self, params: Params) -> None:
         """Refuse a model whose density cannot be had for one row."""
         import jax
 
         with _one_row(self._rows.arrays):
-            jax.eval_shape(self._observed, init, self._first)
+            jax.eval_shape(self._observed, params, self._first)
 
     def parts(self, params: Params, row: Row) -> Parts:
         """The log density of one row at every observed site."""
@@ -83,8 +85,8 @@ class _Apart:
         """All latent and derived quantities, as they are where there is only the first row."""
         return self._constrained(params, self._first)
 
-    def init(self, order: Iterable[str]) -> Params:
-        """Near the origin of the unconstrained parameters, in this order."""
+    def origin(self, order: Iterable[str]) -> Params:
+        """The unconstrained parameters, all of them 0, in this order."""
         import jax
         from numpyro import handlers
         from numpyro.infer import init_to_median
@@ -101,16 +103,19 @@ class _Apart:
             return found
 
         shapes = jax.eval_shape(drawn)
-        return nudged({name: np.zeros(shapes[name].shape) for name in order if name in shapes})
+        return {name: np.zeros(shapes[name].shape) for name in order if name in shapes}
 
-    def own(self, data: Mapping[str, Any]) -> Callable[[Params], tuple[Parts, Any]]:
-        """NumPyro's density of all these rows together: by observed site, and the whole."""
+    def own(self, data: Mapping[str, Any]) -> Own:
+        """NumPyro's density of all these rows together: by observed site, and the whole.
+
+        With other random numbers than elsewhere, so that a model that draws some of its own is found out.
+        """
         import jax
         from numpyro.infer.util import potential_energy
 
         @jax.jit
         def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
-            return self._observed(params, data), -potential_energy(*self._run(data), params)
+            return self._observed(params, data, 1), -potential_energy(*self._run(data, 1), params)
 
         return lambda params: both(params, data)
 
@@ -143,12 +148,12 @@ class _Apart:
         model, args, kwargs = self._run(self._first)
         return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
 
-    def _run(self, data: Mapping[str, Any]) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _run(self, data: Mapping[str, Any], seed: int = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 
         count = len(next(iter(data.values())))
-        return self._arguments.called(_of_size(handlers.seed(self._model, 0), self._rows.plate, count), data)
+        return self._arguments.called(_of_size(handlers.seed(self._model, seed), self._rows.plate, count), data)
 
     def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
         from numpyro.infer.util import constrain_fn
@@ -156,23 +161,23 @@ class _Apart:
         found: dict[str, Any] = constrain_fn(*self._run(data), params, return_deterministic=True)
         return found
 
-    def _observed(self, params: Params, data: Mapping[str, Any]) -> Parts:
+    def _observed(self, params: Params, data: Mapping[str, Any], seed: int = 0) -> Parts:
         """The log density at every observed site that belongs to rows."""
         from numpyro import handlers
         from numpyro.infer.util import compute_log_probs
 
-        model, args, kwargs = self._run(data)
+        model, args, kwargs = self._run(data, seed)
         latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
         inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
         found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
         return found
 
 
-def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site], plate: str | None) -> None:
-    """Refuse a latent of each row: one in the plate, or one whose size follows the number of rows."""
+def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> None:
+    """Refuse a latent of each row: one of another shape where there is one row alone."""
     for name, site in sites.items():
         latent = site.kind == "sample" and not site.observed
-        if latent and (plate in site.plates or name not in alone or site.shape != alone[name].shape):
+        if latent and (name not in alone or site.shape != alone[name].shape):
             raise requirement(
                 "model",
                 "one whose parameters are shared by the rows",

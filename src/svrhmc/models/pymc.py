@@ -18,7 +18,7 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import load, scope
-from svrhmc.models.described import Described, Params, Parts, Row, needed, nudged, require_sum, total
+from svrhmc.models.described import Described, Own, Params, Parts, Row, needed, nudged, require_sum, total
 
 Graph = Any  # a variable of PyTensor
 
@@ -34,7 +34,8 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
     inside = {name: term for name, term in given.items() if rows.within(term)}
     outside = [term.sum() for name, term in {**free, **given}.items() if name not in inside]
     quantities = _quantities(model, rows)
-    init, names = _start(model), [value.name for value in model.value_vars]
+    own, names = _own(model, inside), [value.name for value in model.value_vars]
+    init = nudged(_start(model), own)
     translate, jnp = _translator(), load().numpy
     with scope(), _cutting(rows.count, init):
         each = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
@@ -55,7 +56,7 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
 
         load().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
-        require_sum(parts, log_prior, data, init, _own(model, inside))
+        require_sum(parts, log_prior, data, init, own)
     return Described(total(parts), log_prior, data, init, constrain, tuple(quantities))
 
 
@@ -138,7 +139,7 @@ class _Rows:
                 name = source.name or "rows"
                 name = name if name not in arrays else f"{name} {len(arrays)}"
                 arrays[name] = value
-                inputs[name] = tensor(name, dtype=_wide(value.dtype), shape=(1, *value.shape[1:]))
+                inputs[name] = tensor(f"row{len(inputs)}", dtype=_wide(value.dtype), shape=(1, *value.shape[1:]))
             replaced[source] = shape_padleft(inputs[name], axis)
         return cls(count, tuple(arrays), tuple(arrays.values()), tuple(inputs.values()), replaced)
 
@@ -280,15 +281,15 @@ def _quantities(model: Any, rows: _Rows) -> dict[str, Graph]:
 
 
 def _start(model: Any) -> Params:
-    """Where PyMC would start, nudged; called once, so that nothing is compiled."""
+    """Where PyMC would start; called once, so that nothing is compiled."""
     from pytensor import config
 
     with config.change_flags(mode="FAST_COMPILE"):
         point = model.initial_point(random_seed=0)
-    return nudged({value.name: point[value.name] for value in model.value_vars})
+    return {value.name: point[value.name] for value in model.value_vars}
 
 
-def _own(model: Any, inside: Mapping[str, Graph]) -> Callable[[Params], tuple[Parts, Any]]:
+def _own(model: Any, inside: Mapping[str, Graph]) -> Own:
     """The density as PyMC computes it with all rows: of the terms with rows, and the whole.
 
     It is called a few times only, so that nothing is compiled.

@@ -13,6 +13,8 @@ from svrhmc.core.errors import requirement
 
 Model = Callable[..., Any]
 
+_OF_A_MODULE = "$params"  # where a network's own parameters were; with a prior on each, they are not used
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -117,7 +119,7 @@ def require_sampled(sites: Mapping[str, Site]) -> None:
     if not any(site.observed for site in sites.values()):
         raise requirement("model", "given data", "no observed site", "give it what its obs= takes")
     for site in sites.values():
-        if site.kind in ("param", "mutable"):
+        if site.kind in ("param", "mutable") and not site.name.endswith(_OF_A_MODULE):
             raise requirement(
                 "model",
                 "made of sample statements",
