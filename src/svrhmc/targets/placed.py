@@ -243,7 +243,7 @@ def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
     if mapped:
         why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
         raise requirement("devices", "None for data in a memory map", repr(devices), why)
-    require_room("data", needed / len(chosen), chosen, "give more devices, or leave devices out to read from the host")
+    require_room("data", needed / len(chosen), "give more devices, or none, to read from the host", chosen)
     sections = min(_SECTIONS, n)
     found = OnDevices(n, row, block, Mesh(np.array(chosen), (_AXIS,)), sections, n // sections)
     return found, _cut_over(found, leaves)
@@ -297,11 +297,11 @@ def room_on(device: Any) -> float:
     return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
 
 
-def require_room(name: str, needed: float, devices: Sequence[Any], remedy: str) -> None:
-    """Refuse what a device has no room for, with the size that it needs."""
-    there = min(room_on(device) for device in devices)
+def require_room(name: str, needed: float, remedy: str, devices: Sequence[Any] | None = None) -> None:
+    """Refuse what a device (None: the default one) has no room for, with the size that it needs."""
+    there = min(room_on(device) for device in devices or jax.local_devices()[:1])
     if needed > there:
-        allowed = f"such that it fits into the memory of the device, {max(there, 0.0) / 1e9:.3g} GB"
+        allowed = f"such that it fits into the memory of a device, of which {max(there, 0.0) / 1e9:.3g} GB are free"
         raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)
 
 

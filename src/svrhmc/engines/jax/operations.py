@@ -19,6 +19,7 @@ from svrhmc.engines.jax import priors
 from svrhmc.engines.jax.losses import SLOPES
 from svrhmc.engines.jax.rows import EXACT, Seen, stored
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+from svrhmc.targets.placed import require_room
 
 Arrays = dict[str, Any]
 
@@ -324,6 +325,8 @@ def placed(form: Any) -> tuple[Operations, Arrays]:
     """Operations and arrays of a form, on the device; found once for it."""
     if form not in _PLACED:
         operations, arrays = _MAKERS[form.kind](form)
+        needed = float(sum(np.asarray(array).nbytes for array in arrays.values()))
+        require_room("the arrays of the target", needed, "give float32 rows, or engine='numba'")
         on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
         if form.kind == "functions":
             on_device["data"] = form.functions.data
