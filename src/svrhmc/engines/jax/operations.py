@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.engines.jax import priors
+from svrhmc.engines.jax import factors, priors
 from svrhmc.engines.jax.losses import SLOPES
 from svrhmc.engines.jax.rows import EXACT, Seen, stored
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
@@ -87,7 +87,7 @@ class Frame:
         if self.kind == "low rank":
             turned = z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
             return arrays["scale"] * turned
-        return z
+        return factors.displace(arrays, z) if self.kind == "sparse" else z
 
     def out(self, arrays: Arrays, z: Any) -> Any:
         """x."""
@@ -100,10 +100,7 @@ class Frame:
         if self.kind == "low rank":
             scaled = arrays["scale"] * gradient
             return scaled + ((scaled @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
-        return gradient
-
-
-FRAMES = (None, "dense", "low rank")
+        return factors.pull(arrays, gradient) if self.kind == "sparse" else gradient
 
 
 @dataclass(frozen=True)
@@ -309,7 +306,9 @@ def _frame(whitening: Any) -> Frame:
 
 
 def _map(whitening: Any) -> Arrays:
-    return {} if whitening is None else dict(whitening.arrays())
+    if whitening is None:
+        return {}
+    return factors.factor_arrays(whitening) if whitening.kind == "sparse" else dict(whitening.arrays())
 
 
 _MAKERS: dict[str, Callable[[Any], tuple[Operations, Arrays]]] = {
