@@ -136,10 +136,12 @@ def test_a_memory_map_has_the_draws_of_the_array(mapped, here, gradient):
 
 
 def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
-    """It is read in blocks of 100 rows, and the last one of 3."""
+    """It is read in blocks of 100 rows, halves of which are summed side by side, as on a GPU; the last has 3."""
     from svrhmc.targets import placed
 
-    monkeypatch.setattr(placed, "_LEAST_BLOCK", 100)
+    monkeypatch.setattr(placed, "_LEAST_BLOCK", 120)
+    monkeypatch.setattr(placed, "_WIDE", ("cpu",))
+    monkeypatch.setattr(placed, "_GROUP", 50)
     monkeypatch.setitem(placed._BLOCK_NUMBERS, "cpu", 1)
     there = logistic(mapped)
     assert (there.functions.data, there.functions.place.block) == ((), 100)

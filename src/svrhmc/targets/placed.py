@@ -75,7 +75,7 @@ class OnDevice(Place):
 
     def summed(self, data: Any, of: Of) -> Any:
         """Block by block."""
-        return _by_blocks(self.n, self.block, lambda k, size: grouped(of, _cut(data, k * self.block, size), size))
+        return _blocks_of(data, self.n, self.block, of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class OnDevices(Place):
         sections, left = data
 
         def one(section: Rows) -> Any:
-            return _by_blocks(self.size, self.block, lambda k, size: of(_cut(section, k * self.block, size)))
+            return _blocks_of(section, self.size, self.block, of)
 
         def mine(some: Any) -> Any:
             found = jax.lax.map(one, some)
@@ -186,7 +186,7 @@ class OnHost(Place):
                 some = slice(first, first + size)
                 return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
 
-            return of(self._asked(read, (size,), number))
+            return grouped(of, self._asked(read, (size,), number), size)
 
         return _by_blocks(self.n, self.block, block)
 
@@ -319,10 +319,17 @@ def _cut(rows: Rows, first: Any, size: int) -> Rows:
 
 def grouped(of: Of, rows: Rows, size: int) -> Any:
     """What is found of some rows; on devices that do much at once, of groups of them side by side, and then added."""
-    if jax.default_backend() not in _WIDE or size % _GROUP:
+    whole = size // _GROUP * _GROUP
+    if jax.default_backend() not in _WIDE or whole <= _GROUP:
         return of(rows)
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, _GROUP, *leaf.shape[1:]), rows)
-    return jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
+    groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
+    total = jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
+    return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole))) if whole < size else total
+
+
+def _blocks_of(rows: Rows, n: int, block: int, of: Of) -> Any:
+    """What is found of rows that are at hand, block by block."""
+    return _by_blocks(n, block, lambda k, size: grouped(of, _cut(rows, k * block, size), size))
 
 
 def _by_blocks(n: int, block: int, found: Callable[[Any, int], Any]) -> Any:
