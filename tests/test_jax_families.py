@@ -92,6 +92,36 @@ def test_rows_of_several_predictors(family, how, sparse, gradient):
     assert apart(target if how is None else whitened(target, how), gradient) < 1e-9
 
 
+def crossed(levels, n=300):
+    """Rows of an intercept and one of each of some categories."""
+    from scipy.sparse import csr_array, hstack
+
+    parts = [csr_array(np.ones((n, 1)))]
+    for count in levels:
+        parts.append(csr_array((np.ones(n), RNG.integers(0, count, n), np.arange(n + 1)), (n, count)))
+    return targets.logistic(csr_array(hstack(parts)), RNG.random(n) < 0.4, 1.0)
+
+
+@pytest.mark.parametrize("levels", [(5, 60, 80), (299, 300), ()], ids=["crossed", "chained", "none"])
+def test_a_sparse_factor_is_the_same_map(levels):
+    from svrhmc.core.jaxed import scope
+    from svrhmc.engines.jax import factors
+    from svrhmc.whitening import whitening
+
+    how = whitening(crossed(levels), "sparse")
+    z = RNG.standard_normal((3, len(how.centre)))
+    with scope():
+        arrays = {name: jax.numpy.asarray(array) for name, array in factors.factor_arrays(how).items()}
+        for mine, its in ((factors.displace, how.displace), (factors.pull, how.pull)):
+            np.testing.assert_allclose(jax.jit(mine)(arrays, z), its(z), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", [gradients.Minibatch(4), gradients.Full()])
+def test_chains_in_the_variables_of_a_sparse_factor(gradient):
+    assert apart(whitened(crossed((5, 60, 80)), "sparse"), gradient) < 1e-9
+
+
 def test_other_labels_are_other_chains():
     """The comparison sees one label in sixty."""
     sampler, chains = Sampler(MOVES, gradients.SVRG(3, 7)), []

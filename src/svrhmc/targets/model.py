@@ -49,8 +49,9 @@ def model(
         where they are, and blocks and batches of rows are read when they are needed.
     init: any pytree of floating-point arrays: the shape of params, and where the search for the mode starts.
     dtype: of params and rows as your functions see them, "float64" or "float32" (faster on most GPUs, and half the
-        memory): what your functions compute of a row, and its gradient by params, is then float32. States, random
-        numbers, sums over rows and the sum with the prior's gradient are float64 with either.
+        memory). With float32, what they compute and its gradient within a block of rows is float32, so that
+        differences between states below 1e-7 of their size are lost; states, random numbers and the sums of blocks are
+        float64 with either.
     constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
         a dictionary of arrays; None to report params as they are.
     devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all

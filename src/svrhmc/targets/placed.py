@@ -75,7 +75,7 @@ class OnDevice(Place):
 
     def summed(self, data: Any, of: Of) -> Any:
         """Block by block."""
-        return _by_blocks(self.n, self.block, lambda k, size: grouped(of, _cut(data, k * self.block, size), size))
+        return _blocks_of(data, self.n, self.block, of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class OnDevices(Place):
         sections, left = data
 
         def one(section: Rows) -> Any:
-            return _by_blocks(self.size, self.block, lambda k, size: of(_cut(section, k * self.block, size)))
+            return _blocks_of(section, self.size, self.block, of)
 
         def mine(some: Any) -> Any:
             found = jax.lax.map(one, some)
@@ -186,7 +186,7 @@ class OnHost(Place):
                 some = slice(first, first + size)
                 return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
 
-            return of(self._asked(read, (size,), number))
+            return grouped(of, self._asked(read, (size,), number), size)
 
         return _by_blocks(self.n, self.block, block)
 
@@ -243,7 +243,7 @@ def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
     if mapped:
         why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
         raise requirement("devices", "None for data in a memory map", repr(devices), why)
-    require_room("data", needed / len(chosen), chosen, "give more devices, or leave devices out to read from the host")
+    require_room("data", needed / len(chosen), "give more devices, or none, to read from the host", chosen)
     sections = min(_SECTIONS, n)
     found = OnDevices(n, row, block, Mesh(np.array(chosen), (_AXIS,)), sections, n // sections)
     return found, _cut_over(found, leaves)
@@ -297,11 +297,11 @@ def room_on(device: Any) -> float:
     return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
 
 
-def require_room(name: str, needed: float, devices: Sequence[Any], remedy: str) -> None:
-    """Refuse what a device has no room for, with the size that it needs."""
-    there = min(room_on(device) for device in devices)
+def require_room(name: str, needed: float, remedy: str, devices: Sequence[Any] | None = None) -> None:
+    """Refuse what a device (None: the default one) has no room for, with the size that it needs."""
+    there = min(room_on(device) for device in devices or jax.local_devices()[:1])
     if needed > there:
-        allowed = f"such that it fits into the memory of the device, {max(there, 0.0) / 1e9:.3g} GB"
+        allowed = f"such that it fits into the memory of a device, of which {max(there, 0.0) / 1e9:.3g} GB are free"
         raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)
 
 
@@ -319,10 +319,17 @@ def _cut(rows: Rows, first: Any, size: int) -> Rows:
 
 def grouped(of: Of, rows: Rows, size: int) -> Any:
     """What is found of some rows; on devices that do much at once, of groups of them side by side, and then added."""
-    if jax.default_backend() not in _WIDE or size % _GROUP:
+    whole = size // _GROUP * _GROUP
+    if jax.default_backend() not in _WIDE or whole <= _GROUP:
         return of(rows)
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, _GROUP, *leaf.shape[1:]), rows)
-    return jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
+    groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
+    total = jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
+    return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole))) if whole < size else total
+
+
+def _blocks_of(rows: Rows, n: int, block: int, of: Of) -> Any:
+    """What is found of rows that are at hand, block by block."""
+    return _by_blocks(n, block, lambda k, size: grouped(of, _cut(rows, k * block, size), size))
 
 
 def _by_blocks(n: int, block: int, found: Callable[[Any, int], Any]) -> Any:

@@ -24,6 +24,7 @@ from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.placed import require_room
 
 _MOST_STEPS = 4096
 _LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
@@ -82,6 +83,9 @@ class JaxChains(Chains):
     @scoped
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
+        if setup.recipe.remembers and setup.recipe.carries:
+            table = 8.0 * len(state.x) * setup.recipe.n * (1 if setup.target.scalar_parts else setup.target.row_size)
+            require_room("the table of gradients", table, "run fewer chains, or take another gradient, such as SVRG")
         self._programme = Programme.of(setup)
         self._noise = Noise.of(setup.scheme)
         self._pace = Pace()

@@ -15,7 +15,7 @@ _LOSSES = (
     "logistic", "binomial", "probit", "poisson", "squared",
     "location-scale", "negative-binomial", "gamma", "categorical",
 )  # fmt: skip
-_MAPS = ("dense", "low rank")
+_MAPS = ("dense", "low rank", "sparse")
 _STORED = ("dense", "sparse")
 
 

@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.engines.jax import priors
+from svrhmc.engines.jax import factors, priors
 from svrhmc.engines.jax.losses import SLOPES
 from svrhmc.engines.jax.rows import EXACT, Seen, stored
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+from svrhmc.targets.placed import require_room
 
 Arrays = dict[str, Any]
 
@@ -86,7 +87,7 @@ class Frame:
         if self.kind == "low rank":
             turned = z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
             return arrays["scale"] * turned
-        return z
+        return factors.displace(arrays, z) if self.kind == "sparse" else z
 
     def out(self, arrays: Arrays, z: Any) -> Any:
         """x."""
@@ -99,10 +100,7 @@ class Frame:
         if self.kind == "low rank":
             scaled = arrays["scale"] * gradient
             return scaled + ((scaled @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
-        return gradient
-
-
-FRAMES = (None, "dense", "low rank")
+        return factors.pull(arrays, gradient) if self.kind == "sparse" else gradient
 
 
 @dataclass(frozen=True)
@@ -308,7 +306,9 @@ def _frame(whitening: Any) -> Frame:
 
 
 def _map(whitening: Any) -> Arrays:
-    return {} if whitening is None else dict(whitening.arrays())
+    if whitening is None:
+        return {}
+    return factors.factor_arrays(whitening) if whitening.kind == "sparse" else dict(whitening.arrays())
 
 
 _MAKERS: dict[str, Callable[[Any], tuple[Operations, Arrays]]] = {
@@ -324,6 +324,8 @@ def placed(form: Any) -> tuple[Operations, Arrays]:
     """Operations and arrays of a form, on the device; found once for it."""
     if form not in _PLACED:
         operations, arrays = _MAKERS[form.kind](form)
+        needed = float(sum(np.asarray(array).nbytes for array in arrays.values()))
+        require_room("the arrays of the target", needed, "give float32 rows, or engine='numba'")
         on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
         if form.kind == "functions":
             on_device["data"] = form.functions.data

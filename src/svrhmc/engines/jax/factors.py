@@ -1,0 +1,107 @@
+"""The map of a sparse factor in JAX: x = x̂ + P L⁻ᵀz, with an L that is sparse in its first columns (the head) and dense
+in the last ones (the core); `whitening.factors` has the definition.
+
+Every entry of the head below the diagonal takes its part from one number, for that of another which must be known by
+then. Entries are sorted by how many others have to go before, into stages whose entries do not wait for each other; a
+stage is one or several lines of equal length, filled up with zeros. What is not yet divided by Lⱼⱼ is in `sums`, so
+that y = sums/Lⱼⱼ can be read at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+
+Arrays = dict[str, Any]
+
+_LEAST = 256  # entries of a line
+
+
+def factor_arrays(how: Any) -> Arrays:
+    """The centre, the order of elimination, 1/Lⱼⱼ, the lines of the head, and the core as a matrix."""
+    head = len(how.begin) - 1
+    columns = np.repeat(np.arange(head), np.diff(how.begin))
+    lines = _lines(_stages(how.begin, how.rows, head)[columns], columns, how.rows, how.values)
+    size = len(how.order) - head
+    core = np.zeros((size, size))
+    core[np.tril_indices(size, -1)] = how.core
+    core[np.diag_indices(size)] = 1 / how.inverse[head:]
+    names = ("factor columns", "factor rows", "factor values")
+    found = {"centre": how.centre, "order": how.order, "inverse": how.inverse, "core": core}
+    return found | dict(zip(names, lines, strict=True))
+
+
+def _stages(begin: Any, rows: Any, head: int) -> Any:
+    """Of every column of the head: one more than the last of those at which it has entries; 0 where all are in the
+    core.
+    """
+    stages = np.zeros(head + 1, np.int64)
+    for j in range(head - 1, -1, -1):
+        own = rows[begin[j] : begin[j + 1]]
+        own = own[own < head]
+        stages[j] = 1 + stages[own].max() if len(own) else 0
+    return stages[:-1]
+
+
+def _lines(stages: Any, *entries: Any) -> list[Any]:
+    """Entries as lines of one stage each, in the order of the stages."""
+    counts = np.bincount(stages) if len(stages) else np.zeros(0, np.int64)
+    length = max(_LEAST, -(-len(stages) // max(1, len(counts))))
+    room = -(-counts // length) * length
+    first = np.cumsum(room) - room
+    order = np.argsort(stages, kind="stable")
+    within = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(first, counts) + within
+    out = []
+    for each in entries:
+        line = np.zeros(int(room.sum()), np.asarray(each).dtype)
+        line[places] = np.asarray(each)[order]
+        out.append(line.reshape(-1, length))
+    return out
+
+
+def displace(arrays: Arrays, z: Any) -> Any:
+    """P y with Lᵀy = z."""
+    head, inverse = _head(arrays), arrays["inverse"]
+    sums = z.at[:, head:].set(_solved(arrays, z[:, head:], 1) / inverse[head:])
+
+    def line(k: Any, sums: Any) -> Any:
+        columns, rows, values = _line(arrays, k)
+        return sums.at[:, columns].add(-values * sums[:, rows] * inverse[rows])
+
+    return jnp.zeros_like(z).at[:, arrays["order"]].set(_swept(arrays, line, sums) * inverse)
+
+
+def pull(arrays: Arrays, gradient: Any) -> Any:
+    """y with L y = Pᵀg."""
+    head, inverse, count = _head(arrays), arrays["inverse"], len(arrays["factor values"])
+
+    def line(k: Any, sums: Any) -> Any:
+        columns, rows, values = _line(arrays, count - 1 - k)
+        return sums.at[:, rows].add(-values * sums[:, columns] * inverse[columns])
+
+    sums = _swept(arrays, line, gradient[:, arrays["order"]])
+    return (sums * inverse).at[:, head:].set(_solved(arrays, sums[:, head:], 0))
+
+
+def _swept(arrays: Arrays, line: Callable[[Any, Any], Any], sums: Any) -> Any:
+    count = len(arrays["factor values"])
+    return jax.lax.fori_loop(0, count, line, sums) if count else sums
+
+
+def _solved(arrays: Arrays, sums: Any, trans: int) -> Any:
+    """The system of the core alone."""
+    return solve_triangular(arrays["core"], sums.T, trans=trans, lower=True).T if sums.size else sums
+
+
+def _head(arrays: Arrays) -> int:
+    return len(arrays["order"]) - len(arrays["core"])
+
+
+def _line(arrays: Arrays, k: Any) -> tuple[Any, ...]:
+    return tuple(arrays[name][k] for name in ("factor columns", "factor rows", "factor values"))
