@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.models import described, from_bambi, from_numpyro, from_pymc
+from svrhmc.targets.libraries import described, from_bambi, from_numpyro, from_pymc
 
 DOORS = {"numpyro": from_numpyro, "pymc": from_pymc, "bambi": from_bambi}
 QUIET = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
@@ -37,7 +37,7 @@ def model(y):
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Normal(b, 1), obs=y)
 import numpy as np
-print(svrhmc.models.from_numpyro(model, np.ones(5)).names)
+print(svrhmc.targets.from_numpyro(model, np.ones(5)).names)
 print(sorted({"pymc", "bambi", "pytensor"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

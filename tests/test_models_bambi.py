@@ -10,7 +10,7 @@ import pandas as pd  # noqa: E402
 
 from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
-from svrhmc.models.bambi import describe_bambi  # noqa: E402
+from svrhmc.targets.libraries.bambi import describe_bambi  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
@@ -93,7 +93,7 @@ def test_the_intercept_is_that_of_the_columns_as_they_were_given(name):
 
 
 def _of_pymc(model):
-    from svrhmc.models.pymc import describe_pymc
+    from svrhmc.targets.libraries.pymc import describe_pymc
 
     return describe_pymc(model.backend.model)
 

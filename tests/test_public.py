@@ -12,7 +12,7 @@ import pytest
 import svrhmc
 
 MODULES = [
-    svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact, svrhmc.models,
+    svrhmc, svrhmc.targets, svrhmc.theory, svrhmc.engines, svrhmc.gradients, svrhmc.whitening, svrhmc.exact,
 ]  # fmt: skip
 OPEN = [svrhmc.dynamics, svrhmc.distances]
 NAMES = [(module, name) for module in MODULES for name in module.__all__] + [

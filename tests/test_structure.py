@@ -15,7 +15,7 @@ LAYERS = [
     ("core",),
     ("kernels",),
     ("targets",),
-    ("whitening", "distances", "diagnostics", "scheme", "tables", "data", "models"),
+    ("whitening", "distances", "diagnostics", "scheme", "tables", "data"),
     ("flows", "gradients"),
     ("dynamics", "checkpoint"),
     ("engines", "trace"),

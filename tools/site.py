@@ -35,7 +35,6 @@ MODULES = {
     "svrhmc.plots": "Figures, in one style.",
     "svrhmc.posterior": "What `sample` returns, part by part.",
     "svrhmc.targets": "What is sampled: posteriors of regressions, Gaussians, and sums of your own.",
-    "svrhmc.models": "Models of NumPyro, PyMC and Bambi as targets.",
     "svrhmc.targets.families": "Families of generalised linear models, for `svrhmc.targets.glm`.",
     "svrhmc.targets.priors": "Priors, for `svrhmc.targets.glm`.",
     "svrhmc.targets.losses": "The class that a family of your own derives from.",

@@ -6,7 +6,7 @@ from typing import Any
 from svrhmc.core import starting as _starting  # noqa: F401 - first of all: from here on the command may be interrupted
 
 # isort: on
-from svrhmc import data, distances, dynamics, exact, gradients, models, targets, theory, whitening
+from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import (
     BudgetError,
     CheckpointError,
@@ -63,7 +63,6 @@ __all__ = [
     "gradients",
     "hmc",
     "lmc",
-    "models",
     "report",
     "saga_hmc",
     "saga_ld",

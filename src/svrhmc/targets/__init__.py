@@ -5,6 +5,7 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
 from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.libraries import from_bambi, from_numpyro, from_pymc
 from svrhmc.targets.model import Model, model
 from svrhmc.targets.regression import conjugate, glm, linear, logistic
 
@@ -18,6 +19,9 @@ __all__ = [
     "conjugate",
     "custom",
     "families",
+    "from_bambi",
+    "from_numpyro",
+    "from_pymc",
     "gaussian",
     "glm",
     "linear",

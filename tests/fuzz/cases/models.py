@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from svrhmc import targets
 
 from .. import inputs
-from ..judge import agree, ask
+from ..judge import agree, ask, holds
 from ..registry import case
 from .targets import is_plain
 
@@ -57,3 +57,21 @@ def functions(given):
         mode = ask(target.mode)
         best = np.linalg.solve(dense.T @ dense + np.eye(columns), dense.T @ y)
         agree("the mode", mode, best, 1e-6 * (1 + np.abs(best)))
+
+
+@case(
+    st.tuples(
+        st.sampled_from(["from_numpyro", "from_pymc", "from_bambi"]),
+        st.sampled_from([None, 3, "model", {}, [], object(), dict, len, print, lambda: None, lambda x: x]),
+        st.one_of(st.none(), inputs.numbers(2)),
+    ),
+    "svrhmc.targets.from_numpyro",
+    "svrhmc.targets.from_pymc",
+    "svrhmc.targets.from_bambi",
+    cost=0.1,
+)
+def of_libraries(given):
+    """What is no model is refused in words, and so is a library that is not there."""
+    door, model, rows = given
+    ask(getattr(targets, door), model, *(() if rows is None or door != "from_numpyro" else (np.array(rows),)))
+    holds(False, f"{door} took {model!r} for a model")

@@ -18,8 +18,19 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
-from svrhmc.models.described import Described, Own, Params, Parts, Row, needed, nudged, points, require_sum, total
-from svrhmc.models.statements import Arguments, Model, Rows, Site, first_look, require_sampled, sites_of
+from svrhmc.targets.libraries.described import (
+    Described,
+    Own,
+    Params,
+    Parts,
+    Row,
+    needed,
+    nudged,
+    points,
+    require_sum,
+    total,
+)
+from svrhmc.targets.libraries.statements import Arguments, Model, Rows, Site, first_look, require_sampled, sites_of
 
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
 

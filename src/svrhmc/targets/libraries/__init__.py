@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from svrhmc.models.described import Described
+from svrhmc.targets.libraries.described import Described
 from svrhmc.targets.model import Model, model
 
 __all__ = ["from_bambi", "from_numpyro", "from_pymc"]
@@ -22,7 +22,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, plate: str | None = None
     Parameters are sampled without constraints and come back constrained, by their names, with derived quantities that
     need no rows. Refused with the reason: a latent for each row, discrete latents, models that are no sum over rows.
     """
-    from svrhmc.models.numpyro import describe_numpyro
+    from svrhmc.targets.libraries.numpyro import describe_numpyro
 
     return _target(describe_numpyro(model, *args, plate=plate, **kwargs))
 
@@ -36,14 +36,14 @@ def from_pymc(model: Any, *, observed: str | None = None) -> Model:
     Parameters come back as the model has them, by their names, with deterministics that need no rows. Refused with the
     reason: a latent for each row, discrete parameters, minibatches, models that are no sum over rows.
     """
-    from svrhmc.models.pymc import describe_pymc
+    from svrhmc.targets.libraries.pymc import describe_pymc
 
     return _target(describe_pymc(model, observed))
 
 
 def from_bambi(model: Any) -> Model:
     """A target from a Bambi model, by the PyMC model that it builds; names and intercept are those of its results."""
-    from svrhmc.models.bambi import describe_bambi
+    from svrhmc.targets.libraries.bambi import describe_bambi
 
     return _target(describe_bambi(model))
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import load
-from svrhmc.models.described import Described, Params, needed
-from svrhmc.models.pymc import describe_pymc
+from svrhmc.targets.libraries.described import Described, Params, needed
+from svrhmc.targets.libraries.pymc import describe_pymc
 
 Quantities = dict[str, Any]
 

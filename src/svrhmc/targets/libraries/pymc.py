@@ -18,7 +18,7 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import load, scope
-from svrhmc.models.described import Described, Own, Params, Parts, Row, needed, nudged, require_sum, total
+from svrhmc.targets.libraries.described import Described, Own, Params, Parts, Row, needed, nudged, require_sum, total
 
 Graph = Any  # a variable of PyTensor
 
