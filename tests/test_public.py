@@ -98,7 +98,8 @@ def test_the_version_is_stated_once_and_the_same():
 
 
 PAGES = ["README.md", *(f"docs/{name}.md" for name in (
-    "index", "tutorial", "automatic", "families", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models"))]  # fmt: skip
+    "index", "tutorial", "automatic", "families", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models",
+    "tall"))]  # fmt: skip
 
 
 def exists(name):
