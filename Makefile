@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test quick test-slow matrix bench bench-posterior docs lint format clean
+.PHONY: run test quick test-slow test-models matrix bench bench-posterior docs lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
@@ -20,6 +20,13 @@ quick: .venv/test.done
 
 test-slow: .venv/test.done
 	$(BIN)/python -m pytest -m slow
+
+# Models of NumPyro, PyMC and Bambi, in an environment of its own in build/models, as PyMC brings much with it
+test-models:
+	$(PYTHON) -m venv build/models
+	build/models/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,models]'
+	build/models/bin/python -m pytest -m "slow or not slow" tests/test_models.py tests/test_models_numpyro.py \
+		tests/test_models_pymc.py tests/test_models_bambi.py "tests/test_public.py::test_the_examples_of_the_pages_run[docs/models.md]"
 
 # The quick tests with the oldest and the newest dependencies on Python 3.11 to 3.13, each in an environment of its own
 # in build/matrix. ARGS="--python 3.12 --only oldest tests" chooses

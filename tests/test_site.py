@@ -20,6 +20,7 @@ INNER = {
     "svrhmc.paper",
     "svrhmc.engines.compiled",
     "svrhmc.engines.jax",
+    "svrhmc.targets.libraries",
 }  # not for users
 
 

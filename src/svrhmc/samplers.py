@@ -97,8 +97,8 @@ class Sampler:
             start at 0.
         burn_in, thin: drop the first `burn_in` states, then keep every `thin`-th.
         keep: "all", or "last" to keep only the final state.
-        engine: "auto" (compiled if possible), "numba" or "reference".
-        threads: threads of the compiled engine; None for every core. The draws do not depend on it.
+        engine: "auto" (compiled if possible), "numba", "jax" (on the CPU or GPU that JAX finds) or "reference".
+        threads: threads of "numba"; None for every core. The draws do not depend on it.
         progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function
             that is called with (done, total) in chain steps.
         checkpoint: a folder in which to store the state and the draws during the run. After an interruption the same

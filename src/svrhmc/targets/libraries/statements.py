@@ -112,6 +112,10 @@ def first_look(model: Model, arguments: Arguments) -> dict[str, Site]:
         return sites_of(model, arguments, {name: leaf for name, leaf in arguments.leaves.items() if np.ndim(leaf)})
     except jax.errors.JAXTypeError:
         return sites_of(model, arguments, {})
+    except Exception as error:
+        words = str(error).strip().splitlines() or ["it says nothing"]
+        told = f"{type(error).__name__}: {words[0][:200]}"
+        raise requirement("model", "one that runs with these arguments", told) from error
 
 
 def require_sampled(sites: Mapping[str, Site]) -> None:
