@@ -87,6 +87,9 @@ def case_full_gradient() -> dict[str, Any]:
             found[f"XLA, blocks of {block}"] = n * dim * 4 / seconds(lambda: blocks(X, y, theta)) / 1e12
     from svrhmc.engines.jax.fused import gradient
 
+    target = targets.logistic(np.asarray(X), np.asarray(y))
+    step = per_step(Sampler(dynamics.Overdamped(1e-12), gradients.Full()), target, 1, 200 if ON_GPU else 5)
+    found["engine, a step of one chain"] = n * dim * 4 / (step * 1e-6) / 1e12
     want = np.asarray(two_reads(X, y, theta))
     for tile, warps in ((64, 8), (128, 8)):
         try:

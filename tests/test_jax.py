@@ -239,6 +239,18 @@ def test_a_batch_of_rows_at_once_gives_the_same():
     assert one.hessian(x[0]) == pytest.approx(by_rows().hessian(x[0]), rel=1e-10)
 
 
+def test_a_gradient_with_one_read_of_the_rows():
+    """The kernel for GPUs, interpreted: rows in tiles, and a rest."""
+    from svrhmc.engines.jax import fused
+
+    A = ROWS.normal(size=(203, 16)).astype(np.float32)
+    y, theta = np.where(ROWS.random(203) < 0.5, 1.0, -1.0).astype(np.float32), np.full(16, 0.1, np.float32)
+    found = fused.gradient(jnp.asarray(A), jnp.asarray(y), jnp.asarray(theta), "logistic", 64, interpret=True)
+    slopes = -y / (1 + np.exp(y * (A @ theta)))
+    assert np.asarray(found) == pytest.approx(slopes @ A, rel=1e-4, abs=1e-4)
+    assert not fused.serves(jnp.asarray(A), "logistic", 1)  # there is no GPU here
+
+
 def test_jax_is_loaded_when_it_is_used_and_left_as_it_was():
     code = """
 import sys

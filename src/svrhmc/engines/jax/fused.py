@@ -14,8 +14,17 @@ from jax.experimental import pallas as pl
 
 from svrhmc.engines.jax.losses import SLOPES
 
+_LOSSES = ("logistic", "poisson")  # without numbers of their own
+_COLUMNS = tuple(1 << k for k in range(4, 10))
 
-def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int = 4, interpret: bool = False) -> Any:
+
+def serves(X: Any, slope: str, chains: int) -> bool:
+    """Whether there is a kernel for such rows, and it is worth it: for one state. (Many share a read by XLA too.)"""
+    on_gpu = jax.default_backend() == "gpu"
+    return on_gpu and chains == 1 and X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and slope in _LOSSES
+
+
+def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int = 8, interpret: bool = False) -> Any:
     """Σᵢ ℓ′(aᵢᵀθ, yᵢ)aᵢ of one state, for a number of columns that is a power of 2; rows beyond the last whole tile are
     added by XLA.
     """

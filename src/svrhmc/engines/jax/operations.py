@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.engines.jax import factors, priors
+from svrhmc.engines.jax import factors, fused, priors
 from svrhmc.engines.jax.losses import SLOPES
 from svrhmc.engines.jax.rows import EXACT, Seen, stored
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
@@ -143,6 +143,15 @@ class RowOperations(Operations):
         if self.second_order:
             found = found - seen.turned(arrays["curvatures"][rows], u)
         return self.n * found
+
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """For one chain on a GPU, where a loss of its own is all there is to a row, with one read of X."""
+        plain = not (self.removed or self.shifted or self.weighed or self.frame.kind or self.seen.sparse)
+        if plain and self.seen.several is None and fused.serves(arrays["X"], self.slope, len(x)):
+            kind = arrays["X"].dtype
+            found = fused.gradient(arrays["X"], arrays["y"].astype(kind), x[0].astype(kind), self.slope)
+            return found[None].astype(jnp.float64)
+        return super().pass_over(arrays, x)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows at once."""
