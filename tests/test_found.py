@@ -337,6 +337,7 @@ def test_data_of_a_model_that_jax_does_not_take_are_refused():
     for leaf, message in (
         (scipy.sparse.csr_matrix((2, 1)), r"data: 0 must be a dense array; got a sparse matrix \(csr_matrix\)"),
         (np.zeros((2, 1), np.longdouble), "data: 0 must be an array of numbers of up to 64 bits"),
+        (np.zeros((2, 1), ">f8"), "data: 0 must be an array of .* in this machine's byte order; got dtype >f8"),
         (np.ma.masked_array(np.zeros((2, 1)), True), "data: 0 must be an array without a mask"),
         (pandas.Series([1, None], dtype="Int64"), "data: 0 must be an array of numbers"),
     ):
