@@ -174,8 +174,8 @@ def _arranged(variables: list[Variable], values: Array) -> dict[str, Array]:
 
 
 def _variables(posterior: Any) -> list[Variable]:
-    """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one for
-    all, as in a regression without a design.
+    """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
+    for all, as in a regression without a design.
     """
     dim = len(posterior.mean)
     stated = () if posterior.units is not None else posterior.names
