@@ -343,3 +343,9 @@ def test_data_of_a_model_that_jax_does_not_take_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             targets.model(lambda p, row: 0.0, lambda p: 0.0, (leaf,), {"w": 0.0})
+
+
+@pytest.mark.parametrize("prior", [(1e300, 1e300, 1.0, 1.0), (1.0, 0.0, 1e-200, 1e200)])
+def test_a_conjugate_prior_that_overflows_is_refused(prior):
+    with pytest.raises(ValueError, match="the prior must be made of numbers whose products float64 holds"):
+        targets.conjugate([[1.0], [2.0]], [0.0, 1.0], *prior)
