@@ -337,8 +337,15 @@ def test_data_of_a_model_that_jax_does_not_take_are_refused():
     for leaf, message in (
         (scipy.sparse.csr_matrix((2, 1)), r"data: 0 must be a dense array; got a sparse matrix \(csr_matrix\)"),
         (np.zeros((2, 1), np.longdouble), "data: 0 must be an array of numbers of up to 64 bits"),
+        (np.zeros((2, 1), ">f8"), "data: 0 must be an array of .* in this machine's byte order; got dtype >f8"),
         (np.ma.masked_array(np.zeros((2, 1)), True), "data: 0 must be an array without a mask"),
         (pandas.Series([1, None], dtype="Int64"), "data: 0 must be an array of numbers"),
     ):
         with pytest.raises(ValueError, match=message):
             targets.model(lambda p, row: 0.0, lambda p: 0.0, (leaf,), {"w": 0.0})
+
+
+@pytest.mark.parametrize("prior", [(1e300, 1e300, 1.0, 1.0), (1.0, 0.0, 1e-200, 1e200)])
+def test_a_conjugate_prior_that_overflows_is_refused(prior):
+    with pytest.raises(ValueError, match="the prior must be made of numbers whose products float64 holds"):
+        targets.conjugate([[1.0], [2.0]], [0.0, 1.0], *prior)

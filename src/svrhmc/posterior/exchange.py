@@ -174,9 +174,12 @@ def _arranged(variables: list[Variable], values: Array) -> dict[str, Array]:
 
 
 def _variables(posterior: Any) -> list[Variable]:
-    """By terms where there is a design whose names can be told apart; else one for all."""
+    """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
+    for all, as in a regression without a design.
+    """
     dim = len(posterior.mean)
-    found = _arrays(posterior.names) if posterior.design is None else _terms(posterior)
+    stated = () if posterior.units is not None else posterior.names
+    found = _arrays(stated) if posterior.design is None else _terms(posterior)
     names = [one.name for one in found]
     taken = {"chain", "draw", _ROW} | {name for one in found for name in one.dims}
     if not found or len(set(names)) < len(names) or taken & set(names):

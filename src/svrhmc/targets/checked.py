@@ -150,8 +150,9 @@ def _array(name: str, leaf: Any) -> Any:
         kind = np.dtype(array.dtype)
     except Exception as error:
         raise requirement(name, "an array of numbers", repr(type(leaf))) from error
-    if kind.kind not in "biuf" or kind.itemsize > 8:
-        raise requirement(name, "an array of numbers of up to 64 bits", f"dtype {array.dtype}")
+    if kind.kind not in "biuf" or kind.itemsize > 8 or not kind.isnative:
+        allowed = "an array of numbers of up to 64 bits in this machine's byte order"
+        raise requirement(name, allowed, f"dtype {array.dtype}")
     return array
 
 

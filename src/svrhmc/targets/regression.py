@@ -199,7 +199,11 @@ def conjugate(
     count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
     assert count is not None
     root = np.sqrt(precision)
-    more = np.append(root * mean, np.sqrt(rate / shape))
+    with np.errstate(over="ignore"):
+        more = np.append(root * mean, np.sqrt(rate / shape))
+    if not np.isfinite(more).all():
+        why = "√prior_precision·prior_mean and rate/shape stand beside the labels"
+        raise requirement("the prior", "made of numbers whose products float64 holds", "larger ones", why)
     made: GeneralisedLinear = glm(
         _followed(X, root),
         np.concatenate([label - shift, more]),
