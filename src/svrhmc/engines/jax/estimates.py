@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import words
-from svrhmc.engines.jax.operations import Arrays, Operations
+from svrhmc.engines.jax.operations import Arrays, Operations, weighed
 from svrhmc.gradients import Recipe
 
 Memory = dict[str, Any]
@@ -56,12 +56,12 @@ def estimate(
         now = operations.parts(arrays, x, rows) - operations.bends(arrays, away, rows)
         then = _remembered(recipe, arrays, memory, rows)
         then = operations.parts(arrays, _everywhere(arrays["mode"], x), rows) if then is None else then
-        rest = operations.assemble(arrays, _weighed(now - then, weights), rows)
+        rest = operations.assemble(arrays, weighed(now - then, weights), rows)
         return prior + anchor + rest + away @ arrays["mode hessian"], memory
     if recipe.remembers:
         now = operations.parts(arrays, x, rows)
         then = _remembered(recipe, arrays, memory, rows)
-        g = prior + anchor + operations.assemble(arrays, _weighed(now - then, weights), rows)
+        g = prior + anchor + operations.assemble(arrays, weighed(now - then, weights), rows)
         return g, _renewed(operations, recipe, arrays, memory, rows, now) if recipe.reference == "table" else memory
     point = _everywhere(arrays["mode"], x) if at_mode else memory["snapshot"]
     return prior + anchor + operations.change(arrays, x, point, rows, weights), memory
@@ -69,12 +69,6 @@ def estimate(
 
 def _everywhere(point: Any, x: Any) -> Any:
     return jnp.broadcast_to(point, x.shape)
-
-
-def _weighed(parts: Any, weights: Any) -> Any:
-    if weights is None:
-        return parts
-    return parts * (weights if parts.ndim == 2 else weights[:, :, None])
 
 
 def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any) -> Any:

@@ -54,12 +54,12 @@ class Operations(ABC):
 
     def mean(self, arrays: Arrays, x: Any, rows: Any, weights: Any = None) -> Any:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
-        return self.assemble(arrays, _weighed(self.parts(arrays, x, rows), weights), rows)
+        return self.assemble(arrays, weighed(self.parts(arrays, x, rows), weights), rows)
 
     def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
         """The mean over a batch of what gradients at x have more than those at another point."""
         more = self.parts(arrays, x, rows) - self.parts(arrays, point, rows)
-        return self.assemble(arrays, _weighed(more, weights), rows)
+        return self.assemble(arrays, weighed(more, weights), rows)
 
     def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
         """Parts of Hᵢ·away at the mode, for rows with a linear predictor."""
@@ -270,7 +270,8 @@ class FunctionOperations(Operations):
         return -self.frame.pull(arrays, self.functions.whole_gradient(arrays["data"], self.frame.out(arrays, x)))
 
 
-def _weighed(parts: Any, weights: Any) -> Any:
+def weighed(parts: Any, weights: Any) -> Any:
+    """Each part times its weight, where there are weights."""
     if weights is None:
         return parts
     return parts * (weights if parts.ndim == 2 else weights[:, :, None])
