@@ -26,8 +26,6 @@ from svrhmc import Sampler, dynamics, gradients, targets
 from svrhmc.engines.base import NONE
 
 
-
-
 def medians(rounds, contenders):
     """Median seconds of each contender, measured in turn; the first round is for warming up."""
     times = {name: [] for name in contenders}
