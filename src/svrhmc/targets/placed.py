@@ -22,7 +22,7 @@ from svrhmc.core.memory import free_memory
 
 _BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
 _BLOCK_ELSEWHERE = 1 << 26
-_LEAST_BLOCK = 512
+_LEAST_BLOCK, _MOST_BLOCK = 512, {"cpu": 1 << 13}  # rows: what is found of them at many states stays in a CPU's cache
 _WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows at once, and the rows of one
 _SECTIONS = 32
 _AXIS = "rows"
@@ -232,7 +232,8 @@ def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
     chosen = _devices(devices)
     mapped = any(isinstance(leaf, np.memmap) for leaf in every)
     platform = jax.default_backend() if chosen is None else chosen[0].platform
-    block = int(max(_LEAST_BLOCK, min(n, _BLOCK_NUMBERS.get(platform, _BLOCK_ELSEWHERE) // max(entries, 1.0))))
+    most = min(n, _MOST_BLOCK.get(platform, n))
+    block = int(max(_LEAST_BLOCK, min(most, _BLOCK_NUMBERS.get(platform, _BLOCK_ELSEWHERE) // max(entries, 1.0))))
     block = max(1, block // _GROUP) * _GROUP if platform in _WIDE and block > _GROUP else block
     needed = float(sum(n * np.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(row)))
     if chosen is None:
@@ -337,7 +338,10 @@ def _by_blocks(n: int, block: int, found: Callable[[Any, int], Any]) -> Any:
     full, left = divmod(n, block)
     if full == 0:
         return found(0, n)
-    total = found(0, block)
-    if full > 1:
-        total = jax.lax.fori_loop(1, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, found(k, block)), total)
+    if full == 1:
+        total = found(0, block)
+    else:  # from 0, so that what is found of a block is compiled once
+        shapes = jax.eval_shape(lambda: found(0, block))
+        nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+        total = jax.lax.fori_loop(0, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, found(k, block)), nothing)
     return jax.tree.map(jnp.add, total, found(full, left)) if left else total

@@ -28,7 +28,8 @@ from svrhmc.targets.placed import require_room
 
 _MOST_STEPS = 4096
 _LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
-_DEVICES = {"cpu": (1 << 19, 1.0), "gpu": (1 << 25, 300.0)}  # numbers made or kept at once; how many cores it is like
+# Random numbers made at once, numbers of states kept at once, and how many cores it is like
+_DEVICES = {"cpu": (1 << 19, 1 << 22, 1.0), "gpu": (1 << 25, 1 << 25, 300.0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +141,14 @@ class JaxChains(Chains):
             each += int(chains * self.setup.recipe.batch * self._programme.operations.place.numbers)
         ahead = each < MANY or self._fetches
         work = chains * (self.setup.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
-        capacity = steps_at_once(each if ahead else -(-chains * dim // keep.thin), work)
+        capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
         programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
         found: tuple[Place, Any] = advance(
             programme.operations, self.setup.recipe, self._noise, capacity, records, refresh,
-            count == capacity and _spares(), programme.arrays,
+            count == capacity and _spares(), not _spares(), programme.arrays,
             self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
             self._fetched(step, count, capacity),
         )  # fmt: skip
@@ -211,12 +212,13 @@ class JaxChains(Chains):
         raise DivergenceError(chain, step + bad, size, size / 4)
 
 
-def steps_at_once(numbers: int, nanoseconds: float) -> int:
-    """A power of 2, for steps that need so many random numbers and take so long on a core: it does not depend on the
-    clock, as another program may round otherwise.
+def steps_at_once(made: int, kept: int, nanoseconds: float) -> int:
+    """A power of 2, for steps that need so many random numbers before the first of them, of which so many numbers are
+    kept, and that take so long on a core: it does not depend on the clock, as another program may round otherwise.
     """
-    room, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
-    most = max(1, min(_MOST_STEPS, room // max(1, numbers), max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
+    room, store, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
+    most = min(_MOST_STEPS, room // max(1, made), store // max(1, kept))
+    most = max(1, min(most, max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
     return 1 << (int(most).bit_length() - 1)
 
 

@@ -77,7 +77,7 @@ def _move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, nor
     return x, v
 
 
-@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh", "whole"))
+@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh", "whole", "early"))
 def advance(
     operations: Operations,
     recipe: Recipe,
@@ -86,6 +86,7 @@ def advance(
     records: int,
     refresh: bool,
     whole: bool,
+    early: bool,
     arrays: Arrays,
     scheme: Any,
     keys: tuple[Any, Any],
@@ -98,24 +99,27 @@ def advance(
     """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
     means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
     whole: whether all steps of the capacity are made, which spares a GPU a look at `count` in each.
+    early: whether the random numbers of a step, where they are too many to be made for all steps before the first, are
+        made in the step before it: each once, while a CPU would make them anew for everything that is computed of them.
     fetched: the data of every step's batch, where they are not on the device.
     """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
     ahead = numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
+    fine = Purpose.NOISE_FINE if operations.kind(arrays) == jnp.float64 else None
 
     def drawn(steps: Any) -> tuple[Any, Any]:
-        xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, Purpose.NOISE_FINE)
+        xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, fine)
         return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
 
-    together: Any = drawn(steps) if ahead else None
+    made: Any = drawn(steps) if ahead else drawn(steps[:1]) if early else None
     before, before_noise, kick, after, after_noise = scheme
 
     def step(i: Any, carried: Any, renew: bool) -> Any:
-        (x, v, memory), draws, slot = carried
+        (x, v, memory), draws, slot, next_ones = carried
         xi: Any
-        some, place_of = (drawn(steps[i][None]), 0) if together is None else (together, i)
-        xi, rows = (None if each is None else each[place_of] for each in some)
+        some = made if ahead else next_ones if early else drawn(steps[i][None])
+        xi, rows = (None if each is None else each[i if ahead else 0] for each in some)
         normals = [xi[:, k] for k in range(noise.total)]
         at, velocity = _move(before, before_noise, noise.before, x, v, normals)
         if renew:
@@ -124,9 +128,10 @@ def advance(
         g, memory = estimate(operations, recipe, here, at, memory, rows)
         at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
-        made = begin + i + 1
-        keeps = (made >= kept.first) & ((made - kept.first) % kept.thin == 0)
-        return Place(x, v, memory), draws.at[slot].set(x), slot + keeps
+        number = begin + i + 1
+        keeps = (number >= kept.first) & ((number - kept.first) % kept.thin == 0)
+        after_it = drawn(steps[i + 1][None]) if early and not ahead else None
+        return Place(x, v, memory), draws.at[slot].set(x), slot + keeps, after_it
 
     def plain(i: Any, carried: Any) -> Any:
         return step(i, carried, renew=False)
@@ -139,12 +144,12 @@ def advance(
     if refresh and not place.memory:  # room for what the first step will remember
         shapes = jax.eval_shape(lambda x: refreshed(operations, recipe, arrays, keys, steps[0], x), place.x)
         place = place._replace(memory=jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes))
-    carried = place, jnp.zeros((records + 1, chains, dim)), 0
+    carried = place, jnp.zeros((records + 1, chains, dim)), 0, None if ahead else made
     if refresh:
-        place, draws, _ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
+        place, draws, *_ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
         end, unroll = (capacity, min(_UNROLLED, capacity)) if whole else (count, None)
-        place, draws, _ = jax.lax.fori_loop(0, end, plain, carried, unroll=unroll)
+        place, draws, *_ = jax.lax.fori_loop(0, end, plain, carried, unroll=unroll)
     return place, draws
 
 

@@ -32,6 +32,10 @@ class Operations(ABC):
         """Where rows of data are (`targets.placed`); None where all are among the arrays."""
         return None
 
+    def kind(self, arrays: Arrays) -> Any:
+        """Of numbers that rows give: float32 or float64. Normals are of the same kind; states are always float64."""
+        return jnp.float64
+
     @abstractmethod
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """Parts of some components: (chains, batch), or (chains, batch, dim)."""
@@ -117,6 +121,10 @@ class RowOperations(Operations):
     shifted: bool
     weighed: bool
     heavy: bool
+
+    def kind(self, arrays: Arrays) -> Any:
+        """That of the matrix."""
+        return self.seen.kind(arrays)
 
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """nρᵢ′, or nwᵢℓ′."""
@@ -230,6 +238,10 @@ class FunctionOperations(Operations):
     def place(self) -> Any:
         """Of the model's data."""
         return self.functions.place
+
+    def kind(self, arrays: Arrays) -> Any:
+        """As the user's functions see it."""
+        return self.functions.dtype
 
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """Gradients of −n log-likelihood, in the user's variables."""

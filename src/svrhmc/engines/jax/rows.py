@@ -33,6 +33,10 @@ class Seen:
         """Of what a row has: (), or (m,)."""
         return () if self.several is None else (sum(self.several),)
 
+    def kind(self, arrays: Arrays) -> Any:
+        """Of its numbers."""
+        return arrays["values" if self.sparse else "X"].dtype
+
     def predict_at(self, arrays: Arrays, at: Any, rows: Any) -> Any:
         """The chosen aᵢᵀx: (chains, dim), (chains, batch) → (chains, batch, …)."""
         return self._stacked(at, rows.shape[1], lambda part: self._predict_at(arrays, part, rows))

@@ -96,7 +96,7 @@ class SplitOnJax(Chains):
             z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state, self._pace = State(z, np.zeros_like(z)), Pace()
         work = len(chains) * sampler.leapfrogs * space.n * row_work(space)
-        self._capacity = steps_at_once(len(chains) * space.dim, work)
+        self._capacity = steps_at_once(len(chains) * space.dim, len(chains) * space.dim, work)
 
     @scoped
     def compile(self) -> None:

@@ -49,4 +49,6 @@ def from_bambi(model: Any) -> Model:
 
 
 def _target(found: Described) -> Model:
-    return model(found.log_likelihood, found.log_prior, found.data, found.init, constrain=found.constrain)
+    return model(
+        found.log_likelihood, found.log_prior, found.data, found.init, batched=found.batched, constrain=found.constrain
+    )

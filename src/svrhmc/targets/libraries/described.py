@@ -28,7 +28,8 @@ _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 class Described:
     """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jaxed.scope`).
 
-    log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis.
+    log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis. Where the model is
+        `batched`, of (params, rows), for the sum over any number of rows.
     log_prior: of params: all that belongs to no row, with the Jacobians of the constraints.
     data: the rows, by name; every array has them along its leading axis.
     init: parameters in unconstrained coordinates, by name.
@@ -42,6 +43,7 @@ class Described:
     init: Params
     constrain: Callable[[Params], dict[str, Any]]
     names: tuple[str, ...]
+    batched: bool = False
 
 
 def needed(package: str, purpose: str) -> Any:
