@@ -196,7 +196,7 @@ BAD = {
     "unequal": ({"data": (X, Y[:-1])}, r"must be arrays with the same number of rows; got 0 has 300, 1 has 299"),
     "no rows": ({"data": (X[:0], Y[:0])}, "data must be at least one row; got none"),
     "a number": ({"data": (X, 1.0)}, "an array with one entry for each row; got a single number"),
-    "texts": ({"data": (X, Y.astype(str))}, "an array of numbers; got dtype <U"),
+    "texts": ({"data": (X, Y.astype(str))}, "an array of numbers of up to 64 bits.*; got dtype <U"),
     "prior": ({"log_prior": lambda p: p["w"]}, r"log_prior\(params\) must be one real number"),
     "infinite prior": ({"log_prior": lambda p: jnp.log(p["b"])}, r"log_prior\(init\) must be finite; got -inf"),
     "not callable": ({"log_prior": 3}, "log_prior must be a function; got 3"),

@@ -22,6 +22,8 @@ _NEWTON, _SADDLES = 20, 4  # steps, and saddles left, at most
 _ITERATIONS = 2000
 _APART = 1.0  # standard deviations between two minima that are not the same
 _WORSE = 30.0  # that f may be above its least value at a minimum that matters
+_WALL, _FAR_OFF = 1e12, 1e9
+_ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 
 
@@ -50,6 +52,8 @@ class _Search:
 
     def energy(self, x: Array) -> tuple[float, Array]:
         """f and ∇f; what is not finite is a wall."""
+        if not np.abs(x).max() <= _WALL:
+            return 1e300, np.zeros_like(x)
         look(self.passes + 1)
         self.passes += 1
         value, slope = self.target.energies(x[None])
@@ -67,6 +71,8 @@ class _Search:
     def settled(self, x: Array) -> tuple[Array, bool]:
         """The minimum near x, and whether f curves upwards there in every direction."""
         x = self.down(x)
+        if np.abs(x).max() > _FAR_OFF:
+            raise RuntimeError(_ENDLESS)
         if self.target.dim > DENSE:
             return x, True
         for _ in range(_SADDLES):
@@ -126,8 +132,6 @@ def minima(target: Any, start: Array) -> Minima:
         raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
     found.sort(key=lambda one: one[0])
     value, best, curved = found[0]
-    if not np.isfinite(value) or np.abs(best).max() > 1e12:
-        raise RuntimeError("no mode found: f falls without end, so that the posterior is improper; is a prior missing?")
     points = [best]
     for other, point, _ in found[1:]:
         if other - value < _WORSE and all(_far(target, best, point - known) for known in points):
