@@ -19,7 +19,7 @@ import numpy.typing as npt
 from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
-from svrhmc.core.errors import nonnegative, requirement
+from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
@@ -159,6 +159,7 @@ class GeneralisedLinear(FiniteSum):
         factor = self.factor(np.zeros(self.dim))
         with piece(INVERSE * self.dim**3):
             covariance = cho_solve(factor, np.eye(self.dim))
+        require_finite("the covariance (with a larger prior_precision it would be)", covariance)
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
 
     @cached_property
