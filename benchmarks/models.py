@@ -178,7 +178,6 @@ def least_ess(draws):
 
 
 def bench_curve(rounds):
-    import numpyro
     from numpyro.infer import MCMC, NUTS
 
     n, rng = 100_000, np.random.default_rng(0)
@@ -208,29 +207,120 @@ def bench_curve(rounds):
     long = svrhmc.sample(target, draws=20_000, seed=99)
     truth = {name: _constrained(long, name) for name in names}
     mine = [statistics.median(one[k] for one in ours) for k in (1, 2)]
-    last = {name: _constrained(ours[-1][0], name) for name in names}
+    every = [{name: _constrained(one[0], name) for name in names} for one in ours]
     lines = [
         "## y = a + b exp(−cx) + noise of unknown size, 100,000 rows, as a NumPyro model",
         "| | effective draws a second, wall | processor | mean: largest error, posterior sd | sd: largest error, relative |",
         "|---|---|---|---|---|",
     ]
-    for name, rates, draws in (("`svrhmc.sample`", mine, last), ("NumPyro NUTS, float64", nuts, theirs)):
-        away = max(abs(draws[each].mean() - truth[each].mean()) / truth[each].std() for each in names)
-        wide = max(abs(draws[each].std() / truth[each].std() - 1) for each in names)
+    for name, rates, runs in (("`svrhmc.sample`", mine, every), ("NumPyro NUTS, float64", nuts, [theirs])):
+        away, wide = (statistics.median(each) for each in zip(*(errors(run, truth) for run in runs), strict=True))
         lines.append(f"| {name} | {rates[0]:.4g} | {rates[1]:.4g} | {away:.3f} | {wide:.3f} |")
     lines.append(f"| ratio | {mine[0] / nuts[0]:.3g} | {mine[1] / nuts[1]:.3g} | | |")
     found = ours[-1][0]
+    mean, sd = (float((error / found.sd).max()) for error in found.errors)
+    corrected = max(float((abs(one[0].mean - long.mean) / long.sd).max()) for one in ours)
     told = (
         f"Least bulk effective draws (ArviZ) over the parameters. `sample`: {found.method}, verdict "
         f"{found.certificate.verdict!r}, {found.trace.draws.shape[:2]} chains and draws, {found.seconds:.2f} s, the median of "
         f"{rounds} runs whose mode and programs were known (the first, with compilation and the search for the mode, took "
         f"{first:.1f} s). NUTS: one chain, 400 draws after a warm-up of 300 that is not timed, {leaps:.1f} gradients a "
-        "draw. Errors are those of averages over the draws, against 20,000 effective draws of `sample`; the moments that "
-        f"`sample` reports are corrected, with standard errors of {found.errors.mean.max() if hasattr(found.errors, 'mean') else 0:.2g}."
+        "draw. Errors are those of averages over the draws (their median over the runs) against 20,000 effective draws of "
+        f"`sample`. The moments that `sample` reports are corrected by the gradients, with standard errors of {mean:.2g} and "
+        f"{sd:.2g} posterior sd; the means of the runs differ by at most {corrected:.2g} sd from those of the long one."
     )
     return [*lines, "", told]
+
+
+def errors(draws, truth):
+    """The largest error of a mean, in standard deviations, and of a standard deviation."""
+    away = max(abs(draws[name].mean() - truth[name].mean()) / truth[name].std() for name in truth)
+    return away, max(abs(draws[name].std() / truth[name].std() - 1) for name in truth)
 
 
 def _constrained(posterior, name):
     """Draws of a parameter as the model has it."""
     return np.asarray(posterior.to_arviz().posterior[name])
+
+
+def log_predictive(X, y):
+    """A function of draws: the mean over rows of the log of the probability that they give to its class on average."""
+
+    def of(draws):
+        found = jax.vmap(lambda params: network_likelihood(params, (X, y)))(draws)
+        return jnp.mean(jax.nn.logsumexp(found, axis=0) - jnp.log(found.shape[0]))
+
+    return jax.jit(of)
+
+
+def bench_digits(rounds):
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    X, y = load_digits(return_X_y=True)
+    X, y = (X / 16).astype(np.float32), y.astype(np.int32)
+    X, new_X, y, new_y = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
+    start, n, batch, budget, kept = network((64, 16, 10)), len(X), 64, 20_000, 200
+    target = targets.model(network_likelihood, normal_prior, (X, y), start, dtype="float32", batched=True)
+    passes = budget * batch / n
+    seen = log_predictive(new_X, new_y)
+    lines = [
+        f"## A 64-16-10 network on digits, {target.dim:,} parameters, {n} rows, tested on {len(new_X)}",
+        f"| {budget:,} batch gradients of {batch} rows each ({passes:.0f} passes), one chain, the second half of it averaged |"
+        + " step | log-likelihood of a test row |",
+        "|---|---|---|",
+    ]
+    kernel, each = blackjax_kernels(network_likelihood, normal_prior, n)["BlackJAX SGHMC, ten gradients of a batch"]
+    best = {}
+    for size in (1e-3, 3e-3, 1e-2, 2e-2):
+        steps = budget // each
+        draws = blackjax_run(kernel, (X, y), n, batch, steps, size, keeps=True)(start)[1]
+        draws = jax.tree.map(lambda leaf: leaf[steps // 2 :: steps // 2 // kept], draws)  # noqa: B023
+        note(lines, best, "BlackJAX SGHMC", size, float(seen(draws)))
+    with_snapshots = gradients.SVRG(batch, 60)
+    for name, gradient in (("svrhmc UBU, batches", gradients.Minibatch(batch)), ("svrhmc UBU, SVRG", with_snapshots)):
+        for size in (1e-3, 3e-3, 1e-2, 2e-2):
+            sampler = Sampler(dynamics.UBU(size, friction=10.0, inverse_mass=1.0), gradient)
+            steps = sampler.gradient.recipe(target).steps_within(budget * batch)
+            try:
+                made = chains(sampler, target, target.start, "jax").extend(steps, Keep(steps // 2, steps // 2 // kept))
+            except DivergenceError:
+                continue
+            params = [target.params(x) for x in made.draws[0]]
+            note(lines, best, name, size, float(seen(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params))))
+    lines.append("")
+    lines.append("The best step of each: " + "; ".join(f"{name} {value:.4f}" for name, value in best.items()) + ".")
+    return lines
+
+
+def note(lines, best, name, size, value):
+    lines.append(f"| {name} | {size:g} | {value:.4f} |")
+    if np.isfinite(value):
+        best[name] = max(value, best.get(name, -np.inf))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="network,logistic,curve,digits")
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    lines = [
+        "# Models of one's own beside BlackJAX and NumPyro, on a CPU",
+        "",
+        f"`python benchmarks/models.py --rounds {chosen.rounds} --only {chosen.only}`, a shared machine with {os.cpu_count()} "
+        f"cores; {versions}. " + " ".join(__doc__.split("\n\n")[2].split()),
+    ]
+    for name in chosen.only.split(","):
+        found = {"network": bench_network, "logistic": bench_logistic, "curve": bench_curve, "digits": bench_digits}[name](
+            chosen.rounds
+        )
+        lines += ["", *found]
+        print("\n".join(found), flush=True)
+    if chosen.out:
+        chosen.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
