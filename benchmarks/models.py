@@ -23,7 +23,7 @@ import numpy as np
 import svrhmc
 from svrhmc import Sampler, dynamics, engines, gradients, models, targets
 from svrhmc.core.errors import DivergenceError
-from svrhmc.engines.base import EVERY, NONE, Keep, State
+from svrhmc.engines.base import NONE, Keep, State
 
 PACKAGES = ("jax", "blackjax", "numpyro", "numba", "numpy")
 
@@ -150,7 +150,11 @@ def bench_logistic(rounds):
     rule, noisy = dynamics.Underdamped(1e-3, inverse_mass=1.0), gradients.Minibatch(batch)
     ours = [
         ("svrhmc Underdamped, its default engine", chains(Sampler(rule, noisy), rows, zero, "numba"), 20_000),
-        ("svrhmc Overdamped, its default engine", chains(Sampler(dynamics.Overdamped(1e-6), noisy), rows, zero, "numba"), 20_000),
+        (
+            "svrhmc Overdamped, its default engine",
+            chains(Sampler(dynamics.Overdamped(1e-6), noisy), rows, zero, "numba"),
+            20_000,
+        ),
         ("svrhmc Underdamped, engine jax", chains(Sampler(rule, noisy), rows, zero, "jax"), 4_000),
         ("svrhmc Underdamped, `targets.model`", chains(Sampler(rule, noisy), own, zero, "jax"), 4_000),
     ]
@@ -210,7 +214,7 @@ def bench_curve(rounds):
     every = [{name: _constrained(one[0], name) for name in names} for one in ours]
     lines = [
         "## y = a + b exp(−cx) + noise of unknown size, 100,000 rows, as a NumPyro model",
-        "| | effective draws a second, wall | processor | mean: largest error, posterior sd | sd: largest error, relative |",
+        "| | effective draws a second, wall | processor | largest error of a mean, posterior sd | of an sd, relative |",
         "|---|---|---|---|---|",
     ]
     for name, rates, runs in (("`svrhmc.sample`", mine, every), ("NumPyro NUTS, float64", nuts, [theirs])):
@@ -222,12 +226,13 @@ def bench_curve(rounds):
     corrected = max(float((abs(one[0].mean - long.mean) / long.sd).max()) for one in ours)
     told = (
         f"Least bulk effective draws (ArviZ) over the parameters. `sample`: {found.method}, verdict "
-        f"{found.certificate.verdict!r}, {found.trace.draws.shape[:2]} chains and draws, {found.seconds:.2f} s, the median of "
-        f"{rounds} runs whose mode and programs were known (the first, with compilation and the search for the mode, took "
-        f"{first:.1f} s). NUTS: one chain, 400 draws after a warm-up of 300 that is not timed, {leaps:.1f} gradients a "
-        "draw. Errors are those of averages over the draws (their median over the runs) against 20,000 effective draws of "
-        f"`sample`. The moments that `sample` reports are corrected by the gradients, with standard errors of {mean:.2g} and "
-        f"{sd:.2g} posterior sd; the means of the runs differ by at most {corrected:.2g} sd from those of the long one."
+        f"{found.certificate.verdict!r}, {found.trace.draws.shape[:2]} chains and draws, {found.seconds:.2f} s, the "
+        f"median of {rounds} runs whose mode and programs were known (the first, with compilation and the search for "
+        f"the mode, took {first:.1f} s). NUTS: one chain, 400 draws after a warm-up of 300 that is not timed, "
+        f"{leaps:.1f} gradients a draw. Errors are those of averages over the draws (their median over the runs) "
+        "against 20,000 effective draws of `sample`. The moments that `sample` reports are corrected by the gradients, "
+        f"with standard errors of {mean:.2g} and {sd:.2g} posterior sd; the means of the runs differ by at most "
+        f"{corrected:.2g} sd from those of the long one."
     )
     return [*lines, "", told]
 
@@ -266,8 +271,8 @@ def bench_digits(rounds):
     seen = log_predictive(new_X, new_y)
     lines = [
         f"## A 64-16-10 network on digits, {target.dim:,} parameters, {n} rows, tested on {len(new_X)}",
-        f"| {budget:,} batch gradients of {batch} rows each ({passes:.0f} passes), one chain, the second half of it averaged |"
-        + " step | log-likelihood of a test row |",
+        f"| {budget:,} gradients of {batch} rows ({passes:.0f} passes), one chain, its second half averaged |"
+        " step | log-likelihood of a test row |",
         "|---|---|---|",
     ]
     kernel, each = blackjax_kernels(network_likelihood, normal_prior, n)["BlackJAX SGHMC, ten gradients of a batch"]
@@ -309,13 +314,12 @@ def main():
     lines = [
         "# Models of one's own beside BlackJAX and NumPyro, on a CPU",
         "",
-        f"`python benchmarks/models.py --rounds {chosen.rounds} --only {chosen.only}`, a shared machine with {os.cpu_count()} "
-        f"cores; {versions}. " + " ".join(__doc__.split("\n\n")[2].split()),
+        f"`python benchmarks/models.py --rounds {chosen.rounds} --only {chosen.only}`, a shared machine with "
+        f"{os.cpu_count()} cores; {versions}. " + " ".join(__doc__.split("\n\n")[2].split()),
     ]
+    parts = {"network": bench_network, "logistic": bench_logistic, "curve": bench_curve, "digits": bench_digits}
     for name in chosen.only.split(","):
-        found = {"network": bench_network, "logistic": bench_logistic, "curve": bench_curve, "digits": bench_digits}[name](
-            chosen.rounds
-        )
+        found = parts[name](chosen.rounds)
         lines += ["", *found]
         print("\n".join(found), flush=True)
     if chosen.out:
