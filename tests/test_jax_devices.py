@@ -219,3 +219,39 @@ def test_float32_follows_float64(here, gradient):
     assert rough.dtype == np.float64
     assert 0 < np.abs(fine - rough).max() < 1e-4
     assert np.abs(rough - rough.astype(np.float32)).max() > 0
+
+
+def test_float32_normals_are_those_of_the_stream_less_their_fine_bits():
+    """In both tails and between, for counts even and odd."""
+    from scipy.special import ndtri
+
+    from svrhmc.core.jaxed import scope
+    from svrhmc.core.randomness import Purpose, Stream
+    from svrhmc.engines.jax import words
+
+    numbers = np.arange(40)
+    for count in (5000, 4999):
+        expected = Stream(3, numbers).normals(7, count)
+        with scope():
+            keys = tuple(jnp.asarray(key) for key in Stream(3, numbers).keys(0))
+            steps = jnp.array([7], jnp.uint32)
+            fine = words.normals(keys, steps, count, Purpose.NOISE, Purpose.NOISE_FINE)[0]
+            coarse = words.normals(keys, steps, count, Purpose.NOISE, None)[0]
+        assert coarse.dtype == np.float32
+        assert np.abs(expected).max() > 4.5
+        assert np.abs(np.asarray(fine) - expected).max() < 1e-12
+        bits = np.concatenate(Stream(3, numbers).words(7, Purpose.NOISE, 2500), axis=1)[:, :count]
+        less = np.where(bits >> 31, -1, 1) * ndtri(((bits & 0x7FFFFFFF) + 0.5) * 2.0**-32)
+        assert np.abs(np.asarray(coarse) / less - 1).max() < 5e-7
+        assert 1e-8 < np.abs(np.asarray(coarse) - expected).max() < 1e-4
+
+
+def test_random_numbers_made_in_the_step_before():
+    """Steps of so many coordinates that their random numbers are not made for all steps together."""
+    target = targets.model(
+        lambda w, x: -0.5 * ((w[:2] - x) ** 2).sum(), lambda w: -0.5 * w @ w, X[:50, :2], np.zeros(40_000)
+    )
+    sampler = Sampler(dynamics.UBU(0.01, 1.0, 1.0), gradients.Minibatch(5))
+    whole, other = (sampler.run(target, 3, chains=1, seed=1, engine=engine).draws for engine in ("jax", "reference"))
+    assert np.abs(whole - other).max() < 1e-12
+    assert np.abs(whole[:, 1:] - whole[:, :-1]).max() > 1e-3

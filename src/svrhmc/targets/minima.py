@@ -66,13 +66,13 @@ class _Search:
         from scipy.optimize import minimize
 
         options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
-        return np.asarray(minimize(self.energy, x, jac=True, method="L-BFGS-B", options=options).x, np.float64)
+        end = np.asarray(minimize(self.energy, x, jac=True, method="L-BFGS-B", options=options).x, np.float64)
+        if np.abs(end).max() > _FAR_OFF:
+            raise RuntimeError(_ENDLESS)
+        return end
 
     def settled(self, x: Array) -> tuple[Array, bool]:
-        """The minimum near x, and whether f curves upwards there in every direction."""
-        x = self.down(x)
-        if np.abs(x).max() > _FAR_OFF:
-            raise RuntimeError(_ENDLESS)
+        """The minimum near x, where L-BFGS ended, and whether f curves upwards there in every direction."""
         if self.target.dim > DENSE:
             return x, True
         for _ in range(_SADDLES):
@@ -124,19 +124,37 @@ def minima(target: Any, start: Array) -> Minima:
     for number, begin in enumerate(starts):
         if number and not np.isfinite(target.potentials(begin[None])[0]):
             continue
-        point, curved = search.settled(begin)
+        point = search.down(begin)
         value = search.energy(point)[0]
         if value < 1e300:
-            found.append((value, point, curved))
+            found.append((value, point))
     if not found:
         raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
-    found.sort(key=lambda one: one[0])
-    value, best, curved = found[0]
-    points = [best]
-    for other, point, _ in found[1:]:
-        if other - value < _WORSE and all(_far(target, best, point - known) for known in points):
-            points.append(point)
-    return Minima(np.array(points), search.passes, "" if curved else _INDEFINITE)
+    points = _apart(search, sorted(found, key=lambda one: one[0]))
+    return Minima(np.array([point for _, point, _ in points]), search.passes, "" if points[0][2] else _INDEFINITE)
+
+
+def _apart(search: _Search, ends: list[tuple[float, Array]]) -> list[tuple[float, Array, bool]]:
+    """The minima that matter, the lowest first, from where L-BFGS ended. Newton steps and looks for saddles are made
+    only where an end is apart from all minima known by then, and low enough to matter.
+    """
+    known: list[tuple[float, Array, bool]] = []
+
+    def new(value: float, point: Array) -> bool:
+        lowest = min(known, key=lambda one: one[0], default=None)
+        if lowest is None:
+            return True
+        low, at = lowest[:2]
+        return value - low < _WORSE and all(_far(search.target, at, point - other) for _, other, _ in known)
+
+    for value, end in ends:
+        if new(value, end):
+            point, curved = search.settled(end)
+            settled = search.energy(point)[0]
+            if new(settled, point):
+                known.append((settled, point, curved))
+    known.sort(key=lambda one: one[0])
+    return [one for one in known if one[0] - known[0][0] < _WORSE]
 
 
 def _far(target: Any, at: Array, away: Array) -> bool:

@@ -50,8 +50,8 @@ def model(
     init: any pytree of floating-point arrays: the shape of params, and where the search for the mode starts.
     dtype: of params and rows as your functions see them, "float64" or "float32" (faster on most GPUs, and half the
         memory). With float32, what they compute and its gradient within a block of rows is float32, so that
-        differences between states below 1e-7 of their size are lost; states, random numbers and the sums of blocks are
-        float64 with either.
+        differences between states below 1e-7 of their size are lost, and normals have 32 random bits each; states and
+        the sums of blocks are float64 with either.
     constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
         a dictionary of arrays; None to report params as they are.
     devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all
