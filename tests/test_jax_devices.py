@@ -144,7 +144,7 @@ def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
     monkeypatch.setattr(placed, "_GROUP", 50)
     monkeypatch.setitem(placed._BLOCK_NUMBERS, "cpu", 1)
     there = logistic(mapped)
-    assert (there.functions.data, there.functions.place.block) == ((), 100)
+    assert (there.data, there.functions.place.block) == ((), 100)
     assert there.identity() == here.identity()
     np.testing.assert_allclose(there.gradients(STATES), here.gradients(STATES), rtol=1e-12)
     with pytest.raises(ValueError, match="devices must be None for data in a memory map"):
@@ -156,7 +156,7 @@ def test_rows_that_a_device_has_no_room_for_stay_on_the_host(here, monkeypatch):
 
     monkeypatch.setattr(placed, "room_on", lambda device: 1000.0)
     target = logistic()
-    assert target.functions.data == ()
+    assert target.data == ()
     np.testing.assert_array_equal(target.gradients(STATES), here.gradients(STATES))
     with pytest.raises(ValueError, match=r"data must be such that it fits.*got 3.31e-05 GB"):
         logistic(devices="all")

@@ -234,11 +234,12 @@ class ComponentsForm:
 
 @dataclass(frozen=True, eq=False)
 class FunctionsForm:
-    """log p(row | x) and log p(x) as JAX functions (`functions.py`), in the variables of a whitening."""
+    """log p(row | x) and log p(x) as JAX functions (`functions.py`), with the rows, in the variables of a whitening."""
 
     kind: ClassVar[str] = "functions"
     engine: ClassVar[str] = "jax"  # which runs it, where nothing else is said
     functions: Any
+    data: Any
     whitening: Any = None
 
 

@@ -27,7 +27,8 @@ class Functions:
     """What the user gave, and sums of it over rows.
 
     likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
-    prior: of params. unravel: params from a flat x. data: a pytree of arrays, as `place` has it.
+    prior: of params. unravel: params from a flat x. The data are no part of it but an argument of programs: JAX keeps
+    what these are compiled for as long as it lives.
     """
 
     n: int
@@ -35,7 +36,6 @@ class Functions:
     likelihood: Callable[[Any, Any], Any]
     prior: Callable[[Any], Any]
     unravel: Callable[[Any], Any]
-    data: Any
     dtype: Any
     place: Place
 

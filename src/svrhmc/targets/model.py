@@ -94,8 +94,8 @@ def model(
         found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
         checked.scalar("log_likelihood(params, row)", found)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
-    functions = Functions(n, len(flat), likelihood, log_prior, unravel, placed, kind, where)
-    target = Model(functions, np.array(flat, np.float64), checked.names(params), where.numbers, constrain)
+    functions = Functions(n, len(flat), likelihood, log_prior, unravel, kind, where)
+    target = Model(functions, placed, np.array(flat, np.float64), checked.names(params), where.numbers, constrain)
     target.require_sound()
     return target
 
@@ -111,15 +111,16 @@ class Model(FiniteSum):
     def __init__(
         self,
         functions: Any,
+        data: Any,
         start: Array,
         names: tuple[str, ...],
         entries: float,
         constrain: Callable[[Any], Any] | None,
     ) -> None:
-        self.functions, self.start, self.names, self.constrain = functions, start, names, constrain
+        self.functions, self.data, self.start, self.names, self.constrain = functions, data, start, names, constrain
         self.n, self.dim = functions.n, functions.dim
         self.row_size, self._entries = self.dim, entries
-        self._form = FunctionsForm(functions)
+        self._form = FunctionsForm(functions, data)
 
     def __repr__(self) -> str:
         return f"Model(n={self.n}, dim={self.dim})"
@@ -136,10 +137,10 @@ class Model(FiniteSum):
             raise requirement("log_prior(init)", "finite", prior)
         if self.constrain is not None:
             checked.traced("constrain", "(params)", self.constrain, functions.params(x))
-        found = of.energies(functions, functions.data, x[None])
+        found = of.energies(functions, self.data, x[None])
         if not np.isfinite(found[0]).all():
             self._require_finite_rows()
-        checked.sums(lambda rows: of.total_of(functions, functions.data, x, rows), self.n)
+        checked.sums(lambda rows: of.total_of(functions, self.data, x, rows), self.n)
         slope = np.asarray(found[1])[0]
         if not np.isfinite(slope).all():
             which = self.names[int(np.argmax(~np.isfinite(slope)))]
@@ -157,7 +158,7 @@ class Model(FiniteSum):
         wrong, row, told = 0, 0, ""
         for begin in looked(range(0, self.n, _LOOKED_AT)):
             rows = np.arange(begin, min(begin + _LOOKED_AT, self.n))
-            values = np.asarray(log_likelihoods(self.functions, self.functions.data, self.start, rows))
+            values = np.asarray(log_likelihoods(self.functions, self.data, self.start, rows))
             bad = np.flatnonzero(~np.isfinite(values))
             if len(bad) and not wrong:
                 row, told = int(rows[bad[0]]), f"{values[bad[0]]}"
@@ -191,7 +192,7 @@ class Model(FiniteSum):
     def identity(self) -> dict[str, Any]:
         """The data, and what the functions give for a hundred rows at two points."""
         functions = self.functions
-        return {**super().identity(), "data": digest(*functions.place.host(functions.data))}
+        return {**super().identity(), "data": digest(*functions.place.host(self.data))}
 
     @property
     def row_entries(self) -> float:
@@ -276,14 +277,14 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import hessian
 
         look()
-        return np.asarray(hessian(self.functions, self.functions.data, np.asarray(x, np.float64)), np.float64)
+        return np.asarray(hessian(self.functions, self.data, np.asarray(x, np.float64)), np.float64)
 
     @scoped
     def hessian_products(self, x: Array, directions: Array) -> Array:
         """∇²f(x)·d for some directions."""
         from svrhmc.targets.functions import products
 
-        return np.array(products(self.functions, self.functions.data, np.asarray(x, np.float64), directions))
+        return np.array(products(self.functions, self.data, np.asarray(x, np.float64), directions))
 
     @scoped
     def prior_spread(self) -> Array:
@@ -300,7 +301,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import potentials
 
         look()
-        return np.array(potentials(self.functions, self.functions.data, x))
+        return np.array(potentials(self.functions, self.data, x))
 
     @scoped
     def energies(self, x: Array) -> tuple[Array, Array]:
@@ -308,7 +309,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import energies
 
         look()
-        value, slope = energies(self.functions, self.functions.data, x)
+        value, slope = energies(self.functions, self.data, x)
         return np.array(value), np.array(slope)
 
     def gradients(self, x: Array) -> Array:
@@ -323,7 +324,7 @@ class Model(FiniteSum):
         rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
         size = max(1, _STATES // (self.dim * max(1, len(x))))
         found = [
-            np.asarray(parts(self.functions, self.functions.data, x, rows[:, first : first + size]))
+            np.asarray(parts(self.functions, self.data, x, rows[:, first : first + size]))
             for first in looked(range(0, rows.shape[1], size))
         ]
         return np.asarray(-self.n * np.concatenate(found, axis=1), np.float64)
@@ -356,4 +357,5 @@ class Model(FiniteSum):
             away = ravel_pytree(params)[0] - jax.numpy.asarray(centre)
             return inner(params) - strength / 2 * (away @ away)
 
-        return Model(replace(self.functions, prior=prior), self.start, self.names, self._entries, self.constrain)
+        functions = replace(self.functions, prior=prior)
+        return Model(functions, self.data, self.start, self.names, self._entries, self.constrain)

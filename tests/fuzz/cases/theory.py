@@ -165,8 +165,8 @@ def paths(given):
                 2 * mpmath.mpf(made.smoothness) * (p + s / (2 * w) + gained),
             )
         ]
-    if exact[1] == inputs.inf:  # of which the third is a multiple
-        exact[2] = inputs.inf
+    if inputs.inf in exact:  # one of them is beyond float64, and the others may go by way of it
+        return
     agree("Lemma 10", [found.speed, found.potential, found.gradient], exact, [1e-9 * each for each in exact])
     energy = ask(theory.energy_bounds, made, min(time, 0.25) if isinstance(time, float) else time, steps)
     holds(energy.speed >= 0 and energy.potential >= 0, "below 0")
@@ -274,7 +274,10 @@ def settled(given):
         make(gradient),
     )
     found = ask(theory.stationary, sampler, target)
-    slow = sampler.dynamics.step_size * target.convexity * (1 if kind == "Overdamped" else 0.4) * 20_000
+    rate = (
+        target.convexity if kind == "Overdamped" else min(0.4 * target.convexity, 0.5)
+    )  # a velocity forgets by friction
+    slow = sampler.dynamics.step_size * rate * 20_000
     if slow < 40 or gradient[0] in ("SAGA", "SVRG"):
         return
     late = ask(theory.law, sampler, target, 20_000)

@@ -350,6 +350,6 @@ def placed(form: Any) -> tuple[Operations, Arrays]:
         require_room("the arrays of the target", needed, "give float32 rows, or engine='numba'")
         on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
         if form.kind == "functions":
-            on_device["data"] = form.functions.data
+            on_device["data"] = form.data
         _PLACED[form] = operations, on_device
     return _PLACED[form]
