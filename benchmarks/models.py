@@ -23,8 +23,9 @@ import numpy as np
 import svrhmc
 from svrhmc import Sampler, dynamics, engines, gradients, targets
 from svrhmc.core.errors import DivergenceError
-from svrhmc.engines.base import NONE, Keep, State
+from svrhmc.engines.base import Keep, State
 
+NOTHING = Keep(1 << 62, 1 << 40)
 PACKAGES = ("jax", "blackjax", "numpyro", "numba", "numpy")
 
 
@@ -105,7 +106,7 @@ def steps_table(rounds, ours, kernels, data, n, batch, position, budget):
     """Rows of a table: microseconds of a gradient. ours: name, chains and how many steps are timed; budget: the
     gradients of a kernel.
     """
-    contenders = {name: lambda made=made, steps=steps: made.extend(steps, NONE) for name, made, steps in ours}
+    contenders = {name: lambda made=made, steps=steps: made.extend(steps, NOTHING) for name, made, steps in ours}
     counts = {name: steps for name, _, steps in ours}
     for name, (kernel, each) in kernels.items():
         run = blackjax_run(kernel, data, n, batch, max(1, budget // each), 1e-7)
