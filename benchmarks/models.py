@@ -300,7 +300,8 @@ def bench_digits(rounds):
     lines.append("The best step of each: " + "; ".join(f"{name} {each:.4f}" for name, each in best.items()) + ".")
     lines.append("")
     lines.append(
-        f"`svrhmc.sample` in float64, 30 s after the mode was known ({posterior.passes:,.0f} passes, {posterior.method}): {value:.4f}, verdict "
+        f"`svrhmc.sample` in float64, 30 s after the mode was known ({posterior.passes:,.0f} passes, "
+        f"{posterior.method}): {value:.4f}, verdict "
         f"{posterior.certificate.verdict!r}: {posterior.certificate.reason}."
     )
     return lines
