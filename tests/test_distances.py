@@ -108,3 +108,10 @@ def test_bad_input(make, message):
     with pytest.raises(ValueError, match="must be") as caught:
         make()
     assert str(caught.value) == message
+
+
+def test_means_far_from_0_do_not_swallow_the_covariances():
+    """W₂ of equal means is that of the covariances, wherever the means are."""
+    far, C = np.full(2, 1e160), np.array([[0.3, 0.1], [0.1, 0.2]])
+    near = gaussian_w2(np.zeros(2), C, np.zeros(2), np.eye(2))
+    assert gaussian_w2(far, C, far, np.eye(2)) == pytest.approx(near, rel=1e-14)

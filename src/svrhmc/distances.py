@@ -36,11 +36,11 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
     a, b = _moments("mean_a", mean_a, "cov_a", cov_a), _moments("mean_b", mean_b, "cov_b", cov_b)
     if len(a[0]) != len(b[0]):
         raise requirement("mean_b", f"of length {len(a[0])}, as mean_a is", f"length {len(b[0])}")
-    unit = unit_of(a[0], b[0], np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
+    length, unit = unit_of(a[0], b[0]), unit_of(np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
     root_a, root_b = _root("cov_a", a[1] / unit / unit), _root("cov_b", b[1] / unit / unit)
     left, _, right = np.linalg.svd(root_b @ root_a)
-    apart = np.linalg.norm(a[0] / unit - b[0] / unit)
-    return float(unit * np.hypot(apart, np.linalg.norm(root_a - root_b @ (left @ right))))
+    apart = length * np.linalg.norm(a[0] / length - b[0] / length)
+    return float(np.hypot(apart, unit * np.linalg.norm(root_a - root_b @ (left @ right))))
 
 
 def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayLike) -> PlugIn:
