@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 import svrhmc
-from conftest import LIMIT, every_engine, every_target
+from conftest import LIMIT, equal, every_engine, every_target
 from hand import z_scores
 from svrhmc import dynamics, gradients
 
@@ -89,9 +89,9 @@ def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
     together = sampler.run(target, chains=8, **settings)
     halves = [sampler.run(target, chains=part, **settings) for part in (range(4), range(4, 8))]
     alone = [sampler.run(target, chains=[chain], **settings) for chain in range(8)]
-    assert (together.draws == np.concatenate([t.draws for t in halves])).all()
-    assert (together.draws == np.concatenate([t.draws for t in alone])).all()
-    assert (together.velocity == np.concatenate([t.velocity for t in alone])).all()
+    assert equal(engine, together.draws, np.concatenate([t.draws for t in halves]))
+    assert equal(engine, together.draws, np.concatenate([t.draws for t in alone]))
+    assert equal(engine, together.velocity, np.concatenate([t.velocity for t in alone]))
     other = sampler.run(target, chains=8, **{**settings, "seed": 10})
     assert (other.draws[:, -1] != together.draws[:, -1]).all()
 
@@ -106,7 +106,7 @@ def test_a_chain_is_the_same_in_any_company_at_odd_sizes(kind, dim, engine):
     for sampler in (svrhmc.hmc(0.3), svrhmc.svr_hmc(0.3, batch_size=19, epoch_length=4)):
         together = sampler.run(target, 30, chains=5, engine=engine).draws
         alone = [sampler.run(target, 30, chains=[chain], engine=engine).draws for chain in range(5)]
-        assert (together == np.concatenate(alone)).all()
+        assert equal(engine, together, np.concatenate(alone))
 
 
 @pytest.mark.parametrize("name", NAMED)

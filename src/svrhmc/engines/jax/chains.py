@@ -77,7 +77,9 @@ def _curvatures(at: AtMode) -> Array | None:
 
 
 class JaxChains(Chains):
-    """All chains together, step by step."""
+    """All chains together, step by step. (Another number of chains is another program, in which sums may be made in
+    another order: then a chain is the same to rounding. Cuts change no bit.)
+    """
 
     engine = "jax"
 
