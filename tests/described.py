@@ -31,8 +31,13 @@ def densities(described, params):
     """The log density at each of the points, as the sum over rows and the rest; in float64."""
     with scope():
 
+        def of_row(point, row):
+            if described.batched:
+                row = {name: value[None] for name, value in row.items()}
+            return described.log_likelihood(point, row)
+
         def one(point):
-            each = jax.vmap(described.log_likelihood, (None, 0))(point, described.data)
+            each = jax.vmap(of_row, (None, 0))(point, described.data)
             assert each.shape == (len(next(iter(described.data.values()))),)
             return each.sum() + described.log_prior(point)
 
