@@ -25,8 +25,9 @@ test-slow: .venv/test.done
 test-models:
 	$(PYTHON) -m venv build/models
 	build/models/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,models]'
-	build/models/bin/python -m pytest -m "slow or not slow" tests/test_models.py tests/test_models_numpyro.py \
-		tests/test_models_pymc.py tests/test_models_bambi.py "tests/test_public.py::test_the_examples_of_the_pages_run[docs/models.md]"
+	for tests in tests/test_models.py tests/test_models_numpyro.py tests/test_models_pymc.py tests/test_models_bambi.py \
+		"tests/test_public.py::test_the_examples_of_the_pages_run[docs/models.md]"; do \
+		build/models/bin/python -m pytest -m "slow or not slow" "$$tests" || exit 1; done
 
 # The quick tests with the oldest and the newest dependencies on Python 3.11 to 3.13, each in an environment of its own
 # in build/matrix. ARGS="--python 3.12 --only oldest tests" chooses

@@ -18,6 +18,7 @@ from svrhmc.core.parts import described
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
+from svrhmc.diagnostics import spread
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.clashes import examined
@@ -225,7 +226,7 @@ def _closed_form(request: Request, journal: Journal, law: Law, ledger: Ledger) -
     return Posterior(
         mean=mean,
         sd=sd,
-        raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
+        raw=Location(x.mean(axis=(0, 1)), spread(x)),
         corrected=Corrected(mean, sd, zero, zero),
         laplace=Location(mean, sd),
         trace=Trace(x, np.zeros(count), 0, velocity, seconds, None, request.seed, request.chains, "numpy"),

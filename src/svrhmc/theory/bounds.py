@@ -196,7 +196,10 @@ class Recursion:
     def decay(self, steps: int) -> float:
         """Γ_K."""
         epochs, rest = divmod(steps, self.epoch)
-        return math.exp(epochs * math.log1p(-self._loss(self.epoch))) * (1 - self._loss(rest))
+        left = 1 - self._loss(self.epoch)
+        if epochs and left <= 0:  # all that float64 tells of
+            return 0.0
+        return math.exp(epochs * math.log1p(-self._loss(self.epoch)) if epochs else 0.0) * (1 - self._loss(rest))
 
     def after(self, steps: int) -> float:
         """The bound on W₂ after K steps."""

@@ -64,7 +64,7 @@ def diffusion_bounds(
     """
     facts, t = as_problem(problem), nonnegative("time", time)
     u = 1 / facts.smoothness if inverse_mass is None else positive("inverse_mass", inverse_mass)
-    gained = positive("friction", friction) * facts.dim * t
+    gained = positive("friction", friction) * (facts.dim * t)
     here, v2 = nonnegative("potential", potential), nonnegative("speed", speed)
     energy = here + v2 / (2 * u) + gained
     return PathBounds(2 * u * (here + gained) + v2, energy, 2 * facts.smoothness * energy)

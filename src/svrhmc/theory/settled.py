@@ -60,7 +60,10 @@ def _solved(chain: Recursion, settled: State) -> State:
     _require_decay(change)
     pushed = (maps @ numbers[:, :, None])[:, inner]
     solved = numbers.copy()
-    solved[:, inner] = np.linalg.solve(-change, pushed)[:, :, 0]
+    try:
+        solved[:, inner] = np.linalg.solve(-change, pushed)[:, :, 0]
+    except np.linalg.LinAlgError:  # damped by less than rounding
+        raise UnsettledError() from None
     return chain.state(solved)
 
 
