@@ -446,3 +446,10 @@ def test_a_step_beyond_the_ball_keeps_the_law(radius):
     )
     wrong = replace(other, draws=draws)  # what comes of accepting every proposal
     assert worst(one, wrong) > 4.5
+
+
+def test_labels_of_one_kind_are_labels():
+    """All rows may have the same label: the gradient is that of the rows in memory."""
+    X, y = np.array([[0.5], [1.5], [-1.0]]), np.ones(3, int)
+    tall, here = targets.logistic(data.from_arrays(X, y, partitions=2)), targets.logistic(X, y)
+    assert tall.gradient([0.3]) == pytest.approx(here.gradient([0.3]), rel=1e-12)

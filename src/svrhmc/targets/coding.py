@@ -61,7 +61,10 @@ def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
     """
     if len(values) > _FEW:
         return np.maximum(np.searchsorted(values, y, "right") - 1, 0)
-    return np.sum([y >= value for value in values[1:]], axis=0, dtype=np.uint8)
+    places = np.zeros(len(y), np.uint8)
+    for value in values[1:]:
+        places += y >= value
+    return places
 
 
 def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:

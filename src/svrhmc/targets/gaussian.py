@@ -64,7 +64,9 @@ def synthetic(
     if not spread < 1 or n % 2:
         raise requirement("spread", "from 0 to 1 (excluded), with an even n", f"{spread} with n = {n}")
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)
-    return Gaussian(centers, (1 + spread * signs)[:, None, None] * S)
+    with np.errstate(over="ignore"):  # what overflows is refused as the target is made
+        each = (1 + spread * signs)[:, None, None] * S
+    return Gaussian(centers, each)
 
 
 class Gaussian(FiniteSum):
