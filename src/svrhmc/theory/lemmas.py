@@ -64,7 +64,8 @@ def diffusion_bounds(
     """
     facts, t = as_problem(problem), nonnegative("time", time)
     u = 1 / facts.smoothness if inverse_mass is None else positive("inverse_mass", inverse_mass)
-    gained = positive("friction", friction) * (facts.dim * t)
+    low, middle, high = sorted((positive("friction", friction), float(facts.dim), t))
+    gained = low * high * middle  # γdt, in an order in which it does not overflow on the way
     here, v2 = nonnegative("potential", potential), nonnegative("speed", speed)
     energy = here + v2 / (2 * u) + gained
     return PathBounds(2 * u * (here + gained) + v2, energy, 2 * facts.smoothness * energy)
