@@ -43,6 +43,7 @@ RULES = ("exact", "corollary", "repaired")
 MAX_STEPS = (1 << 63) - 1
 _AFFORDABLE = 2e10  # operations that a law is followed for step by step, to check a plan
 _MARGIN = 0.97  # of the accuracy, aimed at where that is too much
+_RESOLVED = 1e-15  # of the size of a posterior: less is lost among the digits of float64
 _MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
 
@@ -266,7 +267,8 @@ def _checked(search: Search, eps: float) -> tuple[Sampler, int, float, bool]:
 
 def _unreachable(search: Search, eps: float) -> ValueError:
     """Says what accuracy is within reach of the exact law in float64, and how long a run would be for this one."""
-    near = eps
+    scale = math.sqrt(search.problem.dim / search.problem.smoothness)
+    near = max(eps, _RESOLVED * scale)  # below which there is no use in trying
     for _ in range(120):
         near *= 4
         try:
