@@ -213,7 +213,11 @@ def _closed_form(request: Request, journal: Journal, law: Law, ledger: Ledger) -
     count = x.shape[1]
     mean, covariance = law.mean, law.covariance
     if units is not None:
-        x, mean, covariance = units.outward(x), units.outward(mean), units.linear(units.linear(covariance).T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x, mean, covariance = units.outward(x), units.outward(mean), units.linear(units.linear(covariance).T)
+        if not (np.isfinite(covariance).all() and np.isfinite(mean).all()):
+            why = "in the units of the columns their variances are beyond float64; scale the columns to about 1"
+            raise requirement("the coefficients", "of a size that can be squared", "others", why)
     sd = np.sqrt(np.diag(covariance))
     zero = np.zeros(dim)
     seconds = ledger.used()[0]
