@@ -68,7 +68,7 @@ def diffusion_bounds(
     gained = low * high * middle  # γdt, in an order in which it does not overflow on the way
     here, v2 = nonnegative("potential", potential), nonnegative("speed", speed)
     energy = here + v2 / (2 * u) + gained
-    return PathBounds(2 * u * (here + gained) + v2, energy, 2 * facts.smoothness * energy)
+    return PathBounds(u * (2 * (here + gained)) + v2, energy, 2 * facts.smoothness * energy)
 
 
 @held
