@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement
-from svrhmc.core.randomness import MAX_BOUND
+from svrhmc.core.randomness import MAX_BOUND, divide
 
 _UNIT = 1 << 32
 
@@ -33,10 +33,8 @@ class AliasTable(NamedTuple):
 
     def pick(self, w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32]) -> Indices:
         """Numbers from random words."""
-        n, shift = np.uint64(len(self.threshold)), np.uint64(32)
-        total = w0.astype(np.uint64) * n + ((w1.astype(np.uint64) * n) >> shift)
-        cell = (total >> shift).astype(np.int64)
-        return np.where((total & np.uint64(_UNIT - 1)) < self.threshold[cell], cell, self.alias[cell])
+        cell, rest = divide(w0.astype(np.uint64), w1.astype(np.uint64), np.uint64(len(self.threshold)))
+        return np.where(rest < self.threshold[cell], cell, self.alias[cell])
 
 
 def alias_table(weights: npt.ArrayLike) -> AliasTable:

@@ -62,7 +62,7 @@ class Purpose(IntEnum):
 
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:
-    """Threefry-2x32 with 20 rounds, on arrays of uint32 that broadcast against each other."""
+    """Threefry-2x32 with 20 rounds, on arrays of uint32, NumPy's or JAX's, that broadcast against each other."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     with np.errstate(over="ignore"):
         x0, x1 = counter[0] + keys[0], counter[1] + keys[1]
@@ -130,7 +130,7 @@ class Stream:
     ) -> npt.NDArray[np.int64]:
         """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
-        bucket, rest = _divide(w0, w1, np.uint64(len(alias)))
+        bucket, rest = divide(w0, w1, np.uint64(len(alias)))
         return np.where(rest < threshold[bucket], bucket, alias[bucket])
 
     def words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
@@ -150,14 +150,15 @@ def _below(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
     """⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋."""
-    return _divide(w0, w1, bound)[0]
+    return divide(w0, w1, bound)[0]
 
 
-def _divide(
+def divide(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64
-    bits.
+    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits.
+
+    On arrays of uint64, NumPy's or JAX's.
     """
     product = w0 * bound + ((w1 * bound) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64), product & np.uint64(_LOW)

@@ -12,31 +12,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.core.randomness import MAX_SLOTS, Purpose, divide, threefry2x32
 from svrhmc.kernels import coefficients as table
 
 _SPLIT = 6.25  # of w: beyond are the tails
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-def threefry(keys: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Threefry-2x32 with 20 rounds, on arrays of uint32 that broadcast against each other."""
-    every = (keys[0], keys[1], keys[0] ^ keys[1] ^ jnp.uint32(0x1BD11BDA))
-    x0, x1 = counter[0] + every[0], counter[1] + every[1]
-    for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = ((x1 << jnp.uint32(rotation)) | (x1 >> jnp.uint32(32 - rotation))) ^ x0
-        x0 = x0 + every[(group + 1) % 3]
-        x1 = x1 + every[(group + 2) % 3] + jnp.uint32(group + 1)
-    return x0, x1
 
 
 def words(keys: tuple[Any, Any], steps: Any, purpose: Purpose, slots: int) -> tuple[Any, Any]:
     """Two words for each slot: (steps, chains, slots) each."""
     slot = jnp.arange(slots, dtype=jnp.uint32) + jnp.uint32(int(purpose) * MAX_SLOTS)
     k0, k1 = (key[None, :, None] for key in keys)
-    return threefry((k0, k1), (steps[:, None, None], slot[None, None, :]))
+    return threefry2x32((k0, k1), (steps[:, None, None], slot[None, None, :]))
 
 
 def normals(keys: tuple[Any, Any], steps: Any, count: int, coarse: Purpose, fine: Purpose | None) -> Any:
@@ -108,9 +94,10 @@ def rows(
     """Row numbers below `bound`; distinct within a chain and a step unless `replacement`."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, purpose, count))
     if replacement:
-        return _divide(w0, w1, jnp.uint64(bound))[0]
+        return divide(w0, w1, jnp.uint64(bound))[0]
     first = bound - count
-    picks = _divide(w0, w1, jnp.arange(first + 1, bound + 1, dtype=jnp.uint64))[0]
+    bounds: Any = jnp.arange(first + 1, bound + 1, dtype=jnp.uint64)
+    picks = divide(w0, w1, bounds)[0]
 
     def one(j: Any, picks: Any) -> Any:
         """Floyd: a number already taken is replaced by the newest possible one."""
@@ -124,11 +111,5 @@ def rows(
 def weighted(keys: tuple[Any, Any], steps: Any, count: int, threshold: Any, alias: Any) -> Any:
     """Row numbers drawn by an alias table."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, Purpose.BATCH, count))
-    bucket, rest = _divide(w0, w1, jnp.uint64(len(alias)))
+    bucket, rest = divide(w0, w1, jnp.uint64(len(alias)))
     return jnp.where(rest < threshold[bucket], bucket, alias[bucket])
-
-
-def _divide(w0: Any, w1: Any, bound: Any) -> tuple[Any, Any]:
-    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest."""
-    product = w0 * bound + ((w1 * bound) >> jnp.uint64(32))
-    return (product >> jnp.uint64(32)).astype(jnp.int64), product & jnp.uint64(0xFFFFFFFF)
