@@ -119,6 +119,9 @@ class Setup:
         return self.target.form()
 
 
+Reasons = dict[str, Callable[[Any, Recipe], str | None]]  # by kind of form: why such a recipe on it is not run, if so
+
+
 class Engine(ABC):
     """Runs samplers of the grid."""
 
@@ -127,6 +130,13 @@ class Engine(ABC):
     @abstractmethod
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """None where the engine runs such a recipe on such a form, else the reason why not."""
+
+    def lacks(self, form: Any, recipe: Recipe, reasons: Reasons) -> str | None:
+        """What `supports` answers for an engine that runs these kinds of form."""
+        if form is None or form.kind not in reasons:
+            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
+            return f"it runs {', '.join(reasons)} forms, and this target is known by {what}"
+        return reasons[form.kind](form, recipe)
 
     @abstractmethod
     def chains(self, setup: Setup, state: State) -> Chains:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from svrhmc.targets.minima import DENSE
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
 
 _MODES = "modes"
-_FLAT, _BENT = 1e-12, 1e-6  # of the largest eigenvalue: what is taken for 0, and what it is then taken as
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
 
@@ -38,29 +36,15 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
 def _found(target: Any, seed: int, ledger: Ledger) -> Whitening:
     """By what the target's form tells."""
     form = target.form()
-    if rows_of(form) is not None:
-        return _by_hessian(target, ledger, whitening)
-    if form is not None and form.kind == FunctionsForm.kind and target.dim <= DENSE:
-        return _by_hessian(target, ledger, _of_minimum)
+    functions = form is not None and form.kind == FunctionsForm.kind
+    if rows_of(form) is not None or (functions and target.dim <= DENSE):
+        return _by_hessian(target, ledger)
     return _by_differences(target, seed, ledger)
 
 
-def _of_minimum(target: Any) -> Whitening:
-    """From the Hessian at the mode; where that is not positive definite, with |λ| for each eigenvalue λ, and what is
-    nearly flat bent a little.
-    """
-    mode, H = target.mode(), target.modal_hessian
-    values, vectors = np.linalg.eigh(H)
-    largest = float(np.abs(values).max())
-    if values[0] > _FLAT * largest:
-        return dense_whitening(mode, H)
-    bent = np.maximum(np.abs(values), max(_BENT * largest, 1e-300))
-    return dense_whitening(mode, (vectors * bent) @ vectors.T)
-
-
-def _by_hessian(target: Any, ledger: Ledger, whiten: Callable[[Any], Whitening]) -> Whitening:
+def _by_hessian(target: Any, ledger: Ledger) -> Whitening:
     ledger.compile(target.warm)
-    how = whiten(target)
+    how = whitening(target)
     if not target.tells_passes:
         ledger.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
         ledger.evaluations += (target.mode_passes + 2) * target.n

@@ -99,9 +99,9 @@ class FiniteSum(ABC):
         """μ: a lower bound on λ_min of the Hessian of f; exact for quadratics."""
 
     @property
-    @abstractmethod
     def closed_form(self) -> Moments | None:
-        """Exact mean and covariance of π where f is quadratic, else None."""
+        """Exact mean and covariance of π where they are known, as for a quadratic f, else None."""
+        return None
 
     @property
     def exact_law(self) -> Law | None:
@@ -109,12 +109,12 @@ class FiniteSum(ABC):
         known = self.closed_form
         return None if known is None else GaussianLaw(known.mean, known.covariance)
 
-    @abstractmethod
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Smallest and largest eigenvalue of the Hessian: bounds valid everywhere, or (bound=False) those at the mode.
 
         None where they are not known.
         """
+        return None
 
     @abstractmethod
     def mode(self) -> Array:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import done, look, looked
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
-from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import ComponentsForm
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -107,15 +107,6 @@ class Custom(FiniteSum):
     def convexity(self) -> float:
         """As given."""
         return self._given("convexity", self._convexity, "theory needs it")
-
-    @property
-    def closed_form(self) -> Moments | None:
-        """Unknown."""
-        return None
-
-    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
-        """Unknown: the user's constants are bounds, which a chain need not meet."""
-        return None
 
     def mode(self) -> Array:
         """L-BFGS, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once.

@@ -214,15 +214,6 @@ class Model(FiniteSum):
         """Nothing is known."""
         return 0.0
 
-    @property
-    def closed_form(self) -> Moments | None:
-        """Unknown."""
-        return None
-
-    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
-        """Unknown."""
-        return None
-
     def mode(self) -> Array:
         """The lowest minimum found from several starts, found once."""
         return self.minima.lowest.copy()

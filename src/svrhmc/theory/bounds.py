@@ -196,10 +196,9 @@ class Recursion:
     def decay(self, steps: int) -> float:
         """Γ_K."""
         epochs, rest = divmod(steps, self.epoch)
-        left = 1 - self._loss(self.epoch)
-        if epochs and left <= 0:  # all that float64 tells of
-            return 0.0
-        return math.exp(epochs * math.log1p(-self._loss(self.epoch)) if epochs else 0.0) * (1 - self._loss(rest))
+        loss = self._loss(self.epoch)
+        whole = math.exp(epochs * math.log1p(-loss)) if loss < 1 else float(epochs == 0)
+        return whole * (1 - self._loss(rest))
 
     def after(self, steps: int) -> float:
         """The bound on W₂ after K steps."""

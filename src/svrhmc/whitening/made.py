@@ -1,4 +1,4 @@
-"""Whitenings at the mode of a model with a linear predictor."""
+"""Whitenings at the mode."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
+from svrhmc.targets.model import Model
 from svrhmc.whitening.elimination import MOST_CORE, eliminate
 from svrhmc.whitening.factors import SparseWhitening
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening
@@ -22,14 +23,15 @@ _RANK = 20
 _MOST_PAIRS = 3e8  # products of entries of a row, over all rows, that a sparse Hessian is summed from
 _BLOCK, _ROUNDS = 8, 8  # of the Krylov space in which directions that stand out are looked for
 _FAR = 0.5  # |log λ| from which a direction does
+_FLAT, _BENT = 1e-12, 1e-6  # of the largest |λ|: what is taken for 0, and what it is then taken as
 
 
-def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | None = None) -> Whitening:
+def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: int | None = None) -> Whitening:
     """The whitening of a target at its mode.
 
     kind: "dense", "diagonal", "low rank" or "sparse". None means dense up to 2000 columns. Beyond that, sparse rows get
         a sparse factor of the Hessian if it is affordable, and otherwise a diagonal whitening with a correction for the
-        directions that stand out; dense rows get a diagonal one.
+        directions that stand out; dense rows get a diagonal one. A model of functions of your own has a dense one only.
     rank: the number of directions of a low-rank whitening.
 
     >>> from svrhmc import targets
@@ -43,6 +45,8 @@ def whitening(target: GeneralisedLinear, kind: str | None = None, rank: int | No
         kind = "dense"
     if kind is not None:
         one_of("kind", kind, KINDS)
+    if isinstance(target, Model):
+        return _of_functions(target, kind)
     if kind == "dense":
         return dense_whitening(target.mode(), target.modal_hessian)
     mode = target.mode()
@@ -66,6 +70,22 @@ def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None 
     kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening, SparseWhitening)}
     made: Whitening = kinds[kind](**arrays, **(said or {}))
     return made
+
+
+def _of_functions(target: Model, kind: str | None) -> Whitening:
+    """From the Hessian at the mode; where that is not positive definite, with |λ| for each eigenvalue λ, and what is
+    nearly flat bent a little.
+    """
+    if kind != "dense":
+        why = f"a model of functions with {target.dim:,} coordinates has this one alone, which takes their square"
+        raise requirement("kind", "'dense'", repr(kind), why)
+    mode, H = target.mode(), target.modal_hessian
+    values, vectors = np.linalg.eigh(H)
+    largest = float(np.abs(values).max())
+    if values[0] > _FLAT * largest:
+        return dense_whitening(mode, H)
+    bent = np.maximum(np.abs(values), max(_BENT * largest, 1e-300))
+    return dense_whitening(mode, (vectors * bent) @ vectors.T)
 
 
 def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Array, asked: bool) -> Whitening | None:

@@ -116,10 +116,6 @@ class WhitenedComponents(Whitened):
         """Nothing is known."""
         return 0.0
 
-    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
-        """Not known."""
-        return None
-
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Those of the target."""
         return self.target.parts(self.out(x), indices)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from svrhmc.core.arrays import Array
-from svrhmc.engines.base import Chains, Engine, Setup, State
+from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
-from svrhmc.engines.compiled.models import FRAMES, MAKERS, STORED
+from svrhmc.engines.compiled.models import FRAMES, STORED
 from svrhmc.gradients import Recipe
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
@@ -21,10 +20,7 @@ class Compiled(Engine):
 
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """Forms that have arrays, with losses, storages and maps that are compiled."""
-        if form is None or form.kind not in MAKERS:
-            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
-            return f"it compiles {' and '.join(MAKERS)} forms, and this target is known by {what}"
-        return _REASONS[form.kind](form, recipe)
+        return self.lacks(form, recipe, _REASONS)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""
@@ -60,7 +56,7 @@ def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
     return None
 
 
-_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
+_REASONS: Reasons = {
     "rows": _of_rows,
     "blocks": _of_rows,
     "quadratic": _of_quadratics,

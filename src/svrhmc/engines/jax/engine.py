@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.jaxed import INSTALL, installed
-from svrhmc.engines.base import Chains, Engine, Setup, State
+from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
@@ -28,12 +27,10 @@ class OnJax(Engine):
         """Forms that have arrays or JAX functions."""
         if not installed():
             return f"JAX is not installed; {INSTALL}"
-        if form is None or form.kind not in _REASONS:
-            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
-            return f"it runs {', '.join(_REASONS)} forms, and this target is known by {what}"
-        if form.whitening is not None and form.whitening.kind not in _MAPS:
+        why = self.lacks(form, recipe, _REASONS)
+        if why is None and form.whitening is not None and form.whitening.kind not in _MAPS:
             return f"a {form.whitening.kind} whitening has no form in JAX"
-        return _REASONS[form.kind](form, recipe)
+        return why
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""
@@ -60,19 +57,15 @@ def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
     return None
 
 
-def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
+def _without_predictor(form: QuadraticForm | FunctionsForm, recipe: Recipe) -> str | None:
     if recipe.order == 2 or recipe.weighted:
         return "second order, and rows drawn by weight, are for models with a linear predictor"
     return None
 
 
-def _of_functions(form: FunctionsForm, recipe: Recipe) -> str | None:
-    return _of_quadratics(form, recipe)  # type: ignore[arg-type]
-
-
-_REASONS: dict[str, Callable[[Any, Recipe], str | None]] = {
+_REASONS: Reasons = {
     "rows": _of_rows,
     "blocks": _of_rows,
-    "quadratic": _of_quadratics,
-    "functions": _of_functions,
+    "quadratic": _without_predictor,
+    "functions": _without_predictor,
 }

@@ -110,11 +110,8 @@ class SplitOnJax(Chains):
         step, end = state.step, state.step + count
         kept = keep.within(step, end)
         draws, gradients = (np.empty((chains, len(kept), dim)) for _ in range(2))
-        place, spent, made = self._placed(), state.spent, 0
-        first = spent
-        if not state.memory:
-            spent += self.space.n
-        base = spent
+        place, made = self._placed(), 0
+        base = state.spent + (0 if state.memory else self.space.n)  # f and ∇f at the start are known from then on
         while step < end:
             look()
             until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
@@ -132,7 +129,7 @@ class SplitOnJax(Chains):
         memory = {"f": np.array(place.f), "gradient": np.array(place.gradient)}
         self.state = State(np.array(place.z), state.v, memory, end, spent)
         costs = np.asarray(base + (kept - state.step) * float(each), np.float64)
-        return Extension(draws, costs, round((spent - first) * chains), gradients, np.array(place.accepted))
+        return Extension(draws, costs, round((spent - state.spent) * chains), gradients, np.array(place.accepted))
 
     def _placed(self) -> Place:
         state, none = self.state, jnp.zeros(len(self.state.x), jnp.int64)
