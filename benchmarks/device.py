@@ -149,7 +149,22 @@ def case_batches() -> dict[str, Any]:
         for dynamic in (dynamics.Overdamped(1e-9), dynamics.Underdamped(1e-3, 2.0, 1e-6)):
             label = f"{name}, {type(dynamic).__name__}"
             found[label] = per_step(Sampler(dynamic, gradient), target, 64, 4000 // (1 if ON_GPU else 20))
+    for batch, chains in ((32, 64), (1024, 64), (256, 512)):
+        sampler = Sampler(dynamics.Overdamped(1e-9), gradients.Minibatch(batch))
+        found[f"minibatch of {batch}, {chains} chains"] = per_step(sampler, target, chains, 4000 // CUT)
+    found["against the reference"] = off_reference(target)
     return found
+
+
+def off_reference(target: Any) -> float:
+    """The largest difference between 60 steps on the device and by the reference, in sizes of a coordinate."""
+    worst = 0.0
+    for dynamic in (dynamics.Overdamped(1e-9), dynamics.Underdamped(1e-3, 2.0, 1e-6)):
+        for gradient in (gradients.Minibatch(37), gradients.SVRG(16, 25)):
+            settings: dict[str, Any] = {"steps": 60, "chains": 2, "seed": 1}
+            one, other = (Sampler(dynamic, gradient).run(target, engine=e, **settings) for e in ("jax", "reference"))
+            worst = max(worst, float(np.abs(one.draws - other.draws).max() / np.abs(other.draws).max()))
+    return worst
 
 
 def case_many_chains() -> dict[str, Any]:

@@ -17,7 +17,9 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.jax.loop import MANY, Kept, Noise, Place, advance, begun, drawn, numbers_of_step, remade
+from svrhmc.engines.jax import resident
+from svrhmc.engines.jax.loop import MANY, Kept, Place, advance, begun, drawn, numbers_of_step, remade
+from svrhmc.engines.jax.moves import Noise
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
 from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients.estimator import AtMode
@@ -141,7 +143,8 @@ class JaxChains(Chains):
         each = numbers_of_step(chains, dim, self._noise, self.setup.recipe)
         if self._fetches:
             each += int(chains * self.setup.recipe.batch * self._programme.operations.place.numbers)
-        ahead = each < MANY or self._fetches
+        resides = resident.serves(self._programme.operations, self.setup.recipe, self._programme.arrays)
+        ahead = each < MANY or self._fetches or resides
         work = chains * (self.setup.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
         capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)

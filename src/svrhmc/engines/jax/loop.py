@@ -15,31 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from svrhmc.core.randomness import Purpose
-from svrhmc.engines.jax import words
+from svrhmc.engines.jax import resident, words
 from svrhmc.engines.jax.estimates import Memory, batches, estimate, refreshed
+from svrhmc.engines.jax.moves import Noise, move
 from svrhmc.engines.jax.operations import Arrays, Operations
 from svrhmc.gradients import Recipe
-from svrhmc.scheme import NoiseFactor, Scheme
 
 _UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
 MANY = 1 << 16  # random numbers of a step
-
-
-class Noise(NamedTuple):
-    """Which of ξ₁, ξ₂ the two halves of a step use."""
-
-    before: tuple[bool, bool]
-    after: tuple[bool, bool]
-
-    @staticmethod
-    def of(scheme: Scheme) -> Noise:
-        """Of a scheme."""
-        return Noise(_used(scheme.before_noise), _used(scheme.after_noise))
-
-    @property
-    def total(self) -> int:
-        """Normals of a coordinate and a step."""
-        return sum(self.before) + sum(self.after)
 
 
 def numbers_of_step(chains: int, dim: int, noise: Noise, recipe: Recipe) -> int:
@@ -60,21 +43,6 @@ class Kept(NamedTuple):
 
     first: Any
     thin: Any
-
-
-def _used(noise: NoiseFactor) -> tuple[bool, bool]:
-    return (noise.vv != 0.0 or noise.xv != 0.0), noise.xx != 0.0
-
-
-def _move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, normals: list[Any]) -> tuple[Any, Any]:
-    """(x, v) ← M (x, v) + L ξ, taking from `normals` only those that L uses."""
-    x, v = linear[0] * x + linear[1] * v, linear[2] * x + linear[3] * v
-    if used[0]:
-        first = normals.pop(0)
-        x, v = x + factor[1] * first, v + factor[0] * first
-    if used[1]:
-        x = x + factor[2] * normals.pop(0)
-    return x, v
 
 
 @partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh", "whole", "early"))
@@ -105,7 +73,8 @@ def advance(
     """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
-    ahead = numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
+    resides = resident.serves(operations, recipe, arrays)
+    ahead = resides or numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
     fine = Purpose.NOISE_FINE if operations.kind(arrays) == jnp.float64 else None
 
     def drawn(steps: Any) -> tuple[Any, Any]:
@@ -121,12 +90,12 @@ def advance(
         some = made if ahead else next_ones if early else drawn(steps[i][None])
         xi, rows = (None if each is None else each[i if ahead else 0] for each in some)
         normals = [xi[:, k] for k in range(noise.total)]
-        at, velocity = _move(before, before_noise, noise.before, x, v, normals)
+        at, velocity = move(before, before_noise, noise.before, x, v, normals)
         if renew:
             memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
         here = arrays if fetched is None else {**arrays, "data": jax.tree.map(lambda leaf: leaf[i], fetched)}
         g, memory = estimate(operations, recipe, here, at, memory, rows)
-        at, velocity = _move(after, after_noise, noise.after, at, velocity, normals)
+        at, velocity = move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         number = begin + i + 1
         keeps = (number >= kept.first) & ((number - kept.first) % kept.thin == 0)
@@ -136,10 +105,19 @@ def advance(
     def plain(i: Any, carried: Any) -> Any:
         return step(i, carried, renew=False)
 
+    def several(first: Any, last: Any, carried: Any, unroll: int | None = None) -> Any:
+        if not resides:
+            return jax.lax.fori_loop(first, last, plain, carried, unroll=unroll)
+        (x, v, memory), draws, slot, _ = carried
+        walk = resident.Walk(first, last, kept.first, kept.thin, begin)
+        state = x, v, draws, slot
+        x, v, draws, slot = resident.walk(operations, recipe, arrays, memory, noise, scheme, made, walk, state)
+        return Place(x, v, memory), draws, slot, None
+
     def epoch(k: Any, carried: Any) -> Any:
         first = k * recipe.period
         carried = step(first, carried, renew=True)
-        return jax.lax.fori_loop(first + 1, jnp.minimum(first + recipe.period, count), plain, carried)
+        return several(first + 1, jnp.minimum(first + recipe.period, count), carried)
 
     if refresh and not place.memory:  # room for what the first step will remember
         shapes = jax.eval_shape(lambda x: refreshed(operations, recipe, arrays, keys, steps[0], x), place.x)
@@ -149,7 +127,7 @@ def advance(
         place, draws, *_ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
         end, unroll = (capacity, min(_UNROLLED, capacity)) if whole else (count, None)
-        place, draws, *_ = jax.lax.fori_loop(0, end, plain, carried, unroll=unroll)
+        place, draws, *_ = several(0, end, carried, unroll)
     return place, draws
 
 

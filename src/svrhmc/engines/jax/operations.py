@@ -126,6 +126,11 @@ class RowOperations(Operations):
         """That of the matrix."""
         return self.seen.kind(arrays)
 
+    @property
+    def plain(self) -> bool:
+        """Whether a loss of one predictor and a normal prior, in the target's own variables, are all there is."""
+        return not (self.removed or self.heavy or self.frame.kind or self.seen.sparse or self.seen.several)
+
     def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
         """nρᵢ′, or nwᵢℓ′."""
         u = self.seen.predict_at(arrays, self.frame.displace(arrays, x), rows)
@@ -154,8 +159,8 @@ class RowOperations(Operations):
 
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
         """For one chain on a GPU, where a loss of its own is all there is to a row, with one read of X."""
-        plain = not (self.removed or self.shifted or self.weighed or self.frame.kind or self.seen.sparse)
-        if plain and self.seen.several is None and fused.serves(arrays["X"], self.slope, len(x)):
+        plain = self.plain and not (self.shifted or self.weighed)
+        if plain and fused.serves(arrays["X"], self.slope, len(x)):
             kind = arrays["X"].dtype
             found = fused.gradient(arrays["X"], arrays["y"].astype(kind), x[0].astype(kind), self.slope)
             return found[None].astype(jnp.float64)

@@ -1,0 +1,39 @@
+"""The linear half of a step in JAX: what `svrhmc.scheme.move` does, with the numbers of a scheme as arguments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from svrhmc.scheme import NoiseFactor, Scheme
+
+
+class Noise(NamedTuple):
+    """Which of ξ₁, ξ₂ the two halves of a step use."""
+
+    before: tuple[bool, bool]
+    after: tuple[bool, bool]
+
+    @staticmethod
+    def of(scheme: Scheme) -> Noise:
+        """Of a scheme."""
+        return Noise(_used(scheme.before_noise), _used(scheme.after_noise))
+
+    @property
+    def total(self) -> int:
+        """Normals of a coordinate and a step."""
+        return sum(self.before) + sum(self.after)
+
+
+def _used(noise: NoiseFactor) -> tuple[bool, bool]:
+    return (noise.vv != 0.0 or noise.xv != 0.0), noise.xx != 0.0
+
+
+def move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, normals: list[Any]) -> tuple[Any, Any]:
+    """(x, v) ← M (x, v) + L ξ, taking from `normals` only those that L uses."""
+    x, v = linear[0] * x + linear[1] * v, linear[2] * x + linear[3] * v
+    if used[0]:
+        first = normals.pop(0)
+        x, v = x + factor[1] * first, v + factor[0] * first
+    if used[1]:
+        x = x + factor[2] * normals.pop(0)
+    return x, v

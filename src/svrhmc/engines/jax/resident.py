@@ -1,0 +1,187 @@
+"""Many steps of chains in one kernel, through Pallas: batches of dense rows on a GPU.
+
+A turn of a loop that XLA makes starts a kernel for every part of a step, which takes longer than the parts themselves
+where batches are small. Here a chain is a program: x and v stay in registers from step to step, and a step reads the
+rows of its batch once, for
+
+    tᵢ = aᵢᵀx ;      g = ∇prior(x) + ḡ + (1/B) Σᵢ (n wᵢℓ′(oᵢ + tᵢ, yᵢ) − mᵢ) aᵢ .
+
+Normals and row numbers of all steps are made before, by `engines.jax.words`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.engines.jax.moves import Noise, move
+from svrhmc.gradients import Recipe
+
+_LOSSES = ("logistic", "binomial", "poisson", "squared")  # of one predictor, with functions that a kernel has
+_TILE = 1 << 17  # bytes of rows in registers
+_TILES = 16  # of a batch, at most
+_WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes of a tile for each
+
+
+class Walk(NamedTuple):
+    """Which steps are made of those whose random numbers are at hand, and which states are kept of them."""
+
+    begin: Any
+    end: Any
+    first: Any
+    thin: Any
+    before: Any  # steps made before the first random number
+
+
+def on_gpu() -> bool:
+    """Whether kernels are worth it."""
+    return jax.default_backend() == "gpu"
+
+
+def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
+    """Whether there is a kernel for such steps."""
+    plain = getattr(operations, "plain", False) and operations.slope in _LOSSES
+    anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
+    if not plain or recipe.full or recipe.order != 1 or not anchored:
+        return False
+    width, count = _sizes(arrays["X"], recipe)
+    return on_gpu() and width * count * arrays["X"].dtype.itemsize <= _TILES * _TILE
+
+
+def walk(
+    operations: Any,
+    recipe: Recipe,
+    arrays: dict[str, Any],
+    memory: dict[str, Any],
+    noise: Noise,
+    scheme: tuple[Any, ...],
+    numbers: tuple[Any, Any],
+    steps: Walk,
+    state: tuple[Any, Any, Any, Any],
+) -> tuple[Any, Any, Any, Any]:
+    """Steps from `begin` to `end` of chains at (x, v), of which `slot` states were kept in `draws`: all four after it.
+
+    numbers: normals (steps, chains, normals, dim) and row numbers (steps, chains, batch).
+    """
+    x, v, draws, slot = state
+    (chains, dim), batch = x.shape, recipe.batch
+    width, count = _sizes(arrays["X"], recipe)
+    tile = min(count, max(1, _TILE // (arrays["X"].dtype.itemsize * width)))
+    warps = max(1, min(_WARPS, arrays["X"].dtype.itemsize * width * tile // _OF_WARP))
+    given = {
+        "X": arrays["X"], "y": arrays["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
+        "numbers": arrays["numbers"], "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
+        "walk": jnp.stack([jnp.asarray(each, jnp.int64) for each in (*steps, slot)]),
+    }  # fmt: skip
+    given |= {"offset": arrays["offset"]} if operations.shifted else {}
+    given |= {"weights": arrays["weights"]} if operations.weighed else {}
+    given |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
+    if recipe.reference == "mode":
+        given |= {"anchor": arrays["mode anchor"].reshape(1, -1), "parts": arrays["mode parts"][None]}
+    elif recipe.reference == "snapshot":
+        given |= {"anchor": memory["anchor"], "parts": memory["table"]}
+    own = 0 if recipe.reference == "mode" else 1  # whether a chain has a reference of its own
+    names = (*given, "x", "v", "draws")
+
+    def kernel(*refs: Any) -> None:
+        ref = dict(zip(names, refs, strict=False))
+        x_out, v_out, draws_out = refs[len(names) :]
+        chain, cols = pl.program_id(0), jnp.arange(width)
+        there = cols < dim
+
+        def row(name: str, *where: Any) -> Any:
+            return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
+
+        begin, end, first, thin, before, slot = (ref["walk"][k] for k in range(6))
+        precision, mean = row("precision"), row("mean")
+        anchor = row("anchor", own * chain) if "anchor" in ref else 0.0
+        constants = [ref["numbers"][k] for k in range(arrays["numbers"].shape[0])]
+        P, Lp, kick, Q, Lq = _cut([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
+
+        def noise_of(i: Any) -> list[Any]:
+            return [row("normals", i, chain, k).astype(jnp.float64) for k in range(noise.total)]
+
+        def rows_of(i: Any) -> list[Any]:
+            """Row numbers of a step, tile by tile; beyond the batch 0. They are read a step before they are needed."""
+            i = jnp.minimum(i, len(numbers[1]) - 1)
+            here = [begin + jnp.arange(tile) for begin in range(0, batch, tile)]
+            return [triton.load(ref["rows"].at[i, chain, one], mask=one < batch, other=0) for one in here]
+
+        def seen(number: int, rows: Any) -> tuple[Any, dict[str, Any]]:
+            """Rows of X, 0 beyond the batch, and what else is known of them: read after X, whose registers these would
+            take.
+            """
+            real = number * tile + jnp.arange(tile) < batch
+            where, mask = (rows[:, None], cols[None, :]), real[:, None] & there[None, :]
+            A, found = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
+            for name, index in (("y", ()), ("offset", ()), ("weights", ()), ("chances", ()), ("parts", (own * chain,))):
+                if name in ref:
+                    found[name] = triton.load(ref[name].at[(*index, rows)], mask=real, other=1.0)
+            return A, found
+
+        def added(at: Any, A: Any, known: dict[str, Any]) -> Any:
+            """What a tile adds to g."""
+            t = jnp.sum(A * at.astype(A.dtype)[None, :], axis=1).astype(jnp.float64)
+            t = t + known["offset"] if operations.shifted else t
+            s = operations.n * SLOPES[operations.slope](constants, t, known["y"])
+            s = s * known["weights"] if operations.weighed else s
+            s = s - known["parts"] if "parts" in known else s
+            s = s / (recipe.n * known["chances"]) if recipe.weighted else s
+            return jnp.sum(A * (s / batch).astype(A.dtype)[:, None], axis=0).astype(jnp.float64)
+
+        def step(i: Any, carried: Any) -> Any:
+            x, v, slot, rows = carried
+            normals, after = noise_of(i), rows_of(i + 1)
+            x, v = move(P, Lp, noise.before, x, v, normals)
+            g = (x - mean) * precision + anchor
+            for number in range(len(rows)):
+                g = g + added(x, *seen(number, rows[number]))
+            x, v = move(Q, Lq, noise.after, x, v, normals)
+            x, v = x - kick[0] * g, v - kick[1] * g
+            number = before + i + 1
+            keeps = (number >= first) & ((number - first) % thin == 0)
+            triton.store(draws_out.at[slot, chain, cols], x, mask=there & keeps)
+            return x, v, slot + keeps.astype(slot.dtype), after
+
+        started = row("x", chain), row("v", chain), slot, rows_of(begin)
+        x, v, *_ = jax.lax.fori_loop(begin, end, step, started)
+        triton.store(x_out.at[chain, cols], x, mask=there)
+        triton.store(v_out.at[chain, cols], v, mask=there)
+
+    made = pl.pallas_call(
+        kernel,
+        grid=(chains,),
+        out_shape=[jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (x, v, draws)],
+        input_output_aliases={len(names) - 1: 2},
+        interpret=jax.default_backend() == "cpu",
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
+    )(*given.values(), x, v, draws)
+    return *made, slot + _kept(steps)
+
+
+def _kept(steps: Walk) -> Any:
+    """How many states a walk keeps."""
+
+    def until(step: Any) -> Any:
+        return jnp.maximum(0, (steps.before + step - steps.first) // steps.thin + 1)
+
+    return until(steps.end) - until(steps.begin)
+
+
+def _sizes(X: Any, recipe: Recipe) -> tuple[int, int]:
+    """Of a row and of a batch, as powers of 2."""
+    return 1 << (X.shape[1] - 1).bit_length(), 1 << (recipe.batch - 1).bit_length()
+
+
+def _cut(numbers: list[Any], parts: tuple[Any, ...]) -> list[list[Any]]:
+    """Numbers in lists as long as these parts."""
+    found, begin = [], 0
+    for part in parts:
+        found.append(numbers[begin : begin + len(part)])
+        begin += len(part)
+    return found
