@@ -256,7 +256,6 @@ WALKED = {
     "distinct rows": (dynamics.BAOAB(1e-2, 2.0, 1.0), gradients.Minibatch(3, False)),
     "snapshots": (dynamics.Underdamped(5e-3, 2.0, 1.0), gradients.SVRG(5, 13, importance=True)),
     "the mode": (dynamics.Overdamped(1e-3), gradients.ControlVariate(4)),
-    "several tiles": (dynamics.Overdamped(1e-3), gradients.Minibatch(13)),
 }
 
 
@@ -266,7 +265,6 @@ def test_a_kernel_of_many_steps_follows_the_reference(monkeypatch, name):
     from svrhmc.engines.jax import resident
 
     monkeypatch.setattr(resident, "on_gpu", lambda: True)
-    monkeypatch.setattr(resident, "_TILE", 1 << (6 if name == "several tiles" else 17))
     target = targets.glm(X, Y * 3, "binomial", trials=4, offset=X[:, 0] / 10)
     sampler, settings = Sampler(*WALKED[name]), {"steps": 40, "chains": 3, "seed": 8, "thin": 3}
     kernel, reference = (sampler.run(target, engine=one, **settings).draws for one in ("jax", "reference"))

@@ -23,9 +23,8 @@ from svrhmc.engines.jax.moves import Noise, move
 from svrhmc.gradients import Recipe
 
 _LOSSES = ("logistic", "binomial", "poisson", "squared")  # of one predictor, with functions that a kernel has
-_TILE = 1 << 17  # bytes of rows in registers
-_TILES = 16  # of a batch, at most
-_WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes of a tile for each
+_MOST = 1 << 17  # bytes of a batch, which lies in registers
+_WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes for each
 
 
 class Walk(NamedTuple):
@@ -50,7 +49,7 @@ def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
     if not plain or recipe.full or recipe.order != 1 or not anchored:
         return False
     width, count = _sizes(arrays["X"], recipe)
-    return on_gpu() and width * count * arrays["X"].dtype.itemsize <= _TILES * _TILE
+    return on_gpu() and width * count * arrays["X"].dtype.itemsize <= _MOST
 
 
 def walk(
@@ -71,8 +70,7 @@ def walk(
     x, v, draws, slot = state
     (chains, dim), batch = x.shape, recipe.batch
     width, count = _sizes(arrays["X"], recipe)
-    tile = min(count, max(1, _TILE // (arrays["X"].dtype.itemsize * width)))
-    warps = max(1, min(_WARPS, arrays["X"].dtype.itemsize * width * tile // _OF_WARP))
+    warps = max(1, min(_WARPS, arrays["X"].dtype.itemsize * width * count // _OF_WARP))
     given = {
         "X": arrays["X"], "y": arrays["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
         "numbers": arrays["numbers"], "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
@@ -91,8 +89,8 @@ def walk(
     def kernel(*refs: Any) -> None:
         ref = dict(zip(names, refs, strict=False))
         x_out, v_out, draws_out = refs[len(names) :]
-        chain, cols = pl.program_id(0), jnp.arange(width)
-        there = cols < dim
+        chain, cols, places = pl.program_id(0), jnp.arange(width), jnp.arange(count)
+        there, real = cols < dim, places < batch
 
         def row(name: str, *where: Any) -> Any:
             return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
@@ -106,17 +104,14 @@ def walk(
         def noise_of(i: Any) -> list[Any]:
             return [row("normals", i, chain, k).astype(jnp.float64) for k in range(noise.total)]
 
-        def rows_of(i: Any) -> list[Any]:
-            """Row numbers of a step, tile by tile; beyond the batch 0. They are read a step before they are needed."""
-            i = jnp.minimum(i, len(numbers[1]) - 1)
-            here = [begin + jnp.arange(tile) for begin in range(0, batch, tile)]
-            return [triton.load(ref["rows"].at[i, chain, one], mask=one < batch, other=0) for one in here]
+        def rows_of(i: Any) -> Any:
+            """Row numbers of a step; beyond the batch 0. They are read a step before they are needed."""
+            return triton.load(ref["rows"].at[jnp.minimum(i, len(numbers[1]) - 1), chain, places], mask=real, other=0)
 
-        def seen(number: int, rows: Any) -> tuple[Any, dict[str, Any]]:
+        def seen(rows: Any) -> tuple[Any, dict[str, Any]]:
             """Rows of X, 0 beyond the batch, and what else is known of them: read after X, whose registers these would
             take.
             """
-            real = number * tile + jnp.arange(tile) < batch
             where, mask = (rows[:, None], cols[None, :]), real[:, None] & there[None, :]
             A, found = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
             for name, index in (("y", ()), ("offset", ()), ("weights", ()), ("chances", ()), ("parts", (own * chain,))):
@@ -125,7 +120,7 @@ def walk(
             return A, found
 
         def added(at: Any, A: Any, known: dict[str, Any]) -> Any:
-            """What a tile adds to g."""
+            """What the batch adds to g."""
             t = jnp.sum(A * at.astype(A.dtype)[None, :], axis=1).astype(jnp.float64)
             t = t + known["offset"] if operations.shifted else t
             s = operations.n * SLOPES[operations.slope](constants, t, known["y"])
@@ -138,9 +133,7 @@ def walk(
             x, v, slot, rows = carried
             normals, after = noise_of(i), rows_of(i + 1)
             x, v = move(P, Lp, noise.before, x, v, normals)
-            g = (x - mean) * precision + anchor
-            for number in range(len(rows)):
-                g = g + added(x, *seen(number, rows[number]))
+            g = (x - mean) * precision + anchor + added(x, *seen(rows))
             x, v = move(Q, Lq, noise.after, x, v, normals)
             x, v = x - kick[0] * g, v - kick[1] * g
             number = before + i + 1
