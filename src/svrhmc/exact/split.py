@@ -17,6 +17,7 @@ from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import rows_of
 
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
+_LONGEST = 8.0  # times that, at most
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 
@@ -80,15 +81,21 @@ class SplitHMC(ExactSampler):
         settle(self, step_size=step_size, leapfrogs=whole("leapfrogs", self.leapfrogs, 1), jitter=jitter)
 
     @classmethod
-    def for_leftover(cls, leftover: float) -> SplitHMC:
-        """Its defaults, or a shorter step where a whitening leaves E = WᵀHW − I, `leftover` = |E|²_F.
+    def for_leftover(cls, leftover: float, least: float = 1.0) -> SplitHMC:
+        """Its defaults, or a shorter step where a whitening leaves E = WᵀHW − I, `leftover` = |E|²_F; and a longer
+        trajectory where it leaves an eigenvalue of WᵀHW, `least`, far below 1.
 
         Along an eigenvector of E with value e a trajectory changes H by about ½·e(h/2)²·χ, χ of mean 0 and variance 4
         or less: together by something of variance h⁴|E|²_F/16, which is to be at most 0.3: then 3 of 4 proposals are
         accepted.
+
+        Along an eigenvector of WᵀHW with value λ the posterior has standard deviation λ^{−½}, and a trajectory of turn
+        T leaves cos(√λ T) of where it was. For small √λ T that takes 4/(λT²) draws, of T/h gradients each, to forget:
+        the longest T takes the fewest gradients, up to a quarter of a circle, √λ T = π/2.
         """
-        step, most = cls().step_size, (16 * _ENERGY / max(leftover, 1e-300)) ** 0.25
-        return cls() if most >= step else cls(most, max(1, round(_TURN / most)))
+        step = min(cls().step_size, (16 * _ENERGY / max(leftover, 1e-300)) ** 0.25)
+        turn = _TURN * min(_LONGEST, max(least, 1e-300) ** -0.5)
+        return cls() if turn < 2 * _TURN and step == cls().step_size else cls(step, max(1, round(turn / step)))
 
     @classmethod
     def for_remainder(cls, spread: float) -> SplitHMC:
@@ -112,10 +119,10 @@ class SplitHMC(ExactSampler):
 
     def smaller(self) -> SplitHMC | None:
         """Three quarters of the step, and as many of them as make the same turn; None below a step of 0.05."""
-        step = self.step_size * 0.75
+        step, turn = self.step_size * 0.75, self.step_size * self.leapfrogs
         if step < 0.05:
             return None
-        return SplitHMC(step, max(1, round(_TURN / step)), self.jitter)
+        return SplitHMC(step, max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step)), self.jitter)
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for every kind of whitening; by passes where rows are not in memory."""

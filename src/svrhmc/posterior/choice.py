@@ -114,7 +114,8 @@ class Chooser:
         """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
         if self.shape.long_tails():
             return SplitHMC(*_SHORT)
-        return SplitHMC.for_leftover(self.space.whitening.leftover)
+        how = self.space.whitening
+        return SplitHMC.for_leftover(how.leftover, how.least_curvature)
 
     def _automatic(self, loss: Loss) -> Choice:
         """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""

@@ -11,7 +11,6 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.targets.minima import DENSE
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
 
 _MODES = "modes"
@@ -36,8 +35,7 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
 def _found(target: Any, seed: int, ledger: Ledger) -> Whitening:
     """By what the target's form tells."""
     form = target.form()
-    functions = form is not None and form.kind == FunctionsForm.kind
-    if rows_of(form) is not None or (functions and target.dim <= DENSE):
+    if rows_of(form) is not None or (form is not None and form.kind == FunctionsForm.kind):
         return _by_hessian(target, ledger)
     return _by_differences(target, seed, ledger)
 

@@ -17,12 +17,13 @@ from svrhmc.targets.model import Model
 from svrhmc.whitening.elimination import MOST_CORE, eliminate
 from svrhmc.whitening.factors import SparseWhitening
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening
+from svrhmc.whitening.outstanding import Krylov, standing_out
+from svrhmc.whitening.products import by_products
 
 KINDS = ("dense", "diagonal", "low rank", "sparse")
 _RANK = 20
 _MOST_PAIRS = 3e8  # products of entries of a row, over all rows, that a sparse Hessian is summed from
 _BLOCK, _ROUNDS = 8, 8  # of the Krylov space in which directions that stand out are looked for
-_FAR = 0.5  # |log λ| from which a direction does
 _FLAT, _BENT = 1e-12, 1e-6  # of the largest |λ|: what is taken for 0, and what it is then taken as
 
 
@@ -31,8 +32,9 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
 
     kind: "dense", "diagonal", "low rank" or "sparse". None means dense up to 2000 columns. Beyond that, sparse rows get
         a sparse factor of the Hessian if it is affordable, and otherwise a diagonal whitening with a correction for the
-        directions that stand out; dense rows get a diagonal one. A model of functions of your own has a dense one only.
-    rank: the number of directions of a low-rank whitening.
+        directions that stand out; dense rows get a diagonal one. A model of functions of your own gets a low-rank one,
+        from products of the Hessian with some hundred directions.
+    rank: the number of directions of a low-rank whitening; for a model of functions the most of them.
 
     >>> from svrhmc import targets
     >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
@@ -46,7 +48,7 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
     if kind is not None:
         one_of("kind", kind, KINDS)
     if isinstance(target, Model):
-        return _of_functions(target, kind)
+        return _of_functions(target, kind, rank)
     if kind == "dense":
         return dense_whitening(target.mode(), target.modal_hessian)
     mode = target.mode()
@@ -72,13 +74,16 @@ def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None 
     return made
 
 
-def _of_functions(target: Model, kind: str | None) -> Whitening:
+def _of_functions(target: Model, kind: str | None, rank: int | None) -> Whitening:
     """From the Hessian at the mode; where that is not positive definite, with |λ| for each eigenvalue λ, and what is
     nearly flat bent a little.
     """
+    if kind == "sparse":
+        why = "the functions of a model do not say which entries of its Hessian are 0"
+        raise requirement("kind", "'dense', 'low rank' or 'diagonal' for this target", repr(kind), why)
     if kind != "dense":
-        why = f"a model of functions with {target.dim:,} coordinates has this one alone, which takes their square"
-        raise requirement("kind", "'dense'", repr(kind), why)
+        most = 0 if kind == "diagonal" else whole("rank", target.dim if rank is None else rank, 1, target.dim)
+        return by_products(target, most)
     mode, H = target.mode(), target.modal_hessian
     values, vectors = np.linalg.eigh(H)
     largest = float(np.abs(values).max())
@@ -105,7 +110,7 @@ def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
     """W = D^{−½}(I + V diag(θ^{−½} − 1) Vᵀ) with the directions of T = D^{−½}HD^{−½} that stand out from the others.
 
     Categories that are crossed with each other, or with an intercept, have a few: their sums. Ritz pairs (θ, v) of a
-    Krylov space, with residual r = |Tv − θv|, are taken where they lessen |WᵀHW − I|²_F: v leaves 2r²/θ of (θ − 1)².
+    Krylov space are taken where they lessen |WᵀHW − I|²_F.
     """
     scale = H.diagonal() ** -0.5
     size = len(scale)
@@ -113,20 +118,11 @@ def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
     T.data *= scale[T.indices] * np.repeat(scale, np.diff(T.indptr))
     left = float((T.data**2).sum()) - size
     start = Stream(0, np.arange(min(_BLOCK, size))).normals(0, size, Purpose.DATA, Purpose.DATA_FINE).T
-    basis, image = np.zeros((size, 0)), np.zeros((size, 0))
+    space = Krylov(size)
     for _ in looked(range(_ROUNDS)):
-        for _ in range(2):
-            start = start - basis @ (basis.T @ start)
-        block, _ = np.linalg.qr(start)
-        start = np.asarray(T @ block)
-        basis, image = np.hstack([basis, block]), np.hstack([image, start])
-    small = basis.T @ image
-    values, turn = np.linalg.eigh((small + small.T) / 2)
-    vectors = basis @ turn
-    rest = ((image @ turn - vectors * values) ** 2).sum(axis=0)
-    values = np.maximum(values, 1e-12)
-    gain = (values - 1) ** 2 - 2 * rest / values
-    worth = np.flatnonzero((np.abs(np.log(values)) > _FAR) & (gain > (values - 1) ** 2 / 2))
+        start = space.grow(lambda block: T @ block, start)
+    values, vectors, residuals = space.pairs()
+    gain, worth = standing_out(values, (residuals**2).sum(axis=0))
     chosen = worth[np.argsort(-gain[worth], kind="stable")][:_RANK]
     left = max(0.0, left - float(gain[chosen].sum()))
     kept = np.ascontiguousarray(vectors[:, chosen])

@@ -61,6 +61,11 @@ class Whitening(ABC):
         """|WᵀHW − I|²_F, the sum of squares of what the map leaves of correlations, where it is known; else 0."""
         return 0.0
 
+    @property
+    def least_curvature(self) -> float:
+        """The least eigenvalue of WᵀHW where it is known to be below 1; else 1."""
+        return 1.0
+
     @abstractmethod
     def displace(self, z: Array, first: int = 0) -> Array:
         """W z."""
@@ -172,11 +177,17 @@ class LowRankWhitening(Whitening):
     gain: Array
     left: float = 0.0
     why: str = ""
+    least: float = 1.0  # eigenvalue of WᵀHW, as far as it is known
 
     @property
     def leftover(self) -> float:
-        """As it was found with the map, from a sparse Hessian."""
+        """As it was found with the map."""
         return self.left
+
+    @property
+    def least_curvature(self) -> float:
+        """Likewise."""
+        return self.least
 
     @property
     def for_sparse_rows(self) -> bool:
@@ -223,7 +234,7 @@ class LowRankWhitening(Whitening):
 
     def said(self) -> dict[str, Any]:
         """And what is left."""
-        return {"left": self.left, "why": self.why}
+        return {"left": self.left, "why": self.why, "least": self.least}
 
     def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:
         if not gain.size:

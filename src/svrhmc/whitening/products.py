@@ -1,0 +1,154 @@
+"""The whitening of a Hessian that is known by its products only, where dim² numbers are too many.
+
+    W = diag(s)(I + V diag(|θ|^{−½} − 1)Vᵀ),      s = diag(H)^{−½},   (θ, v) the pairs of T = diag(s) H diag(s)
+                                                                      that stand out (`outstanding.py`)
+
+A product H u is a derivative of the gradient along u, and costs about two gradients; nothing here takes more than some
+times dim numbers. What has to be found is s and V, each of which is in the way of the other:
+
+**The diagonal.** For signs ω, independent and even, ωᵢ(Hω)ᵢ has the mean Hᵢᵢ and the variance Σ_{j≠i} Hᵢⱼ² (Bekas,
+Kokiopoulou & Saad 2007). In units in which one coordinate is a thousand times another, this noise is that of the
+stiffest coordinate that i hangs on. So the signs are drawn in the variables of the scale s known so far,
+
+    qᵢ = ωᵢ(H(s∘ω))ᵢ/sᵢ,      E qᵢ = Hᵢᵢ,      Var qᵢ = Σ_{j≠i} (Hᵢⱼ sⱼ/sᵢ)²,
+
+block after block, each with a better s; the means of the blocks are weighed by their precision. Where an estimate is
+below its own standard error, that error is taken for it: a diagonal that is too large slows one coordinate down, and
+one that is far too small makes every step short.
+
+**What stands out.** A direction of T with θ = 100 adds 100²vᵢ² to the variance of qᵢ, and its own share to Hᵢᵢ: it
+hides the scale of all others. Once V is known its part is taken out of the same products, with no others,
+
+    G = S⁻¹V diag(θ − 1)VᵀS⁻¹,   S = diag(s),        sᵢ^{−2} ← (H − G)ᵢᵢ = E ωᵢ((H − G)(s∘ω))ᵢ/sᵢ,
+
+which has no noise, and leaves s as it is, exactly where T is the identity but for V (as in factor analysis: H is a
+diagonal and what stands out). With the better s the same directions of x, and the products with them, are those of
+another T; from there the search goes on along the residuals of the pairs that are least sure.
+
+Why not by draws: with the scores of K draws instead of products, a direction shows only if |θ − 1| > √(dim/K), and its
+angle to v has sin² ≈ dim/(Kθ) (the largest eigenvectors of a sample covariance; Baik, Ben Arous & Péché 2005): for
+θ = 100, dim = 5000 and K = 100 a third of v is missed, so that θ = 34 is left. A Krylov space of ten blocks has v to
+all digits for the price of as many gradients, and needs no chain that has found the posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import look
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.whitening.maps import LowRankWhitening
+from svrhmc.whitening.outstanding import Krylov, standing_out
+
+BLOCK = 8  # directions whose products are found together
+_PROBED, _ROUNDS = 3, 10  # blocks for the diagonal, and of the Krylov space
+_REFINED = (4, 7)  # blocks of it, after which the diagonal is refined
+_ALONE = 3.0  # eigenvalues that a Ritz value stands for, below which it is one
+_NUMBERS = 1 << 26  # that a Krylov space may have
+_FLAT = 1e-30  # of the largest curvature of a coordinate: the least that one is taken for
+_START, _CHECK = 1 << 10, 1 << 11  # numbers of random blocks
+
+Products = Callable[[Array], Array]  # of H with some columns
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """G = S⁻¹V diag(c)VᵀS⁻¹: what stands out of H."""
+
+    scale: Array
+    basis: Array
+    excess: Array
+
+    def products(self, u: Array) -> Array:
+        """G u."""
+        return (self.basis * self.excess) @ (self.basis.T @ (u / self.scale[:, None])) / self.scale[:, None]
+
+
+class _Diagonal:
+    """Estimates of diag H from products with random signs."""
+
+    def __init__(self, products: Products, dim: int) -> None:
+        self._products, self._dim = products, dim
+        self._made: list[tuple[Array, Array, Array]] = []  # s, ω and H(s∘ω)
+
+    def probe(self, scale: Array) -> None:
+        """One block more."""
+        signs = _signs(len(self._made), self._dim)
+        self._made.append((scale, signs, self._products(scale[:, None] * signs)))
+
+    def found(self, known: _Known) -> Array:
+        """That of H − G."""
+        total, precision = np.zeros(self._dim), np.zeros(self._dim)
+        for scale, signs, image in self._made:
+            each = signs * (image - known.products(scale[:, None] * signs)) / scale[:, None]
+            mean = each.mean(axis=1)
+            variance = each.var(axis=1) / (BLOCK - 1) + 1e-12 * mean**2 + 1e-300
+            total, precision = total + mean / variance, precision + 1 / variance
+        sizes = np.maximum(np.abs(total / precision), precision**-0.5)
+        return np.asarray(np.maximum(sizes, max(_FLAT * float(sizes.max()), 1e-300)), np.float64)
+
+
+def by_products(target: Any, rank: int) -> LowRankWhitening:
+    """A whitening at the mode of a target with `hessian_products`, with at most so many directions beside the
+    diagonal.
+    """
+    mode = target.mode()
+
+    def products(u: Array) -> Array:
+        target.mode_passes += u.shape[1]
+        look(target.mode_passes)
+        room = np.zeros((BLOCK, len(mode)))
+        room[: u.shape[1]] = u.T
+        return np.asarray(target.hessian_products(mode, room)[: u.shape[1]].T, np.float64)
+
+    return _found(mode, products, rank)
+
+
+def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
+    dim = len(mode)
+    rounds = min(_ROUNDS, _NUMBERS // (2 * BLOCK * dim), dim // BLOCK) if rank else 0
+    diagonal, known = _Diagonal(products, dim), _Known(np.ones(dim), np.zeros((dim, 0)), np.zeros(0))
+    scale = known.scale
+    for _ in range(_PROBED):
+        diagonal.probe(scale)
+        scale = diagonal.found(known) ** -0.5
+    space = Krylov(dim)
+    start = Stream(_START, np.arange(BLOCK)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE).T
+    for number in range(rounds):
+        if number in _REFINED:
+            before, known = scale, _outstanding(space, scale)
+            scale = diagonal.found(known) ** -0.5
+            space.rescaled(before / scale)
+            start = space.least_sure(BLOCK)
+        start = space.grow(lambda u: scale[:, None] * products(scale[:, None] * u), start)
+    how = _chosen(mode, scale, space, rank)
+    signs = _signs(_CHECK, dim)
+    away = how.pull(products(how.displace(signs.T).T).T) - signs.T
+    return replace(how, left=float((away**2).sum(axis=1).mean()))
+
+
+def _outstanding(space: Krylov, scale: Array) -> _Known:
+    values, vectors, residuals = space.pairs()
+    _, worth = standing_out(values, (residuals**2).sum(axis=0))
+    return _Known(scale, vectors[:, worth], values[worth] - 1)
+
+
+def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhitening:
+    """Pairs that stand out alone, those farthest from 1 first; and the least of the others."""
+    values, vectors, residuals = space.pairs()
+    _, worth = standing_out(values, (residuals**2).sum(axis=0))
+    sizes = np.maximum(np.abs(values), 1e-12)
+    kept = worth[space.shares(vectors[:, worth]) < _ALONE]
+    kept = kept[np.argsort(-np.abs(np.log(sizes[kept])), kind="stable")][:rank]
+    least = float(np.delete(sizes, kept).min(initial=1.0))
+    return LowRankWhitening(mode, scale, np.ascontiguousarray(vectors[:, kept]), sizes[kept] ** -0.5 - 1, least=least)
+
+
+def _signs(number: int, dim: int) -> Array:
+    normals = Stream(number, np.arange(BLOCK)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE)
+    return np.where(normals > 0, 1.0, -1.0).T
