@@ -19,8 +19,9 @@ from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jaxed import load, scoped
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm
-from svrhmc.targets.minima import Minima, minima
+from svrhmc.targets.minima import DENSE, Minima, minima
 
+TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
 _LOOKED_AT = 4096  # rows, together
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
@@ -251,7 +252,8 @@ class Model(FiniteSum):
     def warm(self) -> None:
         """Compile what passes over the rows need, so that it is not timed with them."""
         self.energies(self.start[None])
-        self.hessian_products(self.start, np.zeros((1, self.dim)))
+        for count in (1,) if self.dim <= DENSE else (1, TOGETHER):
+            self.hessian_products(self.start, np.zeros((count, self.dim)))
 
     @cached_property
     @scoped

@@ -50,14 +50,13 @@ class Krylov:
         return values, vectors, self.image @ turn - vectors * values
 
     def shares(self, vectors: Array) -> Array:
-        """How many eigenvalues each Ritz value stands for: size·E(vᵀb)² over the random directions b of the first block,
-        by which θ has its weight in a quadrature of the spectrum. It is about 1 where θ lies alone (with eight of
-        them, a mean of eight χ²₁), and more where it is the end of a range full of eigenvalues, of which one less
-        makes no difference.
+        """How many eigenvalues each of some Ritz values stands for: size·E(vᵀb)² over the random directions b of the
+        first block, by which θ has its weight in a quadrature of the spectrum. It is about 1 where θ lies alone (with
+        eight of them, a mean of eight χ²₁), and more at the end of a range full of eigenvalues, of which one less makes
+        no difference.
         """
-        along = vectors.T @ self._first
-        lengths = (self._first**2).sum(axis=0)
-        return np.asarray(len(vectors) * (along**2 / lengths).mean(axis=1), np.float64)
+        along = (vectors.T @ self._first) ** 2 / (self._first**2).sum(axis=0)
+        return np.asarray(len(vectors) * along.sum(axis=1) / max(1, along.shape[1]), np.float64)
 
     def least_sure(self, count: int) -> Array:
         """The residuals of so many pairs that leave most, r²/|θ|: where the space should grow."""

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,10 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.model import TOGETHER
 from svrhmc.whitening.maps import LowRankWhitening
 from svrhmc.whitening.outstanding import Krylov, standing_out
 
-BLOCK = 8  # directions whose products are found together
 _PROBED, _ROUNDS = 3, 10  # blocks for the diagonal, and of the Krylov space
 _REFINED = (4, 7)  # blocks of it, after which the diagonal is refined
 _ALONE = 3.0  # eigenvalues that a Ritz value stands for, below which it is one
@@ -87,7 +88,7 @@ class _Diagonal:
         for scale, signs, image in self._made:
             each = signs * (image - known.products(scale[:, None] * signs)) / scale[:, None]
             mean = each.mean(axis=1)
-            variance = each.var(axis=1) / (BLOCK - 1) + 1e-12 * mean**2 + 1e-300
+            variance = each.var(axis=1) / (TOGETHER - 1) + 1e-12 * mean**2 + 1e-300
             total, precision = total + mean / variance, precision + 1 / variance
         sizes = np.maximum(np.abs(total / precision), precision**-0.5)
         return np.asarray(np.maximum(sizes, max(_FLAT * float(sizes.max()), 1e-300)), np.float64)
@@ -102,7 +103,7 @@ def by_products(target: Any, rank: int) -> LowRankWhitening:
     def products(u: Array) -> Array:
         target.mode_passes += u.shape[1]
         look(target.mode_passes)
-        room = np.zeros((BLOCK, len(mode)))
+        room = np.zeros((TOGETHER, len(mode)))
         room[: u.shape[1]] = u.T
         return np.asarray(target.hessian_products(mode, room)[: u.shape[1]].T, np.float64)
 
@@ -111,25 +112,30 @@ def by_products(target: Any, rank: int) -> LowRankWhitening:
 
 def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
     dim = len(mode)
-    rounds = min(_ROUNDS, _NUMBERS // (2 * BLOCK * dim), dim // BLOCK) if rank else 0
+    rounds = min(_ROUNDS, _NUMBERS // (2 * TOGETHER * dim), dim // TOGETHER) if rank else 0
     diagonal, known = _Diagonal(products, dim), _Known(np.ones(dim), np.zeros((dim, 0)), np.zeros(0))
     scale = known.scale
     for _ in range(_PROBED):
         diagonal.probe(scale)
         scale = diagonal.found(known) ** -0.5
     space = Krylov(dim)
-    start = Stream(_START, np.arange(BLOCK)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE).T
+    start = Stream(_START, np.arange(TOGETHER)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE).T
     for number in range(rounds):
         if number in _REFINED:
             before, known = scale, _outstanding(space, scale)
             scale = diagonal.found(known) ** -0.5
             space.rescaled(before / scale)
-            start = space.least_sure(BLOCK)
-        start = space.grow(lambda u: scale[:, None] * products(scale[:, None] * u), start)
+            start = space.least_sure(TOGETHER)
+        start = space.grow(partial(_scaled, products, scale), start)
     how = _chosen(mode, scale, space, rank)
     signs = _signs(_CHECK, dim)
     away = how.pull(products(how.displace(signs.T).T).T) - signs.T
     return replace(how, left=float((away**2).sum(axis=1).mean()))
+
+
+def _scaled(products: Products, scale: Array, u: Array) -> Array:
+    """T u."""
+    return scale[:, None] * products(scale[:, None] * u)
 
 
 def _outstanding(space: Krylov, scale: Array) -> _Known:
@@ -150,5 +156,5 @@ def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhite
 
 
 def _signs(number: int, dim: int) -> Array:
-    normals = Stream(number, np.arange(BLOCK)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE)
+    normals = Stream(number, np.arange(TOGETHER)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE)
     return np.where(normals > 0, 1.0, -1.0).T
