@@ -315,9 +315,3 @@ def test_whitened_functions_keep_their_law():
     z = (draws.mean(axis=0) - known.mean) / (known.sd / np.sqrt(5000))
     assert np.abs(z).max() < 4.5
     assert whitened(model).identity_hessian
-
-
-@pytest.mark.parametrize("kind", ["diagonal", "low rank", "sparse"])
-def test_a_map_that_a_model_of_functions_does_not_have_is_refused(kind):
-    with pytest.raises(ValueError, match="kind must be 'dense'"):
-        whitened(logistic(), kind)
