@@ -25,7 +25,7 @@ from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.correction import Corrected, Location
 from svrhmc.posterior.drawing import LEAST
 from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.parameters import Parameters
+from svrhmc.posterior.parameters import stated
 from svrhmc.posterior.prediction import Model
 from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Posterior
@@ -155,8 +155,7 @@ def sampled(
             raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
             found = Search(request, journal, ledger).run()
-    stated = target.stated(found.trace.draws)
-    parameters = None if stated is None else Parameters(*stated)
+    parameters = found.parameters or stated(target, found.trace.draws)
     return replace(found, model=Model.of(target), units=units, names=target.names, parameters=parameters).about(target)
 
 

@@ -16,6 +16,7 @@ leaves π invariant must give them the mean 0: where they have another, its chai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,6 +33,7 @@ _LEAST = 0.01  # of the raw variance that a corrected one has
 _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
+_PRODUCTS = 1 << 36  # of numbers, up to which functions of the draws are corrected
 MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
 
@@ -130,13 +132,50 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
     slopes = _slopes(flat_x, flat_h, np.sqrt(control))
-    pieces = [_corrected(flat_x, flat_h, slopes, control, some, x.shape[:2]) for some in some_columns(rows, dim)]
-    centre, mean, variance, sd, mean_error, sd_error = (
-        np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:6]
-    )
+    pieces = []
+    for some in some_columns(rows, dim):
+        here, pulled = flat_x[:, some], flat_h[:, some]
+        first = here - (flat_h @ slopes[:, some] if slopes.ndim == 2 else pulled * slopes[some])
+        pieces.append(_corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes)))
+    centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:3])
     alpha, beta = (np.concatenate([getattr(piece, name) for piece in pieces], axis=1) for name in ("alpha", "beta"))
-    found = Correction(slopes, control, centre, alpha, mean, beta, variance)
-    return found, Corrected(mean, sd, mean_error, sd_error)
+    return Correction(slopes, control, centre, alpha, mean, beta, variance), _joined(pieces)
+
+
+def corrected_functions(g: Array, x: Array, h: Array, pull: Callable[[Array], Array]) -> Corrected | None:
+    """The same for functions g (chain, draw, function) of the draws; pull(w) = Wᵀw, where Σ̂ = WWᵀ.
+
+    E hⱼ = 0 holds whatever is averaged with it, and with u = c + wᵀx the linear function that is nearest to g, by least
+    squares, E (u − c)wᵀh = wᵀΣ̂w = |Wᵀw|²: the controls of g are those of the coordinate u. A g that is a coordinate has
+    the moments of that coordinate. Where draws are few, u is the best multiple of one coordinate. None where all that
+    would be long; the moments of the draws are right too.
+    """
+    dim, rows, count = x.shape[2], x.shape[0] * x.shape[1], g.shape[2]
+    if rows * dim * count > _PRODUCTS:
+        return None
+    flat_g, flat_x, flat_h = (np.ascontiguousarray(each).reshape(rows, -1) for each in (g, x, h))
+    away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
+    many, pieces = rows >= MANY * dim, []
+    for some in some_columns(rows, count):
+        here = flat_g[:, some]
+        away = here - here.mean(axis=0)
+        w = _least_squares(away_x, away) if many else _best_coordinate(away_x, away)
+        near = _Near(here.mean(axis=0) + away_x @ w, flat_h @ w, (pull(np.ascontiguousarray(w.T)) ** 2).sum(axis=1))
+        if many:
+            first = here - flat_h @ _least_squares(away_h, away)
+        else:
+            own = near.pulled - near.pulled.mean(axis=0)
+            first = here - near.pulled * ((own * away).sum(axis=0) / np.maximum((own * own).sum(axis=0), 1e-300))
+        pieces.append(_corrected(here, first, near, x.shape[:2], dim if many else 0))
+    return _joined(pieces)
+
+
+class _Near(NamedTuple):
+    """A coordinate with the controls of something that is near to it: u, wᵀh and |Wᵀw|²."""
+
+    u: Array
+    pulled: Array
+    control: Array
 
 
 class _Piece(NamedTuple):
@@ -167,24 +206,52 @@ def _slopes(x: Array, h: Array, spread: Array) -> Array:
     return np.asarray(np.linalg.lstsq(own, other, rcond=None)[0] * spread / spread[:, None], np.float64)
 
 
-def _corrected(
-    all_x: Array, all_h: Array, slopes: Array, control: Array, some: slice, chains: tuple[int, ...]
-) -> _Piece:
-    """Some coordinates, with the slopes of all."""
-    flat_x, flat_h, none = all_x[:, some], all_h[:, some], np.zeros(len(control[some]))
-    shape = (*chains, len(none))
-    found = Correction(none, control[some], none, np.zeros((2, len(none))), none, np.zeros((3, len(none))), none)
+def _least_squares(X: Array, Y: Array) -> Array:
+    """Coefficients (column of X, column of Y), for columns about their means."""
+    units = np.sqrt(np.maximum(np.einsum("nj,nj->j", X, X), 1e-300))
+    gram, right = X.T @ X / units / units[:, None], X.T @ Y / units[:, None]
+    return np.asarray(np.linalg.lstsq(gram, right, rcond=None)[0] / units[:, None], np.float64)
 
-    first = flat_x - (all_h @ slopes[:, some] if slopes.ndim == 2 else flat_h * slopes[some])
+
+def _best_coordinate(X: Array, Y: Array) -> Array:
+    """The same with one column of X for each of Y, that with the largest correlation."""
+    squares = np.maximum(np.einsum("nj,nj->j", X, X), 1e-300)
+    right = X.T @ Y
+    which, found = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
+    columns = np.arange(right.shape[1])
+    found[which, columns] = right[which, columns] / squares[which]
+    return found
+
+
+def _fitted(slopes: Array) -> int:
+    """How many coefficients of a coordinate were found together."""
+    return len(slopes) if slopes.ndim == 2 else 0
+
+
+def _joined(pieces: list[_Piece]) -> Corrected:
+    return Corrected(
+        *(
+            np.concatenate([getattr(piece, name) for piece in pieces])
+            for name in ("mean", "sd", "mean_error", "sd_error")
+        )
+    )
+
+
+def _corrected(wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int) -> _Piece:
+    """Moments of some quantities (draw, quantity), `first` being these less their multiples of h."""
+    none = np.zeros(wanted.shape[1])
+    shape = (*chains, len(none))
+    found = Correction(none, near.control, none, np.zeros((2, len(none))), none, np.zeros((3, len(none))), none)
+
     found = replace(found, centre=first.mean(axis=0))
-    two = found.controls(flat_x - found.centre, flat_h)[1:]
+    two = found.controls(near.u - found.centre, near.pulled)[1:]
     alpha, others = _fits(two, first)
     mean = _without(two, first, alpha[None]).mean(axis=0)
     mean_apart = error_of_mean(_without(two, first, others).reshape(shape))
     del two, first
 
-    away = flat_x - mean
-    squares, controls = away * away, found.controls(away, flat_h)
+    away = wanted - mean
+    squares, controls = away * away, found.controls(near.u - mean, near.pulled)
     beta, others = _fits(controls, squares)
     variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     enough = variance > _LEAST * raw  # few draws can leave less than nothing
@@ -192,10 +259,10 @@ def _corrected(
     beta, variance = np.where(enough, beta, 0.0), np.where(enough, variance, raw)
     del controls
 
-    sd, x = np.sqrt(variance), flat_x.reshape(shape)
+    sd, x = np.sqrt(variance), wanted.reshape(shape)
     effective = ess(x)
-    fitted = 1 + len(control) / effective if slopes.ndim == 2 else 1.0
-    part = _RAW * np.maximum(0.0, _skewness(flat_x - flat_x.mean(axis=0)) - 3 * np.sqrt(6 / effective))
+    fitted = 1 + together / effective
+    part = _RAW * np.maximum(0.0, _skewness(wanted - wanted.mean(axis=0)) - 3 * np.sqrt(6 / effective))
     raw_errors = (0.0, 0.0)
     if part.any():
         raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]

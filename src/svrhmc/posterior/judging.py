@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.gradients import Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.certificate import Bias, Certificate, Chance, judge, unmeasured
-from svrhmc.posterior.correction import Corrected, Correction
+from svrhmc.posterior.correction import Corrected, Correction, correction, stein_bias
+from svrhmc.posterior.drawing import Drawn
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs, plan_of
@@ -29,6 +30,7 @@ class Found:
     """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
 
     doubt: why they are not to be used, where a budget ended before they were found.
+    seen: the same states in the user's variables, and WWᵀ∇f there.
     """
 
     z: Array
@@ -38,6 +40,16 @@ class Found:
     stein: Bias
     chance: Chance
     doubt: str = ""
+    seen: tuple[Array, Array] | None = None
+
+    @classmethod
+    def of(cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array) -> Found:
+        """From WWᵀ∇f at some draws, where all of them are worth so many."""
+        control, corrected = correction(few.x, pulled, variances)
+        stein = stein_bias(few.x, pulled, variances)
+        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
+        chance = Chance(*errors, float(effective.min()))
+        return cls(few.z, gradient, control, corrected, stein, chance, seen=(few.x, pulled))
 
 
 @dataclass(frozen=True, eq=False)

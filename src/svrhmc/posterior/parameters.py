@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,44 +13,79 @@ from svrhmc import diagnostics
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
 from svrhmc.core.summaries import Summary
-from svrhmc.posterior.correction import error_of_mean
+from svrhmc.posterior.correction import Corrected, corrected_functions, error_of_mean
 from svrhmc.posterior.statements import end_names, level_ends
+from svrhmc.targets.base import FiniteSum
 
 _ENTRY = re.compile(r"[^\[\]]+\[\d+(, *\d+)*\]")
 
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """names: of every number, such as sigma or w[0, 1]. draws: an array (chain, draw, number)."""
+    """names: of every number, such as sigma or w[0, 1]. draws: an array (chain, draw, number). corrected: moments that
+    are corrected by the gradients at the draws; None where those of the draws are the best there are.
+    """
 
     names: tuple[str, ...]
     draws: Array
+    corrected: Corrected | None = None
 
     def require_sound(self) -> None:
         """Refuse draws that are not finite or of another number."""
         if self.draws.ndim != 3 or self.draws.shape[2] != len(self.names):
             raise requirement("parameters", f"draws of {len(self.names)} numbers", f"shape {self.draws.shape}")
         require_finite("parameters", self.draws)
+        if self.corrected is not None and len(self.corrected.mean) != len(self.names):
+            raise requirement("parameters", f"moments of {len(self.names)} numbers", len(self.corrected.mean))
 
     def by_name(self) -> dict[str, Array]:
         """Arrays (chain, draw, …) in the shapes that the model gives them."""
         return {name: self.draws[:, :, places] for name, places in (grids(self.names) or {}).items()}
 
-    def columns(self, level: float) -> dict[str, Array]:
-        """Mean, sd, the ends of the interval, standard errors, effective draws and R-hat: those of the draws."""
-        x, (low, high) = self.draws, end_names(level)
+    @cached_property
+    def moments(self) -> Corrected:
+        """Means and sds with their standard errors: the corrected ones, or those of the draws."""
+        if self.corrected is not None:
+            return self.corrected
+        x = self.draws
         mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
+        return Corrected(mean, sd, error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0)))
+
+    def columns(self, level: float) -> dict[str, Array]:
+        """Mean and sd, the ends of the interval, which are those of the draws, standard errors, effective draws and
+        R-hat.
+        """
+        x, found, (low, high) = self.draws, self.moments, end_names(level)
         ends = np.quantile(x.reshape(-1, x.shape[2]), level_ends(level), axis=0)
-        known = np.where(sd > 0, sd, 1.0)
         return {
-            "mean": mean, "sd": sd, low: ends[0], high: ends[1], "mcse_mean": error_of_mean(x),
-            "mcse_sd": error_of_mean((x - mean) ** 2) / (2 * known),
-            "ess": diagnostics.bulk_ess(x), "r_hat": diagnostics.rank_r_hat(x),
+            "mean": found.mean, "sd": found.sd, low: ends[0], high: ends[1], "mcse_mean": found.mean_error,
+            "mcse_sd": found.sd_error, "ess": diagnostics.bulk_ess(x), "r_hat": diagnostics.rank_r_hat(x),
         }  # fmt: skip
 
     def summary(self, level: float, title: str, notes: tuple[str, ...]) -> Summary:
         """A table of them."""
         return Summary(self.names, self.columns(level), title, notes)
+
+
+def stated(
+    target: FiniteSum,
+    draws: Array,
+    seen: tuple[Array, Array] | None = None,
+    pull: Callable[[Array], Array] | None = None,
+) -> Parameters | None:
+    """The parameters of a target as it states them, at draws; None where they are its coordinates.
+
+    seen: some of the draws and WWᵀ∇f at them, by which moments are corrected; pull(w) = Wᵀw.
+    """
+    named = target.stated(draws)
+    if named is None:
+        return None
+    names, values = named
+    if seen is None or pull is None:
+        return Parameters(names, values)
+    x, h = seen
+    some = values if x is draws else (target.stated(x) or named)[1]
+    return Parameters(names, values, corrected_functions(some, x, h, pull))
 
 
 def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:

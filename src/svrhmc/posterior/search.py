@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
-from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
@@ -19,14 +19,15 @@ from svrhmc.diagnostics import spread
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
-from svrhmc.posterior.certificate import DECIDED, Chance, judge_invariant, unjudged, unmeasured, unsettled
+from svrhmc.posterior.certificate import DECIDED, judge_invariant, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import Location, agreement, correction, stein_bias, tail_draws
+from svrhmc.posterior.correction import Location, agreement, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import settling_steps
+from svrhmc.posterior.parameters import stated
 from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.shape import Shape
@@ -183,7 +184,7 @@ class Search:
                 except BudgetSpent:
                     return self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
-                found = self._corrected(few, gradient, pulled, drawn)
+                found = Found.of(few, gradient, pulled, self.shown.variances, drawn.effective)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
                 return self._posterior(made, drawing, drawn, found), drawn.stopped
@@ -199,14 +200,6 @@ class Search:
         if found.said["ledger"]["evaluations"] > self.ledger.evaluations:  # else the chains' own record is the later
             self.ledger.restore(found.said["ledger"])
         return int(found.said["wanted"])
-
-    def _corrected(self, few: Drawn, gradient: Gradient, pulled: Array, drawn: Drawn) -> Found:
-        """Moments, with what they rest on."""
-        how = self.shown
-        control, corrected = correction(few.x, pulled, how.variances)
-        stein = stein_bias(few.x, pulled, how.variances)
-        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
-        return Found(few.z, gradient, control, corrected, stein, Chance(*errors, float(drawn.effective.min())))
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
@@ -345,6 +338,9 @@ class Search:
             compile_seconds=ledger.compiling,
             complete=drawn.complete,
             steps=dict(ledger.steps),
+            parameters=stated(
+                request.target, x, found.seen if certificate.corrects else None, self.space.whitening.pull
+            ),
         )
 
     def _seen_before(self, raw: Location) -> str:

@@ -99,6 +99,11 @@ def notes(posterior: Any) -> tuple[str, ...]:
     if levels := _baselines(posterior):
         found.append(f"Levels of categories are compared with {levels}.")
     found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}"]
+    if posterior.parameters is not None:
+        found.append(
+            f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
+            "were sampled and which the verdict is about (posterior.mean, posterior.trace)."
+        )
     if posterior.prior is not None:
         found.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
@@ -133,11 +138,22 @@ def drawn(posterior: Any) -> str:
 
 def verdict(posterior: Any) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
-    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
+    mean, sd = _chance(posterior)
     found = posterior.certificate
     if mean == sd == 0 and found.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
     return f"{found.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
+
+
+def _chance(posterior: Any) -> tuple[float, float]:
+    """The largest standard errors of what the table has, in posterior sd."""
+    if posterior.parameters is None:
+        spread, errors = posterior.sd, posterior.errors
+    else:
+        found = posterior.parameters.moments
+        spread, errors = found.sd, (found.mean_error, found.sd_error)
+    mean, sd = (float(ratio(error, spread).max()) for error in errors)
+    return mean, sd
 
 
 def short(posterior: Any) -> str:
