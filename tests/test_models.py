@@ -1,4 +1,4 @@
-"""Models of other libraries as targets: what is missing is named, names come back, and NUTS agrees."""
+"""Models of other libraries as targets: what is missing is named, and names come back."""
 
 import importlib.util
 import subprocess
@@ -86,54 +86,3 @@ def test_parameters_are_reported_as_the_model_has_them():
     posterior = svrhmc.sample(target, draws=100, chains=2, seed=0)
     assert posterior.summary().names == ("b[0]", "b[1]", "scale")
     assert (posterior.summary().columns["5%"][2]) > 0  # log scale is negative half of the time
-
-
-def moments_of(posterior):
-    table = posterior.summary()
-    return np.asarray(table.columns["mean"]), np.asarray(table.columns["sd"])
-
-
-@pytest.mark.slow
-@QUIET
-@pytest.mark.parametrize("door", ["numpyro", "pymc"])
-def test_the_posterior_is_that_of_nuts(door):
-    """Means within 0.05 sd, with 4 × 10,000 draws of NUTS (and not within it where the prior is another)."""
-    pytest.importorskip("numpyro")
-    model, target = {"numpyro": of_numpyro, "pymc": of_pymc}[door]()
-    posterior = svrhmc.sample(target, draws=4000, chains=4, seed=0, tolerance=0.01)
-    mean, sd = moments_of(posterior)
-    draws = of_nuts(model) if door == "numpyro" else of_nuts_in_pymc(model)
-    expected = np.concatenate([draws["b"], draws["scale"][:, None]], axis=1)
-    np.testing.assert_array_less(np.abs(mean - expected.mean(0)) / expected.std(0), 0.05)
-    np.testing.assert_array_less(np.abs(sd / expected.std(0) - 1), 0.05)
-    assert np.abs(mean - expected.mean(0)[::-1]).max() > 0.05
-
-
-def of_nuts(model):
-    import jax
-    from numpyro.infer import MCMC, NUTS
-
-    from svrhmc.core.jaxed import scope
-
-    with scope():
-        runs = MCMC(
-            NUTS(model),
-            num_warmup=1000,
-            num_samples=10_000,
-            num_chains=4,
-            chain_method="vectorized",
-            progress_bar=False,
-        )
-        runs.run(jax.random.PRNGKey(0), X, Y)
-        return {name: np.asarray(value) for name, value in runs.get_samples().items()}
-
-
-def of_nuts_in_pymc(model):
-    import pymc as pm
-
-    with model:
-        drawn = pm.sample(
-            10_000, tune=1000, chains=4, cores=1, progressbar=False, random_seed=0, compute_convergence_checks=False
-        )
-    flat = drawn.posterior.stack(sample=("chain", "draw"))
-    return {"b": flat["b"].to_numpy().T, "scale": flat["scale"].to_numpy()}

@@ -8,6 +8,8 @@ bambi = pytest.importorskip("bambi")
 
 import pandas as pd  # noqa: E402
 
+import described  # noqa: E402
+import svrhmc  # noqa: E402
 from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.targets.libraries.bambi import describe_bambi  # noqa: E402
@@ -36,12 +38,41 @@ MODELS = {
     "classes": ("group ~ a", "categorical"),
     "distributional": (bambi.Formula("number ~ a + group", "sigma ~ b"), "t"),
     "slopes of groups": ("number ~ a + (a | group)", "gaussian"),
+    "known spread": ("count ~ a + (1 | group)", "poisson"),
 }
+PRIORS = {"known spread": {"1|group": bambi.Prior("Normal", mu=0, sigma=0.7)}}
+LOG_CONCAVE = ("logistic", "spline", "ordinal", "classes", "known spread")
 
 
 def made(name):
     formula, family = MODELS[name]
-    return bambi.Model(formula, TABLE, family=family)
+    return bambi.Model(formula, TABLE, family=family, priors=PRIORS.get(name))
+
+
+def target(name):
+    return svrhmc.targets.from_bambi(made(name))
+
+
+def nuts(name):
+    """Draws as Bambi gives them, by NUTS of NumPyro."""
+    with scope():
+        drawn = made(name).fit(
+            draws=described.DRAWS,
+            tune=described.WARMUP,
+            chains=described.CHAINS,
+            inference_method="numpyro",
+            target_accept=0.9,
+            progressbar=False,
+            random_seed=0,
+            nuts_sampler_kwargs={"chain_method": "vectorized"},
+        )
+    return {name: value.to_numpy() for name, value in drawn.posterior.data_vars.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_posterior_is_that_of_nuts(name):
+    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def own(model, params):

@@ -13,6 +13,8 @@ from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
 
+import described  # noqa: E402
+import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
@@ -32,6 +34,23 @@ def poisson(x, group, y, groups):
         intercept = numpyro.sample("intercept", dist.Normal(0.5, spread))
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Poisson(jnp.exp(0.3 * x @ b + intercept[group])), obs=y)
+
+
+def known_spread(x, group, y, groups):
+    """The same where the spread of the intercepts is known: log-concave."""
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([3]))
+    with numpyro.plate("groups", groups):
+        intercept = numpyro.sample("intercept", dist.Normal(0.5, 0.7))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(0.3 * x @ b + intercept[group])), obs=y)
+
+
+def known_scale(basis, y):
+    """A spline whose weights have a known scale."""
+    weights = numpyro.sample("weights", dist.Normal(0, 0.8).expand([5]).to_event(1))
+    noise = numpyro.sample("noise", dist.InverseGamma(2.0, 1.0))
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.Normal(basis @ weights, noise), obs=y)
 
 
 def spline(basis, y=None):
@@ -108,7 +127,12 @@ MODELS = {
     "no plate": (no_plate, (X, EVENTS), {}),
     "two likelihoods": (two_likelihoods, (X, EVENTS, NUMBERS, 0.3), {}),
     "several outcomes": (several_outcomes, (X, X[:, :2]), {}),
+    "known spread": (known_spread, (X, GROUP), {"y": COUNTS, "groups": 7}),
+    "known scale": (known_scale, (BASIS, NUMBERS), {}),
 }
+LOG_CONCAVE = (
+    "logistic", "ordinal", "no plate", "two likelihoods", "several outcomes", "known spread", "known scale",
+)  # fmt: skip
 
 
 def own(model, args, kwargs, params):
@@ -135,6 +159,35 @@ def test_a_difference_would_be_seen():
     params = around(described.init)
     other = own(bounded_by_another, args, kwargs, {**params, "top": np.zeros(100)})
     assert np.abs(densities(described, params) / other - 1).min() > 1e-6
+
+
+def target(name):
+    model, args, kwargs = MODELS[name]
+    return svrhmc.targets.from_numpyro(model, *args, **kwargs)
+
+
+def nuts(name):
+    """Draws of NumPyro's NUTS, arrays (chain, draw, …) by name."""
+    from numpyro.infer import MCMC, NUTS
+
+    model, args, kwargs = MODELS[name]
+    with scope():
+        runs = MCMC(
+            NUTS(model, target_accept_prob=0.9),
+            num_warmup=described.WARMUP,
+            num_samples=described.DRAWS,
+            num_chains=described.CHAINS,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        runs.run(jax.random.key(0), *args, **kwargs)
+        return {name: np.asarray(value) for name, value in runs.get_samples(group_by_chain=True).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_posterior_is_that_of_nuts(name):
+    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_quantities_come_back_constrained_by_their_names():

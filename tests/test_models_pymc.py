@@ -10,6 +10,8 @@ pm = pytest.importorskip("pymc")
 
 import pytensor.tensor as pt  # noqa: E402
 
+import described  # noqa: E402
+import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
 from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
@@ -97,6 +99,26 @@ def process():
     pm.Normal("y", mean, 1.0, observed=pm.Data("observations", NUMBERS))
 
 
+def known_spread():
+    """Poisson with random intercepts of known spread: log-concave."""
+    b = pm.Normal("b", 0, 1, shape=3)
+    intercept = pm.Normal("intercept", 0.5, 0.7, shape=7)
+    pm.Poisson("y", pt.exp(0.3 * pt.dot(X, b) + intercept[GROUP]), observed=COUNTS)
+
+
+def known_scale():
+    """A spline whose weights have a known scale."""
+    weights = pm.GaussianRandomWalk("weights", sigma=0.8, init_dist=pm.Normal.dist(0, 1), steps=4)
+    pm.Normal("y", pt.dot(BASIS, weights), pm.InverseGamma("noise", 2, 1), observed=NUMBERS)
+
+
+def known_process():
+    """A Gaussian process of known length."""
+    cov = pm.gp.cov.Matern52(1, ls=0.7)
+    mean = pm.gp.HSGP(m=[5], c=1.5, cov_func=cov).prior("f", X[:, :1])
+    pm.Normal("y", mean, 1.0, observed=pm.Data("observations", NUMBERS))
+
+
 MODELS = {
     "logistic": logistic,
     "poisson": poisson,
@@ -109,7 +131,14 @@ MODELS = {
     "probit": probit,
     "correlated": correlated,
     "process": process,
+    "known spread": known_spread,
+    "known scale": known_scale,
+    "known process": known_process,
 }
+LOG_CONCAVE = (
+    "logistic", "ordinal", "likelihood of one's own", "probit", "known spread", "known scale", "known process",
+)  # fmt: skip
+NOT_IN_JAX = ("probit",)  # by PyMC itself
 
 
 def made(build):
@@ -141,6 +170,33 @@ def test_a_difference_would_be_seen():
     params = around(described.init, 5)
     described.data["x"] = np.concatenate([X[:-1], X[:1]])
     assert np.abs(densities(described, params) / own(model, params) - 1).min() > 1e-6
+
+
+def target(name):
+    return svrhmc.targets.from_pymc(made(MODELS[name]))
+
+
+def nuts(name):
+    """Draws of NUTS in PyMC: by NumPyro, which is the quicker of those that it has, or its own."""
+    own, by = {"cores": 1}, {"nuts_sampler": "numpyro", "nuts_sampler_kwargs": {"chain_method": "vectorized"}}
+    with made(MODELS[name]), scope():
+        drawn = pm.sample(
+            described.DRAWS,
+            tune=described.WARMUP,
+            chains=described.CHAINS,
+            target_accept=0.9,
+            progressbar=False,
+            random_seed=0,
+            compute_convergence_checks=False,
+            **(own if name in NOT_IN_JAX else by),
+        )
+    return {name: value.to_numpy() for name, value in drawn.posterior.data_vars.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_posterior_is_that_of_nuts(name):
+    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_loading_the_translation_changes_nothing_for_jax():
