@@ -2,10 +2,11 @@
 
     python benchmarks/libraries.py [--only numpyro,pymc,bambi] [--models logistic,ordinal] [--out FILE]
 
-The models are those of `tests/test_models_*.py`, with 60 rows each. `svrhmc.sample` runs with its defaults and a seed of
-0, NUTS with 4 chains of 4,000 draws after 1,000 of warm-up, in float64. Differences are the largest over all parameters
-as the model has them, and of the quantities derived from them: of means in posterior sd of NUTS, of sds relative to
-them; in brackets stands the standard error of that difference, of both sides together.
+The models are those of `tests/test_models_*.py`, with 60 rows each. `svrhmc.sample` runs with its defaults, NUTS with 4
+chains of 4,000 draws after 1,000 of warm-up, in float64. Differences are the largest over all parameters as the model
+has them, and quantities derived from them: of means in posterior sd of NUTS, of sds relative to these; in brackets
+stands the standard error of that difference, of both sides together. Seconds are those of a whole call, with
+compilation.
 """
 
 import argparse
@@ -21,11 +22,11 @@ import numpy as np
 import svrhmc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import described  # noqa: E402
+import described
 
 LIBRARIES = ("numpyro", "pymc", "bambi")
 HEAD = (
-    "| model | log-concave | verdict | mean apart | of | sd apart | of | effective draws of NUTS | seconds: sample, NUTS |",
+    "| model | log-concave | verdict | mean apart | of | sd apart | of | effective draws of NUTS | s: sample, NUTS |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 
