@@ -48,7 +48,8 @@ def chains(target, gradient, steps=20):
 def with_four_devices(code):
     """What a process in which the CPU counts as four devices prints, as JSON."""
     here = os.pathsep.join([str(Path(__file__).parent), str(Path(svrhmc.__file__).parents[1])])
-    env = {**os.environ, "PYTHONPATH": here, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    env = {**os.environ, "PYTHONPATH": here, "JAX_PLATFORMS": "cpu"}
+    env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
     done = subprocess.run([sys.executable, "-c", HEAD + code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -140,9 +141,10 @@ def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
     from svrhmc.targets import placed
 
     monkeypatch.setattr(placed, "_LEAST_BLOCK", 120)
-    monkeypatch.setattr(placed, "_WIDE", ("cpu",))
+    kind = jax.default_backend()
+    monkeypatch.setattr(placed, "_WIDE", (kind,))
     monkeypatch.setattr(placed, "_GROUP", 50)
-    monkeypatch.setitem(placed._BLOCK_NUMBERS, "cpu", 1)
+    monkeypatch.setitem(placed._BLOCK_NUMBERS, kind, 1)
     there = logistic(mapped)
     assert (there.data, there.functions.place.block) == ((), 100)
     assert there.identity() == here.identity()

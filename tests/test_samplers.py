@@ -89,9 +89,9 @@ def test_a_chain_is_the_same_in_any_company(rows, name, kind, engine):
     together = sampler.run(target, chains=8, **settings)
     halves = [sampler.run(target, chains=part, **settings) for part in (range(4), range(4, 8))]
     alone = [sampler.run(target, chains=[chain], **settings) for chain in range(8)]
-    assert equal(engine, together.draws, np.concatenate([t.draws for t in halves]))
-    assert equal(engine, together.draws, np.concatenate([t.draws for t in alone]))
-    assert equal(engine, together.velocity, np.concatenate([t.velocity for t in alone]))
+    assert equal(engine, together.draws, np.concatenate([t.draws for t in halves]), kind)
+    assert equal(engine, together.draws, np.concatenate([t.draws for t in alone]), kind)
+    assert equal(engine, together.velocity, np.concatenate([t.velocity for t in alone]), kind)
     other = sampler.run(target, chains=8, **{**settings, "seed": 10})
     assert (other.draws[:, -1] != together.draws[:, -1]).all()
 

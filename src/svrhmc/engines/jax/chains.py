@@ -14,10 +14,10 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import look
 from svrhmc.core.errors import DivergenceError, requirement
-from svrhmc.core.jaxed import scoped
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
 from svrhmc.engines.jax import resident
+from svrhmc.engines.jax.kernels import running
 from svrhmc.engines.jax.loop import MANY, Kept, Place, advance, begun, drawn, numbers_of_step, remade
 from svrhmc.engines.jax.moves import Noise
 from svrhmc.engines.jax.operations import Arrays, Operations, placed
@@ -85,7 +85,7 @@ class JaxChains(Chains):
 
     engine = "jax"
 
-    @scoped
+    @running
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
         if setup.recipe.remembers and setup.recipe.carries:
@@ -96,7 +96,7 @@ class JaxChains(Chains):
         self._pace = Pace()
         self._scheme = _numbers(setup.scheme)
 
-    @scoped
+    @running
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """Piece by piece; the state moves when all are made."""
         begun_with, recipe = self.state, self.setup.recipe
@@ -126,7 +126,7 @@ class JaxChains(Chains):
         self.state = State(np.array(place.x), np.array(place.v), self._carried(place), end, float(spent[1]))
         return Extension(draws, recipe.evaluations(kept).astype(float), int(spent[1] - spent[0]) * chains)
 
-    @scoped
+    @running
     def compile(self) -> None:
         """Programs with and without a renewal of the memory, where the recipe has both."""
         place = self._placed(self.state)
@@ -244,7 +244,7 @@ def _numbers(scheme: Scheme) -> tuple[Any, ...]:
     return tuple(jnp.asarray(part) for part in scheme.numbers())
 
 
-@scoped
+@running
 def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state."""
     programme = Programme.of(setup)

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from svrhmc.engines.jax import kernels
+from svrhmc.engines.jax.kernels import triton
 from svrhmc.engines.jax.losses import SLOPES
 
 _LOSSES = ("logistic", "poisson")  # without numbers of their own
@@ -20,8 +22,7 @@ _COLUMNS = tuple(1 << k for k in range(4, 10))
 
 def serves(X: Any, slope: str, chains: int) -> bool:
     """Whether there is a kernel for such rows, and it is worth it: for one state. (Many share a read by XLA too.)"""
-    on_gpu = jax.default_backend() == "gpu"
-    return on_gpu and chains == 1 and X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and slope in _LOSSES
+    return kernels.on_gpu() and chains == 1 and X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and slope in _LOSSES
 
 
 def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int = 8, interpret: bool = False) -> Any:
@@ -39,8 +40,6 @@ def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int 
 
     parameters: dict[str, Any] = {}
     if not interpret:
-        from jax.experimental.pallas import triton
-
         parameters["compiler_params"] = triton.CompilerParams(num_warps=warps, num_stages=1)
     sums = pl.pallas_call(
         kernel,

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 
+from svrhmc.engines.jax import kernels
+from svrhmc.engines.jax.kernels import triton
 from svrhmc.engines.jax.losses import SLOPES
 from svrhmc.engines.jax.moves import Noise, move
 from svrhmc.gradients import Recipe
@@ -37,11 +38,6 @@ class Walk(NamedTuple):
     before: Any  # steps made before the first random number
 
 
-def on_gpu() -> bool:
-    """Whether kernels are worth it."""
-    return jax.default_backend() == "gpu"
-
-
 def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
     """Whether there is a kernel for such steps."""
     plain = getattr(operations, "plain", False) and operations.slope in _LOSSES
@@ -49,7 +45,7 @@ def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
     if not plain or recipe.full or recipe.order != 1 or not anchored:
         return False
     width, count = _sizes(arrays["X"], recipe)
-    return on_gpu() and width * count * arrays["X"].dtype.itemsize <= _MOST
+    return kernels.on_gpu() and width * count * arrays["X"].dtype.itemsize <= _MOST
 
 
 def walk(
