@@ -1,5 +1,7 @@
 """The door for NumPyro: the density is the model's own, quantities come back by name, and what is no sum is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.posterior.parameters import Parameters  # noqa: E402
 from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 
 
@@ -182,6 +185,28 @@ def nuts(name):
         )
         runs.run(jax.random.key(0), *args, **kwargs)
         return {name: np.asarray(value) for name, value in runs.get_samples(group_by_chain=True).items()}
+
+
+def drawn(seed, away=0.0, wide=1.0, verdict="exact"):
+    """A stand-in for a posterior of two numbers, with draws of their law moved and stretched."""
+    x = np.random.default_rng(seed).standard_normal((4, 4000, 2))
+    parameters = Parameters(("b[0]", "b[1]"), away + wide * x)
+    return SimpleNamespace(parameters=parameters, certificate=SimpleNamespace(verdict=verdict))
+
+
+def test_a_posterior_that_is_off_would_be_seen():
+    """What the next test asks for is passed by draws of the same law, and by no others."""
+    theirs = {"b": drawn(1).parameters.draws}
+    described.require_posterior(drawn(0), theirs, log_concave=True)
+    described.require_posterior(drawn(0), theirs, log_concave=False)
+    for wrong in (drawn(0, away=0.1), drawn(0, wide=1.1)):
+        for log_concave in (True, False):
+            with pytest.raises(AssertionError):
+                described.require_posterior(wrong, theirs, log_concave)
+    undecided = drawn(0, away=0.1, verdict="undecided")
+    described.require_posterior(undecided, theirs, log_concave=False)  # which claims nothing
+    with pytest.raises(AssertionError):
+        described.require_posterior(undecided, theirs, log_concave=True)
 
 
 @pytest.mark.slow
