@@ -106,18 +106,25 @@ def test_parameters_come_back_as_the_model_states_them(tmp_path):
     y = 1.0 + 2.0 * ROWS.normal(size=200)
 
     def likelihood(params, row):
-        return -0.5 * ((row - params["mu"]) / jnp.exp(params["s"])) ** 2 - params["s"]
+        return -0.5 * ((row - params["mu"]) / jnp.exp(params["sigma"])) ** 2 - params["sigma"]
 
     target = targets.model(
         likelihood,
-        lambda params: -0.5 * (params["mu"] ** 2 + params["s"] ** 2) / 100,
+        lambda params: -0.5 * (params["mu"] ** 2 + params["sigma"] ** 2) / 100,
         y,
-        {"mu": 0.0, "s": 0.0},
-        constrain=lambda params: {"mu": params["mu"], "sigma": jnp.exp(params["s"])},
+        {"mu": 0.0, "sigma": 0.0},
+        constrain=lambda params: {"mu": params["mu"], "sigma": jnp.exp(params["sigma"])},
     )
+    assert target.names == ("mu", "sampled sigma")  # no number is read for another by its name
     found = sample(target, draws=400)
+    sigma = found.parameters.by_name()["sigma"]
+    assert found.probability("sigma < 2") == (sigma < 2).mean() > 0
+    assert (found.draws_frame()["sigma"] == sigma.ravel()).all()
+    assert (found.to_frame()["mean"] == found.summary().mean).all()
+    assert f"sigma {found.summary().mean[1]:.4g}" in repr(found)
+    assert [tick.get_text() for tick in found.plot().axes[0].get_yticklabels()] == ["mu", "sigma"]
     assert found.parameters.names == ("mu", "sigma")
-    assert found.parameters.by_name()["sigma"] == pytest.approx(np.exp(found.trace.draws[:, :, 1]))
+    assert sigma == pytest.approx(np.exp(found.trace.draws[:, :, 1]))
     assert found.summary().names == ("mu", "sigma")
     assert found.summary().mean[1] == pytest.approx(y.std(), rel=0.1)
     assert found.summary().mean[0] == pytest.approx(found.mean[0], rel=1e-9)  # corrected, as that of the coordinate

@@ -74,7 +74,7 @@ def of_pymc():
 def test_two_libraries_give_the_same_target_and_the_same_names():
     (_, ours), (_, theirs) = of_numpyro(), of_pymc()
     rng = np.random.default_rng(0)
-    assert ours.names == ("b[0]", "b[1]", "scale")
+    assert ours.names == ("b[0]", "b[1]", "sampled scale")
     assert theirs.names == ("b[0]", "b[1]", "scale_log__")
     x = rng.standard_normal((5, 3))
     np.testing.assert_allclose(ours.potentials(x), theirs.potentials(x), rtol=1e-10)
@@ -86,3 +86,8 @@ def test_parameters_are_reported_as_the_model_has_them():
     posterior = svrhmc.sample(target, draws=100, chains=2, seed=0)
     assert posterior.summary().names == ("b[0]", "b[1]", "scale")
     assert (posterior.summary().columns["5%"][2]) > 0  # log scale is negative half of the time
+    assert posterior.probability("scale > 0") == 1
+    assert "scale -" not in repr(posterior)
+    assert "sampled" not in repr(posterior)
+    assert list(posterior.to_frame().index) == ["b[0]", "b[1]", "scale"]
+    assert (posterior.draws_frame()["scale"] > 0).all()

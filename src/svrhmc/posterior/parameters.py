@@ -42,6 +42,10 @@ class Parameters:
         """Arrays (chain, draw, …) in the shapes that the model gives them."""
         return {name: self.draws[:, :, places] for name, places in (grids(self.names) or {}).items()}
 
+    def flat(self) -> Array:
+        """The draws of all chains, (draw, number)."""
+        return self.draws.reshape(-1, len(self.names))
+
     @cached_property
     def moments(self) -> Corrected:
         """Means and sds with their standard errors: the corrected ones, or those of the draws."""
@@ -56,7 +60,7 @@ class Parameters:
         R-hat.
         """
         x, found, (low, high) = self.draws, self.moments, end_names(level)
-        ends = np.quantile(x.reshape(-1, x.shape[2]), level_ends(level), axis=0)
+        ends = np.quantile(self.flat(), level_ends(level), axis=0)
         return {
             "mean": found.mean, "sd": found.sd, low: ends[0], high: ends[1], "mcse_mean": found.mean_error,
             "mcse_sd": found.sd_error, "ess": diagnostics.bulk_ess(x), "r_hat": diagnostics.rank_r_hat(x),

@@ -42,7 +42,16 @@ def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
     """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts and parameters that
     rows share are left out beside other coefficients, whose scale they do not have.
     """
-    names, mean, ends = posterior.labels, posterior.mean, posterior.quantile([*level_ends(level), 0.25, 0.75])
+    names, mean, stated, levels = (
+        posterior.labels,
+        posterior.mean,
+        posterior.parameters,
+        [*level_ends(level), 0.25, 0.75],
+    )
+    if stated is None:
+        ends = posterior.quantile(levels)
+    else:
+        names, mean, ends = stated.names, stated.moments.mean, np.quantile(stated.flat(), levels, axis=0)
     shared = 0 if posterior.model is None else posterior.model.loss.shared
     slopes = [j for j, name in enumerate(names[: len(names) - shared]) if name.rpartition(": ")[2] != _INTERCEPT]
     shown = (slopes or list(range(len(names))))[:_MOST]

@@ -162,7 +162,8 @@ class Posterior:
 
     def probability(self, statement: str) -> float:
         """The probability of a statement about the coefficients, such as "age > 0 and plan[pro] < 2*age": the share of
-        the draws, moved as for `quantile`, for which it holds.
+        the draws, moved as for `quantile`, for which it holds. Where a model states parameters it is about those, with
+        their draws as they are.
 
         It may have names (any of them also between backticks), numbers, + - * / **, abs, exp, log, sqrt, comparisons
         (chained ones too), and, or, not and brackets.
@@ -171,6 +172,8 @@ class Posterior:
         >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000).probability("x[0] > 7/6")
         0.49725
         """
+        if self.parameters is not None:
+            return probability(statement, self.parameters.names, self.parameters.flat())
         return probability(statement, self.labels, moved(self.trace._flat(), self.mean, self.sd))
 
     def effects(
@@ -193,7 +196,7 @@ class Posterior:
 
     def to_frame(self, level: float = 0.9) -> Any:
         """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
-        return Summary(self.labels, summaries.columns_of(self, level)).to_frame()
+        return Summary(summaries.names_of(self), summaries.columns_of(self, level)).to_frame()
 
     def ratios(self, level: float = 0.9) -> Summary:
         """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,

@@ -15,8 +15,17 @@ _NAMED = 8  # coefficients that a sentence names
 _APART = "It is about the computation (evidence: posterior.certificate), not the model (checks: posterior.report)."
 
 
+def names_of(posterior: Any) -> tuple[str, ...]:
+    """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
+    found: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
+    return found
+
+
 def columns_of(posterior: Any, level: float) -> dict[str, Array]:
     """Mean, sd, the ends of the interval, effective draws and R-hat."""
+    if posterior.parameters is not None:
+        stated: dict[str, Array] = posterior.parameters.columns(level)
+        return {name: column for name, column in stated.items() if not name.startswith("mcse")}
     low, high = end_names(level)
     ends = posterior.quantile(level_ends(level))
     found = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
@@ -62,9 +71,9 @@ def draws_of(posterior: Any) -> Any:
         import pandas
     except ModuleNotFoundError:
         raise missing("pandas", "formula", "a data frame") from None
-    draws = posterior.trace.draws
+    draws = posterior.trace.draws if posterior.parameters is None else posterior.parameters.draws
     chain, draw = np.indices(draws.shape[:2]).reshape(2, -1)
-    columns = dict(zip(posterior.labels, draws.reshape(-1, draws.shape[2]).T, strict=True))
+    columns = dict(zip(names_of(posterior), draws.reshape(-1, draws.shape[2]).T, strict=True))
     return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
 
 
@@ -160,9 +169,10 @@ def short(posterior: Any) -> str:
     """One line, or two."""
     chains, draws, dim = posterior.trace.draws.shape
     what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
+    found = posterior if posterior.parameters is None else posterior.parameters.moments
     first = ", ".join(
         f"{name} {mean:.4g} ± {sd:.2g}"
-        for name, mean, sd in zip(posterior.labels[:4], posterior.mean[:4], posterior.sd[:4], strict=True)
+        for name, mean, sd in zip(names_of(posterior)[:4], found.mean[:4], found.sd[:4], strict=True)
     )
     many = f"{dim:,} coefficient{'s' if dim > 1 else ''}"
     return (
@@ -174,7 +184,7 @@ def short(posterior: Any) -> str:
 def page(posterior: Any) -> str:
     """HTML: a table, and the verdict."""
     told = (f"Verdict: {verdict(posterior)}", *(f"Clash: {clash}" for clash in posterior.clashes))
-    return Summary(posterior.labels, columns_of(posterior, 0.9), title(posterior), told)._repr_html_()
+    return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), told)._repr_html_()
 
 
 def _listed(posterior: Any, some: Any) -> str:

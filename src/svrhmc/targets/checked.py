@@ -13,6 +13,7 @@ from svrhmc.core.errors import requirement
 
 _SOME = 256  # rows with which a sum over halves is compared with the whole
 _SAME = 1e-6  # relative to the size of the terms
+_STEPS = (0.0, 0.37)  # from init, to places where params are compared with what `constrain` makes of them
 
 
 def parameters(init: Any, dtype: Any) -> Any:
@@ -66,6 +67,24 @@ def names(params: Any) -> tuple[str, ...]:
         places = np.ndindex(*shape) if shape else iter([()])
         found += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
     return tuple(found)
+
+
+def coordinates(params: Any, constrain: Callable[[Any], Any] | None) -> tuple[str, ...]:
+    """Names of the coordinates: "sampled sigma" for what `constrain` makes another number of that has the same name."""
+    own, changed = names(params), set[str]()
+    if constrain is None:
+        return own
+    traced("constrain", "(params)", constrain, params)
+    for step in _STEPS:
+        at = jax.tree.map(lambda leaf: leaf + step, params)  # noqa: B023
+        found = jax.jit(constrain)(at)
+        stated = dict(zip(names(found), _flat(found), strict=True))
+        changed |= {name for name, x in zip(own, _flat(at), strict=True) if stated.get(name, x) != x}
+    return tuple(f"sampled {name}" if name in changed else name for name in own)
+
+
+def _flat(tree: Any) -> Any:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def values(found: Any) -> Any:

@@ -54,7 +54,8 @@ def model(
         differences between states below 1e-7 of their size are lost, and normals have 32 random bits each; states and
         the sums of blocks are float64 with either.
     constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
-        a dictionary of arrays; None to report params as they are.
+        a dictionary of arrays; None to report params as they are. A coordinate that has the name of something else
+        there is called "sampled" so.
     devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all
         of that kind; or a list of devices. The draws do not depend on how many there are.
 
@@ -96,7 +97,8 @@ def model(
         checked.scalar("log_likelihood(params, row)", found)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     functions = Functions(n, len(flat), likelihood, log_prior, unravel, kind, where)
-    target = Model(functions, placed, np.array(flat, np.float64), checked.names(params), where.numbers, constrain)
+    named = checked.coordinates(params, constrain)
+    target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain)
     target.require_sound()
     return target
 
@@ -136,8 +138,6 @@ class Model(FiniteSum):
         prior = float(functions.log_prior(x))
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
-        if self.constrain is not None:
-            checked.traced("constrain", "(params)", self.constrain, functions.params(x))
         found = of.energies(functions, self.data, x[None])
         if not np.isfinite(found[0]).all():
             self._require_finite_rows()
