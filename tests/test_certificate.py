@@ -30,6 +30,7 @@ from svrhmc.posterior.correction import (
     agreement,
     correction,
     effective_draws,
+    longest_stay,
     stein_bias,
     tail_draws,
 )
@@ -236,6 +237,27 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
     assert unsettled(np.array([60.0]), one, 50, 4, False) == ""  # as many as were asked for
     assert unsettled(np.array([60.0]), np.array([1.15]), 50, 4, False) == ""  # chance, with so few
     assert "the budget ended too soon" in unsettled(np.array([60.0]), one, 1000, 4, True)
+
+
+def test_chains_that_stick_or_are_slow_are_no_ground_for_a_verdict():
+    """Neither R-hat nor effective draws show a part of the posterior that chains hardly enter."""
+    enough, few, one = np.array([500.0]), np.array([499.0]), np.array([1.01])
+    assert unsettled(enough, one, 1000, 4, False, stay=100) == ""
+    assert "a chain stood at one point for 101 draws" in unsettled(enough, one, 1000, 4, False, stay=101)
+    assert "only 499 effective draws of the 1,000 asked for" in unsettled(few, one, 1000, 4, False)
+    assert unsettled(few, one, 1000, 4, True) == ""  # a budget ended them, and their number is known
+    assert "one stood at one point for 101 draws" in unsettled(enough, np.array([1.2]), 1000, 4, False, stay=101)
+
+
+def test_the_longest_stay_of_a_chain():
+    x = np.arange(24.0).reshape(2, 6, 2)
+    assert longest_stay(x) == 1
+    x[1, 2:5] = x[1, 2]
+    assert longest_stay(x) == 3
+    x[0, :, 0] = 7.0  # one coordinate stands still, and the chain does not
+    assert longest_stay(x) == 3
+    x[0] = x[0, 0]
+    assert longest_stay(x) == 6
 
 
 def test_a_verdict_says_what_it_rests_on():

@@ -187,6 +187,25 @@ def test_no_verdict_on_several_modes_is_wrong(seed):
         assert sample(mixture, draws=100, seed=other).certificate.verdict == "undecided"
 
 
+@pytest.mark.slow
+def test_a_bent_ridge_is_exact_or_undecided():
+    """x ~ N(1, 1) and y given x ~ N(x², 1/20): y has mean 2 and variance 6.05. Steps that are too long for its ends
+    never get there, with many effective draws and chains that agree.
+    """
+
+    def likelihood(params, row):
+        return -0.5 * ((1 - params[0]) ** 2 + row * (params[1] - params[0] ** 2) ** 2)
+
+    target = targets.model(likelihood, lambda p: 0.0, np.array([20.0]), np.zeros(2))
+    long = sample(target, method=svrhmc.exact.SplitHMC(0.25, 6))
+    assert long.certificate.verdict == "undecided"
+    assert "stood at one point" in long.certificate.reason
+    found = sample(target)
+    assert found.certificate.verdict == "exact"
+    assert (np.abs(found.mean - [1.0, 2.0]) < 4 * found.errors[0]).all()
+    assert (np.abs(found.sd - np.sqrt([1.0, 6.05])) < 4 * found.errors[1]).all()
+
+
 def test_a_saddle_is_left():
     """f = ¼(x² − 1)² + ½y² started where its gradient is 0 and its Hessian indefinite."""
     target = targets.model(

@@ -102,8 +102,8 @@ class ExactSampler(ABC):
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
 
-    def smaller(self) -> ExactSampler | None:
-        """The same with a smaller step, for chains that accept too little; None where there is no such thing."""
+    def smaller(self, share: float = 0.75) -> ExactSampler | None:
+        """The same with such a share of its step, for chains that accept too little; None where there is none."""
         return None
 
     def rows_of_step(self, space: Any) -> float:

@@ -117,9 +117,9 @@ class SplitHMC(ExactSampler):
         """A pass for each leapfrog step."""
         return float(self.leapfrogs * space.n)
 
-    def smaller(self) -> SplitHMC | None:
-        """Three quarters of the step, and as many of them as make the same turn; None below a step of 0.05."""
-        step, turn = self.step_size * 0.75, self.step_size * self.leapfrogs
+    def smaller(self, share: float = 0.75) -> SplitHMC | None:
+        """A share of the step, and as many of them as make the same turn; None below a step of 0.05."""
+        step, turn = self.step_size * share, self.step_size * self.leapfrogs
         if step < 0.05:
             return None
         return SplitHMC(step, max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step)), self.jitter)

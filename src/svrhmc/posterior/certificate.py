@@ -13,6 +13,8 @@ from svrhmc.core.errors import one_of, positive, requirement, whole
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
 DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
+STUCK = 100  # draws in a row at one point, after which a chain sticks: where 3 in 10 proposals are accepted, 1 in 10¹⁵
+_SHARE = 0.5  # of the draws asked for, without which a run that went on to its very end was too slow to tell
 _CHANCE = 1e-3  # that R-hat of settled chains is larger than is allowed
 _ROOM = 0.6  # of the tolerance for errors by chance; the rest is for a bias
 _NO_DOUBT = 1e-4  # chance that settled chains are said to contradict the gradients at their draws
@@ -215,8 +217,15 @@ _BRIEF = {
 }
 
 
-def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool, modes: int = 1) -> str:
+def unsettled(
+    effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool, modes: int = 1, stay: int = 1
+) -> str:
     """Why the draws of some chains are not to be trusted yet; empty where they are.
+
+    A chain that stood still for `stay` draws was where about one proposal in `stay` is accepted. Where a posterior has
+    such points at all it has worse ones, which no chain has entered yet, and which neither R-hat nor effective draws
+    can show. And where many times as many draws as expected, with no budget that ended them, are worth less than half
+    of those asked for, chains move too slowly through some part for what they say of their own slowness.
 
     By chance alone R-hat² of m halves of chains is about 1 + (m/ess) χ²/(m − 1), which counts where few draws were
     asked for.
@@ -226,11 +235,23 @@ def unsettled(effective: Array, r_hat: Array, wanted: int, chains: int, stopped:
     fewest, worst, halves = float(effective.min()), float(r_hat.max()), 2 * chains
     chance = math.sqrt(1 + float(chdtri(halves - 1, _CHANCE)) / (halves - 1) * halves / max(fewest, 1.0))
     if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
+        if stay > STUCK:
+            return f"a chain stood at one point for {stay:,} draws: {_NARROW}"
+        if not stopped and fewest < _SHARE * wanted:
+            return f"the chains move slowly (only {fewest:.0f} effective draws of the {wanted:,} asked for): {_NARROW}"
         return ""
     why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
+    if stay > STUCK:
+        why = f"one stood at one point for {stay:,} draws, and {_NARROW}"
     if modes > 1:
         why = f"the posterior has {modes} modes or more, and chains that began at different ones did not all meet"
     return f"the chains have not settled (R-hat up to {worst:.3g}, as few as {fewest:.0f} effective draws): {why}"
+
+
+_NARROW = (
+    "the posterior may have a narrow or a far part (a funnel, a bent ridge, a heavy tail) that its steps hardly reach; "
+    "write the model in other parameters, such as standardised effects, or give it a tighter prior"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -343,6 +343,13 @@ def effective_draws(x: Array) -> Array:
     return np.minimum(ess(away), ess(away**2))
 
 
+def longest_stay(x: Array) -> int:
+    """How many draws in a row, at most, a chain stood at one point: proposals refused one after another."""
+    moved = (x[:, 1:] != x[:, :-1]).any(axis=2)
+    ends = [np.flatnonzero(np.concatenate([[True], chain, [True]])) for chain in moved]
+    return int(max(np.diff(places).max() for places in ends))
+
+
 @by_columns
 def tail_draws(x: Array) -> Array:
     """The fewer of the effective draws for the shares below the 5th and above the 95th percentile."""

@@ -17,7 +17,8 @@ from svrhmc.core.progress import Progress, reporter
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
-from svrhmc.posterior.correction import effective_draws
+from svrhmc.posterior.certificate import STUCK
+from svrhmc.posterior.correction import effective_draws, longest_stay
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.units import Shown
 from svrhmc.runs import arrays_of, said_of, state_of
@@ -28,7 +29,7 @@ _TELLING = 0.02  # seconds of a piece that tell what a step takes
 _HELD_UP = 3.0  # times what steps take at best, that is taken for what they do
 _SOME = 16  # chains by which it is told what it takes to show a draw
 _NUMBERS, _FEWEST = 1 << 22, 64  # numbers of draws made at once, and steps at least
-_LONG, _APART = 4, 1.5  # times as many draws, after which chains at several modes with a larger R-hat are given up
+_LONG, _APART = 4, 1.5  # times as many draws, after which chains that stick, or modes with a larger R-hat, end it
 _MOST = 100  # times the draws that were expected to be enough
 
 
@@ -177,7 +178,7 @@ class Drawing:
                 raise BudgetSpent
             effective = effective_draws(_ordered(self._draws))
             least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
-            if least >= wanted or self._stopped or made >= most or (made >= _LONG * first and self._apart()):
+            if least >= wanted or self._stopped or made >= most or (made >= _LONG * first and self._hopeless()):
                 break
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
             self._goal = min(most, self._goal + more)
@@ -192,9 +193,13 @@ class Drawing:
             self._stopped,
         )
 
-    def _apart(self) -> bool:
-        """Whether chains that began at different modes stay there: then more draws do not help."""
-        return self._modes > 1 and float(r_hat(_ordered(self._draws)).max()) > _APART
+    def _hopeless(self) -> bool:
+        """Whether chains that began at different modes stay there, or one stays at a point: then more draws do not
+        help.
+        """
+        draws = _ordered(self._draws)
+        apart = self._modes > 1 and float(r_hat(draws).max()) > _APART
+        return apart or longest_stay(draws) > STUCK
 
     def _expect(self, draws: int) -> None:
         """Room for so many more draws, as far as it is known what of them is kept."""

@@ -21,7 +21,7 @@ from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
 from svrhmc.posterior.certificate import DECIDED, judge_invariant, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import Location, agreement, tail_draws
+from svrhmc.posterior.correction import Location, agreement, longest_stay, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
@@ -40,6 +40,7 @@ from svrhmc.whitening import whitened
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
 _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
+_HALF = 0.5  # of a step that left a run undecided
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
 _MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
@@ -136,10 +137,8 @@ class Search:
             return None
         exact = self.chooser.exact() if self.request.method is None else None
         if sampler.invariant:
-            other = sampler.smaller() or exact
-            if other is None or attempt >= _HALVINGS or other == sampler:
-                return None
-            return choice.instead(other, how)
+            other = sampler.smaller(_HALF) or exact
+            return None if other is None or attempt >= _HALVINGS or other == sampler else choice.instead(other, how)
         if attempt >= (_HALVINGS if exact is None else _STEPS_SHORTER):
             return None if exact is None else choice.instead(exact, how)
         return choice.halved(how)
@@ -293,7 +292,8 @@ class Search:
         x, chains = drawn.x, len(request.chains)
         raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
-        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped, len(request.target.modes()))
+        modes = len(request.target.modes())
+        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
         doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
