@@ -194,3 +194,11 @@ def test_quantiles_of_a_new_y_are_nearly_those_of_its_law():
     drawn = np.concatenate([block.new for block in one.blocks()], axis=1)
     assert np.abs(np.quantile(drawn, [0.05, 0.5, 0.95], axis=0) - exact).max() > 0.1
     assert np.abs(np.corrcoef(drawn.T) - np.eye(40)).max() < 0.2  # rows are independent there
+
+
+def test_predictions_whose_squares_overflow_have_a_mean_and_a_deviation():
+    target = svrhmc.targets.glm(X, LAWS["gaussian"][0], "gaussian")
+    x = np.random.default_rng(2).normal(size=(30, target.dim)) / 10
+    far, near = (Predictions(Model.of(target).at([[0.0, one]], None), x, 5).summed((0.5,)) for one in (2.0**1000, 8.0))
+    assert (far.mean / 2.0**997, far.sd / 2.0**997) == (near.mean, near.sd)
+    assert far.new_sd == pytest.approx(far.sd, rel=1e-12)

@@ -37,6 +37,7 @@ _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream
 _GOLDEN = (5**0.5 - 1) / 2
 _LEAST = 2.0**-54  # u is above 0
+_SQUARED = 1e150  # up to which many squares can be added
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,10 +160,11 @@ class Predictions:
         several = False
         for block in self._blocks(self._even):
             several = block.mean.ndim > block.new.ndim
-            means.append(block.mean.mean(axis=0))
-            sds.append(block.mean.std(axis=0, ddof=1))
+            mean, sd = _moments(block.mean)
+            means.append(mean)
+            sds.append(sd)
             quantiles.append(np.quantile(block.mean, levels, axis=0))
-            new_sds.append(block.new.std(axis=0, ddof=1))
+            new_sds.append(_moments(block.new)[1])
             new_quantiles.append(np.quantile(block.new, levels, axis=0))
         return Prediction(
             np.concatenate(means),
@@ -228,3 +230,11 @@ def quantile_levels(levels: npt.ArrayLike) -> tuple[float, ...]:
     if found.dtype.kind not in "iuf" or not found.size or not ((found >= 0) & (found <= 1)).all():
         raise requirement("levels", "numbers from 0 to 1", repr(levels))
     return tuple(found.ravel().tolist())
+
+
+def _moments(values: Array) -> tuple[Array, Array]:
+    """Mean and deviation over the draws; of numbers whose squares float64 does not hold, in units of a power of 2."""
+    largest = np.abs(values).max(axis=0)
+    unit = np.ldexp(1.0, np.where(largest > _SQUARED, np.frexp(largest)[1] - 1, 0))
+    scaled = values / unit
+    return unit * scaled.mean(axis=0), unit * scaled.std(axis=0, ddof=1)
