@@ -7,7 +7,7 @@ pieces, by a budget or by a kill, and go on with no bit changed: `Chains.extend`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,22 @@ class Engine(ABC):
             what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
             return f"it runs {', '.join(reasons)} forms, and this target is known by {what}"
         return reasons[form.kind](form, recipe)
+
+    def lacks_rows(
+        self, form: Any, recipe: Recipe, losses: Collection[str], stored: Collection[str], maps: Collection[str]
+    ) -> str | None:
+        """Why rows with a linear predictor are not run, by an engine with these losses, storages and whitenings."""
+        if form.loss.kernel not in losses:
+            return f"it does not have the loss {form.loss}"
+        if not form.rows.in_memory:
+            return "the rows are not in memory"
+        if form.rows.storage not in stored:
+            return f"it does not have {form.rows.storage} rows"
+        if form.whitening is not None and form.whitening.kind not in maps:
+            return f"it does not have a {form.whitening.kind} whitening"
+        if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
+            return "second order is for the target's own variables and those of a dense whitening"
+        return None
 
     @abstractmethod
     def chains(self, setup: Setup, state: State) -> Chains:

@@ -82,21 +82,22 @@ class FiniteSum(ABC):
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
+    unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
 
     @property
-    @abstractmethod
     def smoothness(self) -> float:
         """L: an upper bound on λ_max of the Hessian of f; exact for quadratics."""
+        raise requirement("inverse_mass", "given", "None", self.unbounded)
 
     @property
-    @abstractmethod
     def component_smoothness(self) -> float:
         """L_max: the largest smoothness of a single fᵢ (the paper's L of Assumption 1)."""
+        raise requirement("inverse_mass", "given", "None", self.unbounded)
 
     @property
-    @abstractmethod
     def convexity(self) -> float:
-        """μ: a lower bound on λ_min of the Hessian of f; exact for quadratics."""
+        """μ: a lower bound on λ_min of the Hessian of f, exact for quadratics; 0 where nothing is known."""
+        return 0.0
 
     @property
     def closed_form(self) -> Moments | None:

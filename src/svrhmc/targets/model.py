@@ -110,6 +110,7 @@ class Model(FiniteSum):
     """
 
     scalar_parts = False
+    unbounded = "the smoothness of a model is not known; use svrhmc.sample"
 
     def __init__(
         self,
@@ -199,21 +200,6 @@ class Model(FiniteSum):
     def row_entries(self) -> float:
         """Numbers of a row."""
         return self._entries
-
-    @property
-    def smoothness(self) -> float:
-        """Not known."""
-        raise requirement("inverse_mass", "given", "None", "the smoothness of a model is not known; use svrhmc.sample")
-
-    @property
-    def component_smoothness(self) -> float:
-        """Not known."""
-        return self.smoothness
-
-    @property
-    def convexity(self) -> float:
-        """Nothing is known."""
-        return 0.0
 
     def mode(self) -> Array:
         """The lowest minimum found from several starts, found once."""

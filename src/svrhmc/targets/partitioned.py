@@ -51,6 +51,7 @@ class PartitionedLinear(FiniteSum):
 
     scalar_parts = True
     tells_passes = True
+    unbounded = "rows in partitions have no bound on it; use svrhmc.sample"
     classes: Any = None
 
     def __init__(self, partitions: Partitions, coding: Coding, prior: Settled) -> None:
@@ -186,16 +187,6 @@ class PartitionedLinear(FiniteSum):
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """Only of rows that were gathered."""
         return self.parts(parts, indices)
-
-    @cached_property
-    def smoothness(self) -> float:
-        """λ_max(c Aᵀ diag(w) A + Λ) for a loss whose curvature is at most c, by a pass."""
-        raise requirement("inverse_mass", "given", "None", "rows in partitions have no bound on it; use svrhmc.sample")
-
-    @property
-    def component_smoothness(self) -> float:
-        """Not known."""
-        return self.smoothness
 
     @property
     def convexity(self) -> float:

@@ -44,6 +44,7 @@ class WhitenedPartitions(Whitened):
     rows_form: RowsForm
     identity_hessian = True
     modal_first = True
+    unbounded = PartitionedLinear.unbounded
 
     def __init__(self, target: PartitionedLinear, how: Whitening) -> None:
         super().__init__(target, how)
@@ -64,21 +65,6 @@ class WhitenedPartitions(Whitened):
     def form(self) -> RowsForm:
         """The target's, with the map."""
         return replace(self.rows_form, whitening=self.whitening)
-
-    @property
-    def smoothness(self) -> float:
-        """Not known."""
-        return self.target.smoothness
-
-    @property
-    def component_smoothness(self) -> float:
-        """Not known."""
-        return self.target.smoothness
-
-    @property
-    def convexity(self) -> float:
-        """Nothing is known."""
-        return 0.0
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """1 at the mode."""

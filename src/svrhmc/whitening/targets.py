@@ -101,20 +101,7 @@ class Whitened(FiniteSum):
 class WhitenedComponents(Whitened):
     """Any components, with the chain rule."""
 
-    @property
-    def smoothness(self) -> float:
-        """Not known in these coordinates."""
-        raise requirement("inverse_mass", "given", "None", "the smoothness in whitened variables is not known")
-
-    @property
-    def component_smoothness(self) -> float:
-        """Not known in these coordinates."""
-        return self.smoothness
-
-    @property
-    def convexity(self) -> float:
-        """Nothing is known."""
-        return 0.0
+    unbounded = "the smoothness in whitened variables is not known"
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Those of the target."""

@@ -20,7 +20,11 @@ class Compiled(Engine):
 
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """Forms that have arrays, with losses, storages and maps that are compiled."""
-        return self.lacks(form, recipe, _REASONS)
+        reasons: Reasons = {"rows": self._of_rows, "blocks": self._of_rows, "quadratic": _of_quadratics}
+        return self.lacks(form, recipe, reasons)
+
+    def _of_rows(self, form: RowsForm, recipe: Recipe) -> str | None:
+        return self.lacks_rows(form, recipe, KERNELS, STORED, FRAMES)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""
@@ -34,30 +38,9 @@ class Compiled(Engine):
         return estimates_at(setup, states, step)
 
 
-def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
-    if form.loss.kernel not in KERNELS:
-        return f"the loss {form.loss} has no compiled form"
-    if not form.rows.in_memory:
-        return "the rows are not in memory"
-    if form.rows.storage not in STORED:
-        return f"{form.rows.storage} rows have no compiled form"
-    if form.whitening is not None and form.whitening.kind not in FRAMES:
-        return f"a {form.whitening.kind} whitening has no compiled form"
-    if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
-        return "second order is compiled in the target's own variables and in those of a dense whitening"
-    return None
-
-
 def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
     if recipe.remembers:
         return "what is remembered of the components of a quadratic has no compiled form"
     if recipe.order == 2 or recipe.weighted:
         return "second order, and rows drawn by weight, are for models with a linear predictor"
     return None
-
-
-_REASONS: Reasons = {
-    "rows": _of_rows,
-    "blocks": _of_rows,
-    "quadratic": _of_quadratics,
-}

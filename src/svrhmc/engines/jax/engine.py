@@ -27,10 +27,12 @@ class OnJax(Engine):
         """Forms that have arrays or JAX functions."""
         if not installed():
             return f"JAX is not installed; {INSTALL}"
-        why = self.lacks(form, recipe, _REASONS)
-        if why is None and form.whitening is not None and form.whitening.kind not in _MAPS:
-            return f"a {form.whitening.kind} whitening has no form in JAX"
-        return why
+        reasons: Reasons = {"rows": self._of_rows, "blocks": self._of_rows}
+        reasons |= {"quadratic": _without_predictor, "functions": _without_predictor}
+        return self.lacks(form, recipe, reasons)
+
+    def _of_rows(self, form: RowsForm, recipe: Recipe) -> str | None:
+        return self.lacks_rows(form, recipe, _LOSSES, _STORED, _MAPS)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""
@@ -45,27 +47,7 @@ class OnJax(Engine):
         return estimates_at(setup, states, step)
 
 
-def _of_rows(form: RowsForm, recipe: Recipe) -> str | None:
-    if form.loss.kernel not in _LOSSES:
-        return f"the loss {form.loss} has no form in JAX"
-    if not form.rows.in_memory:
-        return "the rows are not in memory"
-    if form.rows.storage not in _STORED:
-        return f"{form.rows.storage} rows have no form in JAX"
-    if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
-        return "second order is for the target's own variables and those of a dense whitening"
-    return None
-
-
 def _without_predictor(form: QuadraticForm | FunctionsForm, recipe: Recipe) -> str | None:
     if recipe.order == 2 or recipe.weighted:
         return "second order, and rows drawn by weight, are for models with a linear predictor"
     return None
-
-
-_REASONS: Reasons = {
-    "rows": _of_rows,
-    "blocks": _of_rows,
-    "quadratic": _without_predictor,
-    "functions": _without_predictor,
-}
