@@ -121,12 +121,12 @@ def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
     space = Krylov(size)
     for _ in looked(range(_ROUNDS)):
         start = space.grow(lambda block: T @ block, start)
-    values, vectors, residuals = space.pairs()
-    gain, worth = standing_out(values, (residuals**2).sum(axis=0))
+    found = space.pairs()
+    gain, worth = standing_out(found)
     chosen = worth[np.argsort(-gain[worth], kind="stable")][:_RANK]
     left = max(0.0, left - float(gain[chosen].sum()))
-    kept = np.ascontiguousarray(vectors[:, chosen])
-    return LowRankWhitening(mode, scale, kept, values[chosen] ** -0.5 - 1, left, why)
+    kept = np.ascontiguousarray((space.basis @ found.turn)[:, chosen])
+    return LowRankWhitening(mode, scale, kept, found.values[chosen] ** -0.5 - 1, left, why)
 
 
 def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: Array, rank: int) -> tuple[Array, Array]:

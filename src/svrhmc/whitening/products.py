@@ -33,6 +33,7 @@ all digits for the price of as many gradients, and needs no chain that has found
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,9 +49,9 @@ from svrhmc.whitening.maps import LowRankWhitening
 from svrhmc.whitening.outstanding import Krylov, standing_out
 
 _PROBED, _ROUNDS = 3, 10  # blocks for the diagonal, and of the Krylov space
-_REFINED = (4, 7)  # blocks of it, after which the diagonal is refined
+_REFINED = (0.4, 0.7)  # of these blocks, after which the diagonal is refined
 _ALONE = 3.0  # eigenvalues that a Ritz value stands for, below which it is one
-_NUMBERS = 1 << 26  # that a Krylov space may have
+_WORK = 1 << 29  # multiplications of a product of a Krylov space with itself
 _FLAT = 1e-30  # of the largest curvature of a coordinate: the least that one is taken for
 _START, _CHECK = 1 << 10, 1 << 11  # numbers of random blocks
 
@@ -112,7 +113,7 @@ def by_products(target: Any, rank: int) -> LowRankWhitening:
 
 def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
     dim = len(mode)
-    rounds = min(_ROUNDS, _NUMBERS // (2 * TOGETHER * dim), dim // TOGETHER) if rank else 0
+    rounds = min(_ROUNDS, math.isqrt(_WORK // dim) // TOGETHER, dim // TOGETHER) if rank else 0
     diagonal, known = _Diagonal(products, dim), _Known(np.ones(dim), np.zeros((dim, 0)), np.zeros(0))
     scale = known.scale
     for _ in range(_PROBED):
@@ -121,7 +122,7 @@ def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
     space = Krylov(dim)
     start = Stream(_START, np.arange(TOGETHER)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE).T
     for number in range(rounds):
-        if number in _REFINED:
+        if number and number in [math.floor(share * rounds) for share in _REFINED]:
             before, known = scale, _outstanding(space, scale)
             scale = diagonal.found(known) ** -0.5
             space.rescaled(before / scale)
@@ -139,20 +140,20 @@ def _scaled(products: Products, scale: Array, u: Array) -> Array:
 
 
 def _outstanding(space: Krylov, scale: Array) -> _Known:
-    values, vectors, residuals = space.pairs()
-    _, worth = standing_out(values, (residuals**2).sum(axis=0))
-    return _Known(scale, vectors[:, worth], values[worth] - 1)
+    found = space.pairs()
+    _, worth = standing_out(found)
+    return _Known(scale, space.basis @ found.turn[:, worth], found.values[worth] - 1)
 
 
 def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhitening:
     """Pairs that stand out alone, those farthest from 1 first; and the least of the others."""
-    values, vectors, residuals = space.pairs()
-    _, worth = standing_out(values, (residuals**2).sum(axis=0))
-    sizes = np.maximum(np.abs(values), 1e-12)
-    kept = worth[space.shares(vectors[:, worth]) < _ALONE]
+    found = space.pairs()
+    _, worth = standing_out(found)
+    sizes = np.abs(found.values)
+    kept = worth[space.shares()[worth] < _ALONE]
     kept = kept[np.argsort(-np.abs(np.log(sizes[kept])), kind="stable")][:rank]
     least = float(np.delete(sizes, kept).min(initial=1.0))
-    return LowRankWhitening(mode, scale, np.ascontiguousarray(vectors[:, kept]), sizes[kept] ** -0.5 - 1, least=least)
+    return LowRankWhitening(mode, scale, space.basis @ found.turn[:, kept], sizes[kept] ** -0.5 - 1, least=least)
 
 
 def _signs(number: int, dim: int) -> Array:
