@@ -18,6 +18,8 @@ from svrhmc.targets.forms import rows_of
 
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
 _LONGEST = 8.0  # times that, at most
+_SHORTEST = 0.05  # step that is tried
+_MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 
@@ -98,12 +100,24 @@ class SplitHMC(ExactSampler):
         return cls() if turn < 2 * _TURN and step == cls().step_size else cls(step, max(1, round(turn / step)))
 
     @classmethod
-    def for_remainder(cls, spread: float) -> SplitHMC:
-        """One leapfrog of about a quarter of a circle where the standard deviation of R over N(0, I) is small, which is
-        about that of a trajectory's change of H then: next to every proposal is accepted, and draws hardly depend on
-        each other. Else the defaults.
+    def for_remainder(cls, remainder: Array, leftover: float = 0.0, least: float = 1.0) -> SplitHMC:
+        """As R asks for it, known at draws of N(0, I) up to a constant.
+
+        One leapfrog of about a quarter of a circle where the standard deviation of R is small, which is about that of a
+        trajectory's change of H then: next to every proposal is accepted, and draws hardly depend on each other.
+
+        Else as for a leftover, that of the whitening or of R, the larger one: a quadratic form R = ½zᵀEz has the
+        variance ½|E|²_F. The spread is that of the middle half of the draws, as one far out in a tail tells of no
+        chain.
         """
-        return cls(_QUARTER, 1) if spread <= _NEARLY else cls()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if float(f"{np.std(remainder):.3g}") <= _NEARLY:
+                return cls(_QUARTER, 1)
+            low, high = np.quantile(np.nan_to_num(remainder, nan=np.inf), (0.25, 0.75), method="nearest")
+            spread = float(high - low) / _MIDDLE
+        most = 16 * _ENERGY / _SHORTEST**4
+        own = min(2 * spread**2, most) if math.isfinite(spread) else most
+        return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
 
     def kicks(self) -> tuple[Array, Array, Array]:
         """Of each leapfrog, in steps: its turn, and the kicks before and after it (two neighbours share a node's)."""
@@ -120,7 +134,7 @@ class SplitHMC(ExactSampler):
     def smaller(self, share: float = 0.75) -> SplitHMC | None:
         """A share of the step, and as many of them as make the same turn; None below a step of 0.05."""
         step, turn = self.step_size * share, self.step_size * self.leapfrogs
-        if step < 0.05:
+        if step < _SHORTEST:
             return None
         return SplitHMC(step, max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step)), self.jitter)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
@@ -178,21 +176,20 @@ class Chooser:
         seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
         batches = 2 * _STEPS * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
-            why = f"exact, with full gradients, in {_said(seconds)} for {self.draws} effective draws."
+            modes = len(self.target.modes())
+            passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
+            why = f"exact, with full gradients, in {_said(seconds)} for {self.draws} effective draws{passing}."
             return Choice(SplitHMC.method, sampler, why)
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would take {_said(seconds)}.")
 
     def _of_remainder(self) -> SplitHMC:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
-        if not self.space.identity_hessian:
-            return self._full()
-        z = self.fresh.laplace(self.fresh.pilot)
+        z, how = self.fresh.laplace(self.fresh.pilot), self.space.whitening
         z[0] = 0.0
         self.ledger.look(1.0 + len(z))
         self.ledger.evaluations += float(len(z) * self.space.n)
         R = self.space.potentials(z) - 0.5 * (z * z).sum(axis=1)
-        spread = float(np.std(R[1:] - R[0]))
-        return SplitHMC.for_remainder(float(f"{spread:.3g}") if math.isfinite(spread) else math.inf)
+        return SplitHMC.for_remainder(R[1:] - R[0], how.leftover, how.least_curvature)
 
     def _for_components(self, method: str | None) -> Choice:
         """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates

@@ -131,7 +131,7 @@ def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
     how = _chosen(mode, scale, space, rank)
     signs = _signs(_CHECK, dim)
     away = how.pull(products(how.displace(signs.T).T).T) - signs.T
-    return replace(how, left=float((away**2).sum(axis=1).mean()))
+    return replace(how, left=float(f"{(away**2).sum(axis=1).mean():.3g}"))
 
 
 def _scaled(products: Products, scale: Array, u: Array) -> Array:
@@ -152,7 +152,7 @@ def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhite
     sizes = np.abs(found.values)
     kept = worth[space.shares()[worth] < _ALONE]
     kept = kept[np.argsort(-np.abs(np.log(sizes[kept])), kind="stable")][:rank]
-    least = float(np.delete(sizes, kept).min(initial=1.0))
+    least = float(f"{np.delete(sizes, kept).min(initial=1.0):.3g}")
     return LowRankWhitening(mode, scale, space.basis @ found.turn[:, kept], sizes[kept] ** -0.5 - 1, least=least)
 
 
