@@ -25,7 +25,7 @@ _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
-_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and of biased samplers, that it takes
+_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and time of biased samplers, that it takes
 _WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save where full gradients are affordable
 _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "anchored": (Anchored, 1.0),
@@ -174,7 +174,8 @@ class Chooser:
             return Choice(SplitHMC.method, sampler, "as asked for.")
         each = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
         seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
-        batches = 2 * _STEPS * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
+        steps = _STEPS / (other.sampler.dynamics.step_size * self.space.whitening.least_curvature)
+        batches = 2 * steps * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
             modes = len(self.target.modes())
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""

@@ -25,10 +25,14 @@ which has no noise, and leaves s as it is, exactly where T is the identity but f
 diagonal and what stands out). With the better s the same directions of x, and the products with them, are those of
 another T; from there the search goes on along the residuals of the pairs that are least sure.
 
-Why not by draws: with the scores of K draws instead of products, a direction shows only if |θ − 1| > √(dim/K), and its
-angle to v has sin² ≈ dim/(Kθ) (the largest eigenvectors of a sample covariance; Baik, Ben Arous & Péché 2005): for
-θ = 100, dim = 5000 and K = 100 a third of v is missed, so that θ = 34 is left. A Krylov space of ten blocks has v to
-all digits for the price of as many gradients, and needs no chain that has found the posterior.
+**Why not by draws.** Draws x with their scores α = −∇f(x) give the Gaussian whose scores are nearest to them, in the
+sense of E|α + Σ⁻¹(x − μ)|²_Σ (the Fisher divergence; Seyboldt, Carlson & Carpenter, arXiv 2603.18845). But for constants
+this is tr(ΣC_α) + tr(Σ⁻¹C_x), least where ΣC_αΣ = C_x: Σ is the geometric mean of C_x and C_α⁻¹, and on a diagonal
+√(Var xᵢ/Var αᵢ). Where f is a quadratic function a draw with its score is one product, α = −H(x − μ), with a random
+direction: what a Krylov space has after its first block, and all later ones go farther. For twenty directions with θ
+from 0.01 to 100 in 1500 dimensions, Σ from 100 independent draws leaves |WᵀHW − I|²_F = 2600 (eigenvalues from 0.03 to
+31), from 400 draws 480, and the 112 products here leave 0.7 (from 0.86 to 1.17); for a logistic regression with 1500
+correlated columns it is 15,000, 5500 and 930. And draws need a chain that has found its way before it is whitened.
 """
 
 from __future__ import annotations
