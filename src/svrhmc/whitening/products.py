@@ -26,8 +26,8 @@ diagonal and what stands out). With the better s the same directions of x, and t
 another T; from there the search goes on along the residuals of the pairs that are least sure.
 
 **Why not by draws.** Draws x with their scores α = −∇f(x) give the Gaussian whose scores are nearest to them, in the
-sense of E|α + Σ⁻¹(x − μ)|²_Σ (the Fisher divergence; Seyboldt, Carlson & Carpenter, arXiv 2603.18845). But for constants
-this is tr(ΣC_α) + tr(Σ⁻¹C_x), least where ΣC_αΣ = C_x: Σ is the geometric mean of C_x and C_α⁻¹, and on a diagonal
+sense of E|α + Σ⁻¹(x − μ)|²_Σ (the Fisher divergence; Seyboldt, Carlson & Carpenter, arXiv 2603.18845). Up to constants
+it is tr(ΣC_α) + tr(Σ⁻¹C_x), least where ΣC_αΣ = C_x: Σ is the geometric mean of C_x and C_α⁻¹, and on a diagonal
 √(Var xᵢ/Var αᵢ). Where f is a quadratic function a draw with its score is one product, α = −H(x − μ), with a random
 direction: what a Krylov space has after its first block, and all later ones go farther. For twenty directions with θ
 from 0.01 to 100 in 1500 dimensions, Σ from 100 independent draws leaves |WᵀHW − I|²_F = 2600 (eigenvalues from 0.03 to
