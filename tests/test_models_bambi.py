@@ -38,7 +38,7 @@ MODELS = {
     "classes": ("group ~ a", "categorical"),
     "distributional": (bambi.Formula("number ~ a + group", "sigma ~ b"), "t"),
     "slopes of groups": ("number ~ a + (a | group)", "gaussian"),
-    "known spread": ("count ~ 0 + group + a", "poisson"),  # intercepts of groups with a prior that is known
+    "known spread": ("count ~ 0 + group + b", "poisson"),  # intercepts of groups with a prior that is known
 }
 LOG_CONCAVE = ("logistic", "spline", "ordinal", "classes", "known spread")
 
