@@ -154,9 +154,9 @@ def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
 
 
 def test_rows_that_a_device_has_no_room_for_stay_on_the_host(here, monkeypatch):
-    from svrhmc.targets import placed
+    from svrhmc.targets import devices
 
-    monkeypatch.setattr(placed, "room_on", lambda device: 1000.0)
+    monkeypatch.setattr(devices, "room_on", lambda device: 1000.0)
     target = logistic()
     assert target.data == ()
     np.testing.assert_array_equal(target.gradients(STATES), here.gradients(STATES))

@@ -182,12 +182,12 @@ def slope_error(space, gradient):
 
 def test_gradients_in_other_variables_are_those_of_f_there_and_a_wrong_transpose_shows():
     from svrhmc.core.jaxed import scoped
-    from svrhmc.engines.jax.operations import placed
+    from svrhmc.engines.jax.spread import placed
 
     target, _, _ = odd_model()
     how = bad_map()
     space = whitened(target, how)
-    operations, arrays = placed(space.form())
+    _, operations, arrays = placed(space.form())
 
     @scoped
     def in_jax(z):

@@ -83,6 +83,7 @@ class Sampler:
         keep: str = "all",
         engine: str = "auto",
         threads: int | None = None,
+        devices: Any = None,
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
@@ -99,6 +100,9 @@ class Sampler:
         keep: "all", or "last" to keep only the final state.
         engine: "auto" (compiled if possible), "numba", "jax" (on the CPU or GPU that JAX finds) or "reference".
         threads: threads of "numba"; None for every core. The draws do not depend on it.
+        devices: of "jax": None for JAX's default device; "all" to share out rows or chains over all devices of this
+            host, "gpu" or "cpu" over all of that kind; or a list of devices. The draws are the same, to rounding. (A
+            model of functions has its own: `targets.model(…, devices=…)`.)
         progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function
             that is called with (done, total) in chain steps.
         checkpoint: a folder in which to store the state and the draws during the run. After an interruption the same
@@ -123,6 +127,7 @@ class Sampler:
         target.require_decided()
         given = _start(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
+        setup = replace(setup, devices=devices)
         name = engines.choose(engine, setup).name
         report, finish = reporter(progress, length * len(numbers))
         journal: Journal = InMemory()

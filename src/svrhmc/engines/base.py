@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -103,7 +103,10 @@ class Chains(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A sampler of the grid on a target, as plain data, with every choice made and checked."""
+    """A sampler of the grid on a target, as plain data, with every choice made and checked.
+
+    threads, devices: for engines that have them; draws do not depend on them.
+    """
 
     target: FiniteSum
     scheme: Scheme
@@ -112,6 +115,7 @@ class Setup:
     seed: int
     chains: Indices
     threads: int = 1
+    devices: Any = None
 
     @property
     def form(self) -> Any:
@@ -123,9 +127,13 @@ Reasons = dict[str, Callable[[Any, Recipe], str | None]]  # by kind of form: why
 
 
 class Engine(ABC):
-    """Runs samplers of the grid."""
+    """Runs samplers of the grid.
+
+    has_devices: whether it can be told on which devices to run.
+    """
 
     name: str
+    has_devices: ClassVar[bool] = False
 
     @abstractmethod
     def supports(self, form: Any, recipe: Recipe) -> str | None:
@@ -153,6 +161,10 @@ class Engine(ABC):
         if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
             return "second order is for the target's own variables and those of a dense whitening"
         return None
+
+    def check(self, setup: Setup) -> None:
+        """Refuse, with an error that says why, what is found out before anything is made."""
+        return
 
     @abstractmethod
     def chains(self, setup: Setup, state: State) -> Chains:

@@ -44,19 +44,26 @@ def load(name: str) -> Engine:
 def choose(name: str, setup: Setup) -> Engine:
     """The engine of this name; for "auto", the first one that supports this sampler on this target."""
     one_of("engine", name, ("auto", *names()))
-    form, reasons = setup.form, {}
-    own = getattr(form, "engine", None)
+    own, reasons = getattr(setup.form, "engine", None), {}
     for each in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
-        reason = load(each).supports(form, setup.recipe)
+        reason = _reason(load(each), setup)
         if reason is None:
+            load(each).check(setup)
             return load(each)
         reasons[each] = reason
     if name == "auto":
         told = "; ".join(f"{each}: {reason}" for each, reason in reasons.items())
         raise requirement("gradient", "one that some engine runs on this target", repr(setup.recipe), told)
-    others = [each for each in names() if each != name and load(each).supports(form, setup.recipe) is None]
+    others = [each for each in names() if each != name and _reason(load(each), setup) is None]
     allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and gradient"
     raise requirement("engine", allowed, repr(name), reasons[name])
+
+
+def _reason(engine: Engine, setup: Setup) -> str | None:
+    """Why an engine does not run this; None where it does."""
+    if setup.devices is not None and not engine.has_devices:
+        return "it runs on the cores of the host alone, and devices are given"
+    return engine.supports(setup.form, setup.recipe)
 
 
 def chains(name: str, setup: Setup, state: State) -> Chains:

@@ -242,6 +242,11 @@ class FunctionsForm:
     data: Any
     whitening: Any = None
 
+    @property
+    def mesh(self) -> Any:
+        """The devices over which its rows are cut; None where they are not."""
+        return self.functions.place.mesh
+
 
 Form = RowsForm | QuadraticForm | ComponentsForm | FunctionsForm
 

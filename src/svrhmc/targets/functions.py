@@ -8,15 +8,16 @@ these are (`placed.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.targets.placed import Place
+from svrhmc.targets.placed import Place, grouped
 
 _COLUMNS = 32  # of a Hessian that are found together
 _COUNTED = 256  # rows whose operations are counted
@@ -57,46 +58,50 @@ class Functions:
         """Of log p(params), at many states."""
         return jax.vmap(jax.grad(self.log_prior))(x)
 
-    def batch_gradient(self, data: Any, x: Any, rows: Any) -> Any:
-        """Σ_b ∇log p(row_b), for each chain's rows: (chains, dim), (chains, batch) → (chains, dim)."""
-        return jax.vmap(jax.grad(self.total))(x, self.place.taken(data, rows))
+    def batch_gradient(self, x: Any, taken: Any) -> Any:
+        """Σ_b ∇log p(row_b), for rows taken for each chain: (chains, dim), (chains, batch, …) → (chains, dim)."""
+        return jax.vmap(jax.grad(self.total))(x, taken)
 
-    def each_gradient(self, data: Any, x: Any, rows: Any) -> Any:
+    def each_gradient(self, x: Any, taken: Any) -> Any:
         """∇log p of every row by itself: (chains, batch, dim)."""
-        return jax.vmap(self._alone)(x, self.place.taken(data, rows))
+        return jax.vmap(self._alone)(x, taken)
 
     def every_gradient(self, data: Any, x: Any) -> Any:
         """The same of all rows: (chains, n, dim)."""
-        rows = self.place.taken(data, jnp.arange(self.n))
-        return jax.vmap(lambda state: self._alone(state, rows))(x)
+        return self.place.each(data, lambda rows, at: jax.vmap(lambda state: self._alone(state, rows))(at), x)
 
     def _alone(self, x: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
 
+    def summed(self, data: Any, of: Callable[[Any, Any], Any], x: Any) -> Any:
+        """What a function of a state and some rows gives, summed over all rows, at many states."""
+        return self.place.summed(data, grouped(lambda rows, at: jax.vmap(lambda state: of(state, rows))(at)), x)
+
     def whole_gradient(self, data: Any, x: Any) -> Any:
         """Σᵢ ∇log p(rowᵢ), at many states."""
-        return self.place.summed(data, lambda rows: jax.vmap(lambda state: jax.grad(self.total)(state, rows))(x))
+        return self.summed(data, jax.grad(self.total), x)
 
     def whole(self, data: Any, x: Any) -> Any:
         """Σᵢ log p(rowᵢ), at many states."""
-        return self.place.summed(data, lambda rows: jax.vmap(lambda state: self.total(state, rows))(x))
+        return self.summed(data, self.total, x)
 
     def energies(self, data: Any, x: Any) -> tuple[Any, Any]:
         """f = −Σᵢ log p(rowᵢ) − log p(params) and ∇f, at many states, in one pass."""
-        value, slope = self.place.summed(
-            data, lambda rows: jax.vmap(lambda state: jax.value_and_grad(self.total)(state, rows))(x)
-        )
+        value, slope = self.summed(data, jax.value_and_grad(self.total), x)
         prior, prior_slope = jax.vmap(jax.value_and_grad(self.log_prior))(x)
         return -value - prior, -slope - prior_slope
 
     def products(self, data: Any, x: Any, directions: Any) -> Any:
         """∇²f(x)·d for some directions, at one state: (count, dim) → (count, dim)."""
 
-        def curved(function: Callable[[Any], Any]) -> Any:
-            return jax.vmap(lambda d: jax.jvp(jax.grad(function), (x,), (d,))[1])(directions)
+        def curved(function: Callable[[Any], Any], at: Any, along: Any) -> Any:
+            return jax.vmap(lambda d: jax.jvp(jax.grad(function), (at,), (d,))[1])(along)
 
-        data_part = self.place.summed(data, lambda rows: curved(lambda state: self.total(state, rows)))
-        return -data_part - curved(self.log_prior)
+        def of_rows(rows: Any, at: Any, along: Any) -> Any:
+            return curved(lambda state: self.total(state, rows), at, along)
+
+        data_part = self.place.summed(data, grouped(of_rows), x, directions)
+        return -data_part - curved(self.log_prior, x, directions)
 
 
 @partial(jax.jit, static_argnames="functions")
@@ -114,7 +119,7 @@ def energies(functions: Functions, data: Any, x: Any) -> tuple[Any, Any]:
 @partial(jax.jit, static_argnames="functions")
 def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
     """∇log p of some rows by themselves."""
-    return functions.each_gradient(data, x, rows)
+    return functions.each_gradient(x, functions.place.taken(data, rows))
 
 
 @partial(jax.jit, static_argnames="functions")
@@ -152,6 +157,17 @@ def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
 def prior_bend(functions: Functions, x: Any) -> Any:
     """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
     return -jax.jvp(jax.grad(functions.log_prior), (x,), (jnp.ones_like(x),))[1]
+
+
+_COPIES: WeakKeyDictionary[Functions, tuple[Functions, Any]] = WeakKeyDictionary()
+
+
+def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
+    """The same with all rows on each of the devices over which they are cut; made once."""
+    if functions not in _COPIES:
+        place, copies = functions.place.copied(data)
+        _COPIES[functions] = replace(functions, place=place), copies
+    return _COPIES[functions]
 
 
 def hessian(functions: Functions, data: Any, x: Any) -> Any:

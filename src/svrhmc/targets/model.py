@@ -57,7 +57,9 @@ def model(
         a dictionary of arrays; None to report params as they are. A coordinate that has the name of something else
         there is called "sampled" so.
     devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all
-        of that kind; or a list of devices. The draws do not depend on how many there are.
+        of that kind; or a list of devices. Each device sums its own rows; chains whose steps use batches are cut over
+        the devices instead, where these have room for copies of all rows and are not more than the chains. The draws
+        are the same on any number of devices, to rounding.
 
     >>> import jax.numpy as jnp
     >>> def log_likelihood(params, row):

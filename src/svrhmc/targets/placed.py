@@ -8,28 +8,27 @@ are gathered and added in order. So full gradients, and the chains made of them,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.memory import free_memory
+from svrhmc.targets.devices import AXIS, chosen, mesh_of, require_room, room_each, sharding
 
 _BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
 _BLOCK_ELSEWHERE = 1 << 26
 _LEAST_BLOCK, _MOST_BLOCK = 512, {"cpu": 1 << 13}  # rows: what is found of them at many states stays in a CPU's cache
 _WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows at once, and the rows of one
 _SECTIONS = 32
-_AXIS = "rows"
 _USED = 0.8  # of a device's free memory that rows may take: chains need some too
 
 Rows = Any  # a pytree of arrays, the first axes of which are those of row numbers
-Of = Callable[[Rows], Any]
+Of = Callable[..., Any]  # a function of some rows, and of what else it is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class Place(ABC):
     """Rows of some data: how many, what one looks like (a pytree of shapes), and how many are looked at together."""
 
     n: int
-    row: Any
+    row: Any = field(compare=False)  # arrays of other shapes make other programs by themselves
     block: int
 
     @abstractmethod
@@ -45,8 +44,14 @@ class Place(ABC):
         """Some rows, by an array of their numbers."""
 
     @abstractmethod
-    def summed(self, data: Any, of: Of) -> Any:
-        """What is found of every block of rows, added up in their order."""
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+        """What is found of every block of rows, added up in their order. What a program found before has to be given,
+        and not be known to `of` by itself: other devices would not have it.
+        """
+
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """What is found of every row, the numbers of which are the second axis: (chains, n, …)."""
+        return of(self.taken(data, jnp.arange(self.n)), *given)
 
     @property
     def numbers(self) -> float:
@@ -60,25 +65,33 @@ class Place(ABC):
         """The devices, where they were chosen."""
         return None
 
+    def copied(self, data: Any) -> tuple[Place, Any]:
+        """All rows on each of these."""
+        raise NotImplementedError
+
     def host(self, data: Any) -> list[Any]:
         """All rows, as arrays of the host."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class OnDevice(Place):
-    """Rows in the memory of one device: data is a pytree of arrays."""
+    """Rows in the memory of one device, or of each by itself: data is a pytree of arrays."""
 
     def taken(self, data: Any, rows: Any) -> Rows:
         """By index."""
         return jax.tree.map(lambda leaf: leaf[rows], data)
 
-    def summed(self, data: Any, of: Of) -> Any:
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
         """Block by block."""
-        return _blocks_of(data, self.n, self.block, of)
+        return _blocks_of(data, self.n, self.block, of, given)
+
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """All at once."""
+        return of(data, *given)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class OnDevices(Place):
     """Sections of equal size, cut over the devices of a mesh, and the few rows that are left, on all of them.
 
@@ -95,16 +108,12 @@ class OnDevices(Place):
         """All of them."""
         return self.devices
 
-    def sharding(self, cut: bool) -> NamedSharding:
-        """Of arrays whose first axis is cut over the devices, or that all have."""
-        return NamedSharding(self.mesh, PartitionSpec(_AXIS) if cut else PartitionSpec())
-
     def taken(self, data: Any, rows: Any) -> Rows:
         """Each device gives those that it has."""
         edge = self.sections * self.size
 
         def of_leaf(leaf: Any, left: Any) -> Any:
-            found = self._everywhere(lambda mine: self._mine(mine, rows))(leaf)
+            found = self._everywhere(self._mine, leaf, rows)
             if not len(left):
                 return found
             late = _wide(rows >= edge, left.ndim - 1)
@@ -114,35 +123,61 @@ class OnDevices(Place):
 
     def _mine(self, mine: Any, rows: Any) -> Any:
         flat = mine.reshape(-1, *mine.shape[2:])
-        away = rows - jax.lax.axis_index(_AXIS) * len(flat)
+        away = rows - jax.lax.axis_index(AXIS) * len(flat)
         here = _wide((away >= 0) & (away < len(flat)), flat.ndim - 1)
         found = jnp.where(here, flat[jnp.clip(away, 0, len(flat) - 1)], jnp.zeros((), flat.dtype))
         if found.dtype == bool:
-            return jax.lax.psum(found.astype(jnp.int32), _AXIS) > 0
-        return jax.lax.psum(found, _AXIS)
+            return jax.lax.psum(found.astype(jnp.int32), AXIS) > 0
+        return jax.lax.psum(found, AXIS)
 
-    def summed(self, data: Any, of: Of) -> Any:
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
         """Section by section, and what is left."""
-        sections, left = data
-
-        def one(section: Rows) -> Any:
-            return _blocks_of(section, self.size, self.block, of)
-
-        def mine(some: Any) -> Any:
-            found = jax.lax.map(one, some)
-            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, _AXIS, tiled=True), found)
-
-        every = self._everywhere(mine)(sections)
+        every = self._sections(data, lambda section, *more: _blocks_of(section, self.size, self.block, of, more), given)
         total = jax.tree.map(lambda leaf: leaf[0], every)
         total = jax.lax.fori_loop(
             1, self.sections, lambda k, sofar: jax.tree.map(lambda s, leaf: s + leaf[k], sofar, every), total
         )
-        return jax.tree.map(jnp.add, total, of(left)) if self.n > self.sections * self.size else total
+        return jax.tree.map(jnp.add, total, of(data[1], *given)) if self._left else total
 
-    def _everywhere(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A function of a device's own sections whose result all devices have."""
-        split = PartitionSpec(_AXIS)
-        return jax.shard_map(function, mesh=self.mesh, in_specs=split, out_specs=PartitionSpec(), check_vma=False)
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """Section by section, and what is left."""
+
+        def joined(every: Any) -> Any:
+            chains, _, *rest = every.shape[1:]
+            return jnp.moveaxis(every[: self.sections], 0, 1).reshape(chains, -1, *rest)
+
+        found = jax.tree.map(joined, self._sections(data, of, given))
+        if not self._left:
+            return found
+        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), found, of(data[1], *given))
+
+    @property
+    def _left(self) -> int:
+        return self.n - self.sections * self.size
+
+    def _sections(self, data: Any, of: Of, given: tuple[Any, ...]) -> Any:
+        """What is found of each section, on all devices."""
+
+        def mine(some: Any, *more: Any) -> Any:
+            found = jax.lax.map(lambda section: of(section, *more), some)
+            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), found)
+
+        return self._everywhere(mine, data[0], *given)
+
+    def copied(self, data: Any) -> tuple[OnDevice, Any]:
+        """All rows on each of the devices."""
+
+        def whole(cut: Any, left: Any) -> Any:
+            return jnp.concatenate([cut[: self.sections].reshape(-1, *left.shape[1:]), left])
+
+        made = jax.jit(lambda parts: jax.tree.map(whole, *parts), out_shardings=sharding(self.mesh, False))
+        return OnDevice(self.n, self.row, self.block), made(data)
+
+    def _everywhere(self, function: Of, cut: Any, *given: Any) -> Any:
+        """What a function of a device's own sections gives, which is the same for all."""
+        specs = PartitionSpec(AXIS), *(PartitionSpec() for _ in given)
+        made = jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        return made(cut, *given)
 
     def host(self, data: Any) -> list[Any]:
         """Without the copies."""
@@ -177,7 +212,7 @@ class OnHost(Place):
 
         return jax.tree.map(of_leaf, self.leaves, self.row)
 
-    def summed(self, data: Any, of: Of) -> Any:
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
         """Block by block, each read when it is its turn."""
 
         def block(number: Any, size: int) -> Any:
@@ -186,7 +221,7 @@ class OnHost(Place):
                 some = slice(first, first + size)
                 return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
 
-            return grouped(of, self._asked(read, (size,), number), size)
+            return of(self._asked(read, (size,), number), *given)
 
         return _by_blocks(self.n, self.block, block)
 
@@ -229,81 +264,44 @@ def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], _kind(leaf.dtype, dtype)), leaves)
     every = jax.tree.leaves(leaves)
     entries = sum(leaf.size for leaf in every) / n
-    chosen = _devices(devices)
+    there = chosen(devices)
     mapped = any(isinstance(leaf, np.memmap) for leaf in every)
-    platform = jax.default_backend() if chosen is None else chosen[0].platform
+    platform = jax.default_backend() if there is None else there[0].platform
     most = min(n, _MOST_BLOCK.get(platform, n))
     block = int(max(_LEAST_BLOCK, min(most, _BLOCK_NUMBERS.get(platform, _BLOCK_ELSEWHERE) // max(entries, 1.0))))
     block = max(1, block // _GROUP) * _GROUP if platform in _WIDE and block > _GROUP else block
     needed = float(sum(n * np.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(row)))
-    if chosen is None:
-        room = _USED * room_on(jax.local_devices()[0])
+    if there is None:
+        room = _USED * room_each(None)
         if mapped or (needed > room and all(isinstance(leaf, np.ndarray) for leaf in every)):
             return OnHost(n, row, block, leaves), ()
         return OnDevice(n, row, block), jax.tree.map(lambda leaf, one: jnp.asarray(leaf, one.dtype), leaves, row)
     if mapped:
         why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
         raise requirement("devices", "None for data in a memory map", repr(devices), why)
-    require_room("data", needed / len(chosen), "give more devices, or none, to read from the host", chosen)
-    sections = min(_SECTIONS, n)
-    found = OnDevices(n, row, block, Mesh(np.array(chosen), (_AXIS,)), sections, n // sections)
-    return found, _cut_over(found, leaves)
+    require_room("data", needed / len(there), "give more devices, or none, to read from the host", there)
+    return cut_over(mesh_of(there), n, row, block, leaves)
 
 
-def _cut_over(where: OnDevices, leaves: Any) -> Any:
+def cut_over(mesh: Mesh, n: int, row: Any, block: int, leaves: Any) -> tuple[OnDevices, Any]:
     """Sections and the rest, on the devices; each reads only what is its own."""
-    count = where.mesh.size
-    length, edge = -(-where.sections // count) * count, where.sections * where.size
+    sections = min(_SECTIONS, n)
+    where = OnDevices(n, row, block, mesh, sections, n // sections)
+    length, edge = -(-sections // mesh.size) * mesh.size, sections * where.size
 
-    def sections(leaf: Any, one: Any) -> Any:
-        array = np.asarray(leaf)[:edge].reshape(where.sections, where.size, *one.shape)
+    def cut(leaf: Any, one: Any) -> Any:
+        array = np.asarray(leaf)[:edge].reshape(sections, where.size, *one.shape)
 
         def mine(index: Any) -> Any:
-            which = np.minimum(np.arange(length)[index[0]], where.sections - 1)
+            which = np.minimum(np.arange(length)[index[0]], sections - 1)
             return np.asarray(array[which], one.dtype)
 
-        shape = (length, where.size, *one.shape)
-        return jax.make_array_from_callback(shape, where.sharding(True), mine)
+        return jax.make_array_from_callback((length, where.size, *one.shape), sharding(mesh, True), mine)
 
     def rest(leaf: Any, one: Any) -> Any:
-        return jax.device_put(np.asarray(leaf[edge:], one.dtype), where.sharding(False))
+        return jax.device_put(np.asarray(leaf[edge:], one.dtype), sharding(mesh, False))
 
-    return jax.tree.map(sections, leaves, where.row), jax.tree.map(rest, leaves, where.row)
-
-
-def _devices(devices: Any) -> list[Any] | None:
-    """Those that were asked for, or an error that says which there are."""
-    there = jax.local_devices()
-    allowed = "None, 'all', the name of a kind ('cpu', 'gpu') or a list of JAX's devices"
-    if devices is None:
-        return None
-    if isinstance(devices, str):
-        if devices == "all":
-            return list(there)
-        try:
-            return list(jax.local_devices(backend=devices))
-        except RuntimeError:
-            told = f"there is no such device here; JAX has: {', '.join(map(str, there))}"
-            raise requirement("devices", allowed, repr(devices), told) from None
-    if isinstance(devices, Sequence) and len(devices) and all(isinstance(one, jax.Device) for one in devices):
-        return list(devices)
-    raise requirement("devices", allowed, repr(devices))
-
-
-def room_on(device: Any) -> float:
-    """Bytes that are free on a device."""
-    if device.platform == "cpu":
-        return free_memory()
-    stats = device.memory_stats() or {}
-    return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
-
-
-def require_room(name: str, needed: float, remedy: str, devices: Sequence[Any] | None = None) -> None:
-    """Refuse what a device (None: the default one) has no room for, with the size that it needs."""
-    there = min(room_on(device) for device in devices or jax.local_devices()[:1])
-    if needed > there:
-        allowed = f"such that it fits into the memory of a device, of which {max(there, 0.0) / 1e9:.3g} GB are free"
-        raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)
+    return where, (jax.tree.map(cut, leaves, row), jax.tree.map(rest, leaves, row))
 
 
 def _kind(given: Any, dtype: Any) -> Any:
@@ -318,19 +316,26 @@ def _cut(rows: Rows, first: Any, size: int) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), rows)
 
 
-def grouped(of: Of, rows: Rows, size: int) -> Any:
-    """What is found of some rows; on devices that do much at once, of groups of them side by side, and then added."""
-    whole = size // _GROUP * _GROUP
-    if jax.default_backend() not in _WIDE or whole <= _GROUP:
-        return of(rows)
-    groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
-    total = jax.tree.map(lambda each: each.sum(axis=0), jax.vmap(of)(groups))
-    return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole))) if whole < size else total
+def grouped(of: Of) -> Of:
+    """The same of some rows; on devices that do much at once, of groups of them side by side, and then added."""
+
+    def found(rows: Rows, *given: Any) -> Any:
+        size = len(jax.tree.leaves(rows)[0])
+        whole = size // _GROUP * _GROUP
+        if jax.default_backend() not in _WIDE or whole <= _GROUP:
+            return of(rows, *given)
+        groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
+        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda each: of(each, *given))(groups))
+        return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole), *given)) if whole < size else total
+
+    return found
 
 
-def _blocks_of(rows: Rows, n: int, block: int, of: Of) -> Any:
+def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[Any, ...]) -> Any:
     """What is found of rows that are at hand, block by block."""
-    return _by_blocks(n, block, lambda k, size: grouped(of, _cut(rows, k * block, size), size))
+    if block >= n:
+        return of(rows, *given)
+    return _by_blocks(n, block, lambda k, size: of(_cut(rows, k * block, size), *given))
 
 
 def _by_blocks(n: int, block: int, found: Callable[[Any, int], Any]) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
@@ -20,13 +20,15 @@ from svrhmc.engines.jax import resident
 from svrhmc.engines.jax.kernels import running
 from svrhmc.engines.jax.loop import MANY, Kept, Place, advance, begun, drawn, numbers_of_step, remade
 from svrhmc.engines.jax.moves import Noise
-from svrhmc.engines.jax.operations import Arrays, Operations, placed
+from svrhmc.engines.jax.operations import Operations
+from svrhmc.engines.jax.rows import Arrays
+from svrhmc.engines.jax.spread import Spread, placed
 from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.placed import require_room
+from svrhmc.targets.devices import require_room, sharding
 
 _MOST_STEPS = 4096
 _LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
@@ -36,22 +38,43 @@ _DEVICES = {"cpu": (1 << 19, 1 << 22, 1.0), "gpu": (1 << 25, 1 << 25, 300.0)}
 
 @dataclass(frozen=True, eq=False)
 class Programme:
-    """A sampler on a target, on the device."""
+    """A sampler on a target, on the devices.
+
+    numbers: which of the chains each place is for; there may be more places than chains, for as many on each device.
+    """
 
     setup: Setup
+    spread: Spread
     operations: Operations
     arrays: Arrays
+    numbers: Indices
 
     @staticmethod
     def of(setup: Setup) -> Programme:
         """With what the recipe needs besides the target."""
-        operations, arrays = placed(setup.form)
-        return Programme(setup, operations, {**arrays, **_extra(setup)})
+        chains = len(setup.chains)
+        spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.recipe.full else chains)
+        extra = spread.everywhere(_extra(setup))
+        return Programme(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a programme lives as long as its chains
     def _keys(self, high: int) -> tuple[Any, Any]:
-        first, second = Stream(self.setup.seed, self.setup.chains).keys(high)
-        return jnp.asarray(first), jnp.asarray(second)
+        found: tuple[Any, Any] = self.laid(Stream(self.setup.seed, self.setup.chains).keys(high))
+        return found
+
+    def laid(self, of_chains: Any) -> Any:
+        """Arrays of the chains, on the devices.
+
+        Where rows are cut, all devices have all chains; but where no step passes over all rows, and chains come out
+        even, each goes on alone with some chains after it was given their rows.
+        """
+        mesh, recipe = self.spread.mesh, self.setup.recipe
+        if mesh is None:
+            return jax.tree.map(jnp.asarray, of_chains)
+        arrays = jax.tree.map(lambda array: np.asarray(array)[self.numbers], of_chains)
+        even = len(self.numbers) % mesh.size == 0
+        alone = self.spread.chains or (even and not recipe.full and recipe.reference != "snapshot")
+        return jax.device_put(arrays, sharding(mesh, alone))
 
     def keys(self, step: int) -> tuple[Any, Any]:
         """Of the chains, for the steps from this one on."""
@@ -71,7 +94,7 @@ def _extra(setup: Setup) -> Arrays:
         if recipe.order == 2:
             found |= {"mode hessian": at.expansion.hessian}
             found |= {"mode curvatures": curvatures} if (curvatures := _curvatures(at)) is not None else {}
-    return {name: jnp.asarray(array) for name, array in found.items()}
+    return found
 
 
 def _curvatures(at: AtMode) -> Array | None:
@@ -88,10 +111,9 @@ class JaxChains(Chains):
     @running
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
-        if setup.recipe.remembers and setup.recipe.carries:
-            table = 8.0 * len(state.x) * setup.recipe.n * (1 if setup.target.scalar_parts else setup.target.row_size)
-            require_room("the table of gradients", table, "run fewer chains, or take another gradient, such as SVRG")
         self._programme = Programme.of(setup)
+        if setup.recipe.remembers and setup.recipe.carries:
+            self._require_room_for_table(self._programme.spread)
         self._noise = Noise.of(setup.scheme)
         self._pace = Pace()
         self._scheme = _numbers(setup.scheme)
@@ -119,12 +141,20 @@ class JaxChains(Chains):
             self._pace.learn(until - step, time.perf_counter() - began)
             self._require_finite(place, after, step, until - step, refresh)
             these = len(keep.within(step, until))
-            draws[:, made : made + these] = np.asarray(found[:these]).transpose(1, 0, 2)
+            draws[:, made : made + these] = np.asarray(found[:these]).transpose(1, 0, 2)[:chains]
             report((until - step) * chains)
             place, step, made = after, until, made + these
         spent = recipe.evaluations(np.array([begun_with.step, end]))
-        self.state = State(np.array(place.x), np.array(place.v), self._carried(place), end, float(spent[1]))
+        x, v = np.array(place.x)[:chains], np.array(place.v)[:chains]
+        self.state = State(x, v, self._carried(place), end, float(spent[1]))
         return Extension(draws, recipe.evaluations(kept).astype(float), int(spent[1] - spent[0]) * chains)
+
+    def _require_room_for_table(self, spread: Spread) -> None:
+        target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)
+        chains = len(self._programme.numbers) / (len(devices) if devices and spread.chains else 1)
+        table = 8.0 * chains * self.setup.recipe.n * (1 if target.scalar_parts else target.row_size)
+        remedy = "run fewer chains, or take another gradient, such as SVRG"
+        require_room("the table of gradients", table, remedy, devices)
 
     @running
     def compile(self) -> None:
@@ -153,7 +183,7 @@ class JaxChains(Chains):
         programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
         found: tuple[Place, Any] = advance(
             programme.operations, self.setup.recipe, self._noise, capacity, records, refresh,
-            count == capacity and _spares(), not _spares(), programme.arrays,
+            count == capacity and _spares(), not _spares(), programme.spread, programme.arrays,
             self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
             self._fetched(step, count, capacity),
         )  # fmt: skip
@@ -176,22 +206,16 @@ class JaxChains(Chains):
 
     def _placed(self, state: State) -> Place:
         """On the device; a table that was not kept is made again."""
-        memory = {name: jnp.asarray(array) for name, array in state.memory.items()}
-        if memory and self.setup.recipe.remembers and "table" not in memory:
-            memory["table"] = remade(self._programme.operations, self._programme.arrays, memory["snapshot"])
-        return self._shared_out(Place(jnp.asarray(state.x), jnp.asarray(state.v), memory))
-
-    def _shared_out(self, place: Place) -> Place:
-        """Chains cut over several devices, where these are as many for each and no step passes over all rows."""
-        where, recipe = self._programme.operations.place, self.setup.recipe
-        if where is None or where.mesh is None:
-            return place
-        together = recipe.full or recipe.reference == "snapshot" or len(place.x) % where.mesh.size
-        return jax.device_put(place, where.sharding(not together))
+        place: Place = self._programme.laid(Place(state.x, state.v, state.memory))
+        if place.memory and self.setup.recipe.remembers and "table" not in place.memory:
+            table = remade(self._programme.operations, self._programme.arrays, place.memory["snapshot"])
+            return place._replace(memory={**place.memory, "table": table})
+        return place
 
     def _carried(self, place: Place) -> dict[str, Any]:
         keeps = self.setup.recipe.keeps_table(len(self.setup.chains))
-        return {name: np.array(array) for name, array in place.memory.items() if keeps or name != "table"}
+        mine = slice(len(self.setup.chains))
+        return {name: np.array(array)[mine] for name, array in place.memory.items() if keeps or name != "table"}
 
     def _require_finite(self, place: Place, after: Place, step: int, count: int, refresh: bool) -> None:
         """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""
@@ -250,6 +274,6 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     programme = Programme.of(setup)
     g, _ = begun(
         programme.operations, setup.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
-        jnp.asarray(states),
+        programme.laid(states),
     )  # fmt: skip
-    return np.array(g)
+    return np.array(g)[: len(states)]

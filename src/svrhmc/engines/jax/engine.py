@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.gradients import Recipe
@@ -22,6 +23,7 @@ class OnJax(Engine):
     """Functions, rows and quadratics, on whatever device JAX has."""
 
     name = "jax"
+    has_devices = True
 
     def supports(self, form: Any, recipe: Recipe) -> str | None:
         """Forms that have arrays or JAX functions."""
@@ -33,6 +35,17 @@ class OnJax(Engine):
 
     def _of_rows(self, form: RowsForm, recipe: Recipe) -> str | None:
         return self.lacks_rows(form, recipe, _LOSSES, _STORED, _MAPS)
+
+    def check(self, setup: Setup) -> None:
+        """Devices that are not there, and those of a model, which has its own."""
+        if setup.devices is None:
+            return
+        if setup.form.kind == "functions":
+            why = "its rows are where targets.model(…, devices=…) put them"
+            raise requirement("devices", "None for a model", repr(setup.devices), why)
+        from svrhmc.targets.devices import chosen
+
+        chosen(setup.devices)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""

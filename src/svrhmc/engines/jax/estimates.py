@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import words
-from svrhmc.engines.jax.operations import Arrays, Operations, weighed
+from svrhmc.engines.jax.operations import Batch, Operations, weighed
+from svrhmc.engines.jax.rows import Arrays
 from svrhmc.gradients import Recipe
 
 Memory = dict[str, Any]
@@ -32,10 +33,10 @@ def refreshed(
     if recipe.snapshot_rows:
         sizes = recipe.snapshot_rows, recipe.n, recipe.replacement
         rows = words.rows(keys, step[None], *sizes, Purpose.SNAPSHOT)[0]
-        return memory | {"anchor": operations.mean(arrays, x, rows)}
+        return memory | {"anchor": operations.mean(arrays, x, operations.batch(arrays, rows))}
     if recipe.remembers:
-        table = operations.every_part(arrays, x)
-        return memory | {"table": table, "anchor": operations.assemble_all(arrays, table)}
+        table, anchor = operations.remembered(arrays, x)
+        return memory | {"table": table, "anchor": anchor}
     return memory | {"anchor": operations.pass_over(arrays, x)}
 
 
@@ -47,24 +48,25 @@ def estimate(
     if recipe.full:
         return prior + operations.pass_over(arrays, x), memory
     weights = 1 / (recipe.n * arrays["probabilities"][rows]) if recipe.weighted else None
+    batch = operations.batch(arrays, rows)
     if recipe.reference == "none":
-        return prior + operations.mean(arrays, x, rows, weights), memory
+        return prior + operations.mean(arrays, x, batch, weights), memory
     at_mode = recipe.reference == "mode"
     anchor = arrays["mode anchor"] if at_mode else memory["anchor"]
     if recipe.order == 2:
         away = x - arrays["mode"]
-        now = operations.parts(arrays, x, rows) - operations.bends(arrays, away, rows)
+        now = operations.parts(arrays, x, batch) - operations.bends(arrays, away, batch)
         then = _remembered(recipe, arrays, memory, rows)
-        then = operations.parts(arrays, _everywhere(arrays["mode"], x), rows) if then is None else then
-        rest = operations.assemble(arrays, weighed(now - then, weights), rows)
+        then = operations.parts(arrays, _everywhere(arrays["mode"], x), batch) if then is None else then
+        rest = operations.assemble(arrays, weighed(now - then, weights), batch)
         return prior + anchor + rest + away @ arrays["mode hessian"], memory
     if recipe.remembers:
-        now = operations.parts(arrays, x, rows)
+        now = operations.parts(arrays, x, batch)
         then = _remembered(recipe, arrays, memory, rows)
-        g = prior + anchor + operations.assemble(arrays, weighed(now - then, weights), rows)
-        return g, _renewed(operations, recipe, arrays, memory, rows, now) if recipe.reference == "table" else memory
+        g = prior + anchor + operations.assemble(arrays, weighed(now - then, weights), batch)
+        return g, _renewed(operations, recipe, arrays, memory, batch, now) if recipe.reference == "table" else memory
     point = _everywhere(arrays["mode"], x) if at_mode else memory["snapshot"]
-    return prior + anchor + operations.change(arrays, x, point, rows, weights), memory
+    return prior + anchor + operations.change(arrays, x, point, batch, weights), memory
 
 
 def _everywhere(point: Any, x: Any) -> Any:
@@ -80,15 +82,15 @@ def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any) -> An
     return jax.vmap(lambda table, some: table[some])(memory["table"], rows)
 
 
-def _renewed(operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any, now: Any) -> Memory:
+def _renewed(operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, now: Any) -> Memory:
     """The mᵢ of a batch become what was just evaluated, one after another: a row drawn twice is renewed once."""
 
     def one(b: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
         table, anchor = carried
-        row, new = jax.lax.dynamic_slice_in_dim(rows, b, 1, 1), jax.lax.dynamic_slice_in_dim(now, b, 1, 1)
-        old = jax.vmap(lambda of, some: of[some])(table, row)
+        row, new = jax.tree.map(lambda each: jax.lax.dynamic_slice_in_dim(each, b, 1, 1), (batch, now))
+        old = jax.vmap(lambda of, some: of[some])(table, row.rows)
         anchor = anchor + operations.assemble(arrays, new - old, row) / recipe.n
-        return jax.vmap(lambda of, some, what: of.at[some].set(what))(table, row, new), anchor
+        return jax.vmap(lambda of, some, what: of.at[some].set(what))(table, row.rows, new), anchor
 
-    table, anchor = jax.lax.fori_loop(0, rows.shape[1], one, (memory["table"], memory["anchor"]))
+    table, anchor = jax.lax.fori_loop(0, batch.rows.shape[1], one, (memory["table"], memory["anchor"]))
     return {**memory, "table": table, "anchor": anchor}

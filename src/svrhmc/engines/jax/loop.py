@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import resident, words
 from svrhmc.engines.jax.estimates import Memory, batches, estimate, refreshed
 from svrhmc.engines.jax.moves import Noise, move
-from svrhmc.engines.jax.operations import Arrays, Operations
+from svrhmc.engines.jax.operations import Operations
+from svrhmc.engines.jax.rows import Arrays
+from svrhmc.engines.jax.spread import Spread
 from svrhmc.gradients import Recipe
+from svrhmc.targets.devices import AXIS
 
 _UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
 MANY = 1 << 16  # random numbers of a step
@@ -45,8 +49,47 @@ class Kept(NamedTuple):
     thin: Any
 
 
-@partial(jax.jit, static_argnames=("operations", "recipe", "noise", "capacity", "records", "refresh", "whole", "early"))
+_STATIC = ("operations", "recipe", "noise", "capacity", "records", "refresh", "whole", "early", "spread")
+
+
+@partial(jax.jit, static_argnames=_STATIC)
 def advance(
+    operations: Operations,
+    recipe: Recipe,
+    noise: Noise,
+    capacity: int,
+    records: int,
+    refresh: bool,
+    whole: bool,
+    early: bool,
+    spread: Spread,
+    arrays: Arrays,
+    scheme: Any,
+    keys: tuple[Any, Any],
+    place: Place,
+    begin: Any,
+    count: Any,
+    kept: Kept,
+    fetched: Any = None,
+) -> tuple[Place, Any]:
+    """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
+    means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
+    whole: whether all steps of the capacity are made, which spares a GPU a look at `count` in each.
+    early: whether the random numbers of a step, where they are too many to be made for all steps before the first, are
+        made in the step before it: each once, while a CPU would make them anew for everything that is computed of them.
+    spread: where each device has chains of its own, it makes their steps alone.
+    fetched: the data of every step's batch, where they are not on the device.
+    """
+    steps = partial(_steps, operations, recipe, noise, capacity, records, refresh, whole, early)
+    if spread.chains:
+        mine, every = PartitionSpec(AXIS), PartitionSpec()
+        given, made = (every, every, mine, mine, every, every, every, every), (mine, PartitionSpec(None, AXIS))
+        steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=given, out_specs=made, check_vma=False)
+    found: tuple[Place, Any] = steps(arrays, scheme, keys, place, begin, count, kept, fetched)
+    return found
+
+
+def _steps(
     operations: Operations,
     recipe: Recipe,
     noise: Noise,
@@ -62,15 +105,8 @@ def advance(
     begin: Any,
     count: Any,
     kept: Kept,
-    fetched: Any = None,
+    fetched: Any,
 ) -> tuple[Place, Any]:
-    """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
-    means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
-    whole: whether all steps of the capacity are made, which spares a GPU a look at `count` in each.
-    early: whether the random numbers of a step, where they are too many to be made for all steps before the first, are
-        made in the step before it: each once, while a CPU would make them anew for everything that is computed of them.
-    fetched: the data of every step's batch, where they are not on the device.
-    """
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
     resides = resident.serves(operations, recipe, arrays)

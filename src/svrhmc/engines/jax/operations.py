@@ -1,43 +1,58 @@
 """What an estimate asks of a target, in JAX: each form has `Operations` and the arrays that they work on.
 
 Operations are plain data that can be hashed, so that programs are compiled once for all targets alike; whatever is
-large is in the arrays. States come as (chains, dim), rows as (chains, batch); all sums are in float64.
+large is in the arrays: what rows have under "data", wherever that is (`targets.placed`), and what all share under names
+of its own. States come as (chains, dim), batches of rows as (chains, batch); all sums are in float64.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.sharding import Mesh
 
 from svrhmc.engines.jax import factors, fused, priors
 from svrhmc.engines.jax.losses import SLOPES
-from svrhmc.engines.jax.rows import EXACT, Seen, stored
-from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
-from svrhmc.targets.placed import require_room
+from svrhmc.engines.jax.rows import EXACT, Arrays, Seen
+from svrhmc.targets.devices import sharding
+from svrhmc.targets.functions import copied
+from svrhmc.targets.placed import Place, cut_over
 
-Arrays = dict[str, Any]
+
+class Batch(NamedTuple):
+    """Some rows of every chain: their numbers, (chains, batch), and what they have, taken from where it is."""
+
+    rows: Any
+    data: Any
 
 
 class Operations(ABC):
     """A component's gradient is what all share, `prior`, and a part of its own, as in `targets.base`."""
 
-    @property
-    def place(self) -> Any:
-        """Where rows of data are (`targets.placed`); None where all are among the arrays."""
-        return None
+    place: Any = None  # where rows of data are (`targets.placed`); None where they are never cut over devices
+
+    def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """The same with what rows have on each device."""
+        return self, jax.device_put(data, sharding(mesh, False))
+
+    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """The same with rows of its own on each device."""
+        raise NotImplementedError
 
     def kind(self, arrays: Arrays) -> Any:
         """Of numbers that rows give: float32 or float64. Normals are of the same kind; states are always float64."""
         return jnp.float64
 
     @abstractmethod
-    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+        """Rows of the chains, by their numbers."""
+
+    @abstractmethod
+    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
         """Parts of some components: (chains, batch), or (chains, batch, dim)."""
 
     @abstractmethod
@@ -45,37 +60,37 @@ class Operations(ABC):
         """Parts of all components."""
 
     @abstractmethod
-    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """The mean of the gradients that parts of some components stand for."""
 
     @abstractmethod
-    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
-        """The same of all components."""
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """∇f without the shared part: the same of all components."""
 
     @abstractmethod
     def prior(self, arrays: Arrays, x: Any) -> Any:
         """The gradient that every component shares."""
 
-    def mean(self, arrays: Arrays, x: Any, rows: Any, weights: Any = None) -> Any:
+    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+        """Parts of all components, and what they add up to: ∇f without the shared part."""
+        return self.every_part(arrays, x), self.pass_over(arrays, x)
+
+    def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
-        return self.assemble(arrays, weighed(self.parts(arrays, x, rows), weights), rows)
+        return self.assemble(arrays, weighed(self.parts(arrays, x, batch), weights), batch)
 
-    def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
+    def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
         """The mean over a batch of what gradients at x have more than those at another point."""
-        more = self.parts(arrays, x, rows) - self.parts(arrays, point, rows)
-        return self.assemble(arrays, weighed(more, weights), rows)
+        more = self.parts(arrays, x, batch) - self.parts(arrays, point, batch)
+        return self.assemble(arrays, weighed(more, weights), batch)
 
-    def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
+    def bends(self, arrays: Arrays, away: Any, batch: Batch) -> Any:
         """Parts of Hᵢ·away at the mode, for rows with a linear predictor."""
         raise NotImplementedError
 
     def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
         """f, up to a constant, and ∇f by one pass."""
         raise NotImplementedError
-
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
-        """∇f without the shared part."""
-        return self.assemble_all(arrays, self.every_part(arrays, x))
 
 
 @dataclass(frozen=True)
@@ -121,63 +136,85 @@ class RowOperations(Operations):
     shifted: bool
     weighed: bool
     heavy: bool
+    place: Place
+
+    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """In sections, each of which is summed at once."""
+        place, sections = cut_over(mesh, self.n, self.place.row, self.n, data)
+        return replace(self, place=place), sections
 
     def kind(self, arrays: Arrays) -> Any:
         """That of the matrix."""
-        return self.seen.kind(arrays)
+        return self.seen.dtype
 
     @property
     def plain(self) -> bool:
         """Whether a loss of one predictor and a normal prior, in the target's own variables, are all there is."""
         return not (self.removed or self.heavy or self.frame.kind or self.seen.sparse or self.seen.several)
 
-    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
-        """nρᵢ′, or nwᵢℓ′."""
-        u = self.seen.predict_at(arrays, self.frame.displace(arrays, x), rows)
-        return self._slopes(arrays, u, rows)
+    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+        """From where they are."""
+        return Batch(rows, self.place.taken(arrays["data"], rows))
 
-    def bends(self, arrays: Arrays, away: Any, rows: Any) -> Any:
+    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+        """nρᵢ′, or nwᵢℓ′."""
+        u = self.seen.predict_at(batch.data, self.frame.displace(arrays, x))
+        return self._slopes(arrays["numbers"], u, batch.data)
+
+    def bends(self, arrays: Arrays, away: Any, batch: Batch) -> Any:
         """nwᵢℓ″ aᵢᵀ·away; nothing is left in variables from which the second order was taken."""
         if self.second_order:
-            return jnp.zeros((*rows.shape, *self.seen.tail))
-        return self.seen.turned(arrays["mode curvatures"][rows], self.seen.predict_at(arrays, away, rows))
+            return jnp.zeros((*batch.rows.shape, *self.seen.tail))
+        return self.seen.turned(arrays["mode curvatures"][batch.rows], self.seen.predict_at(batch.data, away))
 
-    def _slopes(self, arrays: Arrays, u: Any, rows: Any) -> Any:
-        seen, y, t = self.seen, arrays["y"][rows], u
+    def _slopes(self, numbers: Any, u: Any, some: Arrays) -> Any:
+        """Of some rows, by what these have and the numbers of the loss."""
+        seen, t = self.seen, u
         if self.removed:
-            t = arrays["predictors"][rows] + u
+            t = some["predictors"] + u
         elif self.shifted:
-            t = seen.shifted(u, arrays["offset"][rows])
-        found = SLOPES[self.slope](arrays["numbers"], t, y)
+            t = seen.shifted(u, some["offset"])
+        found = SLOPES[self.slope](numbers, t, some["y"])
         if self.weighed:
-            found = seen.weighed(found, arrays["weights"][rows])
+            found = seen.weighed(found, some["weights"])
         if self.removed:
-            found = found - arrays["slopes"][rows]
+            found = found - some["slopes"]
         if self.second_order:
-            found = found - seen.turned(arrays["curvatures"][rows], u)
+            found = found - seen.turned(some["curvatures"], u)
         return self.n * found
 
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
-        """For one chain on a GPU, where a loss of its own is all there is to a row, with one read of X."""
+        """(1/n) Σᵢ partᵢ Wᵀaᵢ."""
+        at = self.frame.displace(arrays, x)
+        return self.frame.pull(arrays, self.place.summed(arrays["data"], self._sum, arrays["numbers"], at))
+
+    def _sum(self, some: Arrays, numbers: Any, at: Any) -> Any:
+        """Over some rows; for one chain on a GPU, where a loss is all there is to a row, with one read of X."""
         plain = self.plain and not (self.shifted or self.weighed)
-        if plain and fused.serves(arrays["X"], self.slope, len(x)):
-            kind = arrays["X"].dtype
-            found = fused.gradient(arrays["X"], arrays["y"].astype(kind), x[0].astype(kind), self.slope)
+        if plain and fused.serves(some["X"], self.slope, len(at)):
+            kind = self.seen.dtype
+            found = fused.gradient(some["X"], some["y"].astype(kind), at[0].astype(kind), self.slope)
             return found[None].astype(jnp.float64)
-        return super().pass_over(arrays, x)
+        return self.seen.combine(some, self._every_slope(some, numbers, at) / self.n)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows at once."""
         at = self.frame.displace(arrays, x)
-        return self._slopes(arrays, self.seen.predict(arrays, at), slice(None))
+        return self.place.each(arrays["data"], self._every_slope, arrays["numbers"], at)
 
-    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
+    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+        """Where all rows are at hand, each slope is found once."""
+        if self.place.mesh is not None:
+            return super().remembered(arrays, x)
+        parts = self.every_part(arrays, x)
+        return parts, self.frame.pull(arrays, self.seen.combine(arrays["data"], parts / self.n))
+
+    def _every_slope(self, some: Arrays, numbers: Any, at: Any) -> Any:
+        return self._slopes(numbers, self.seen.predict(some, at), some)
+
+    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
-        return self.frame.pull(arrays, self.seen.combine_at(arrays, parts / rows.shape[1], rows))
-
-    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
-        """(1/n) Σᵢ partᵢ Wᵀaᵢ."""
-        return self.frame.pull(arrays, self.seen.combine(arrays, parts / self.n))
+        return self.frame.pull(arrays, self.seen.combine_at(batch.data, parts / batch.rows.shape[1]))
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
         """Λ(x − p) + ψ′; in other variables b + M z, and what is left of ψ′."""
@@ -202,24 +239,24 @@ class QuadraticOperations(Operations):
 
     shared: bool
 
-    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+        """By index; a precision that all share is not among them."""
+        return Batch(rows, {name: array[rows] for name, array in arrays["data"].items()})
+
+    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
         """Gradients."""
-        forces = arrays["forces"][rows]
-        if self.shared:
-            return (x @ arrays["precision"])[:, None, :] - forces
-        return jnp.einsum("cbde,ce->cbd", arrays["precision"][rows], x, precision=EXACT) - forces
+        return self._gradients(arrays, x, batch.data, "cbde,ce->cbd")
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all components."""
+        return self._gradients(arrays, x, arrays["data"], "nde,ce->cnd")
+
+    def _gradients(self, arrays: Arrays, x: Any, some: Arrays, axes: str) -> Any:
         if self.shared:
-            return (x @ arrays["precision"])[:, None, :] - arrays["forces"][None]
-        return jnp.einsum("nde,ce->cnd", arrays["precision"], x, precision=EXACT) - arrays["forces"][None]
+            return (x @ arrays["precision"])[:, None, :] - some["forces"]
+        return jnp.einsum(axes, some["precision"], x, precision=EXACT) - some["forces"]
 
-    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
-        """Their mean."""
-        return parts.mean(axis=1)
-
-    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """Their mean."""
         return parts.mean(axis=1)
 
@@ -244,23 +281,32 @@ class FunctionOperations(Operations):
         """Of the model's data."""
         return self.functions.place
 
+    def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """From the devices that have them."""
+        functions, copies = copied(self.functions, data)
+        return replace(self, functions=functions), copies
+
+    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """They are."""
+        return self, data
+
     def kind(self, arrays: Arrays) -> Any:
         """As the user's functions see it."""
         return self.functions.dtype
 
-    def parts(self, arrays: Arrays, x: Any, rows: Any) -> Any:
+    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+        """From where they are."""
+        return Batch(rows, self.place.taken(arrays["data"], rows))
+
+    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
         """Gradients of −n log-likelihood, in the user's variables."""
-        return -self.functions.n * self.functions.each_gradient(arrays["data"], self.frame.out(arrays, x), rows)
+        return -self.functions.n * self.functions.each_gradient(self.frame.out(arrays, x), batch.data)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows."""
         return -self.functions.n * self.functions.every_gradient(arrays["data"], self.frame.out(arrays, x))
 
-    def assemble(self, arrays: Arrays, parts: Any, rows: Any) -> Any:
-        """Their mean."""
-        return self.frame.pull(arrays, parts.mean(axis=1))
-
-    def assemble_all(self, arrays: Arrays, parts: Any) -> Any:
+    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """Their mean."""
         return self.frame.pull(arrays, parts.mean(axis=1))
 
@@ -268,14 +314,14 @@ class FunctionOperations(Operations):
         """That of −log prior."""
         return -self.frame.pull(arrays, self.functions.prior_gradient(self.frame.out(arrays, x)))
 
-    def mean(self, arrays: Arrays, x: Any, rows: Any, weights: Any = None) -> Any:
+    def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
         """One gradient of the sum over the batch."""
-        total = self.functions.batch_gradient(arrays["data"], self.frame.out(arrays, x), rows)
-        return self.frame.pull(arrays, total * (-self.functions.n / rows.shape[1]))
+        total = self.functions.batch_gradient(self.frame.out(arrays, x), batch.data)
+        return self.frame.pull(arrays, total * (-self.functions.n / batch.rows.shape[1]))
 
-    def change(self, arrays: Arrays, x: Any, point: Any, rows: Any, weights: Any = None) -> Any:
+    def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
         """The difference of two."""
-        return self.mean(arrays, x, rows) - self.mean(arrays, point, rows)
+        return self.mean(arrays, x, batch) - self.mean(arrays, point, batch)
 
     def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
         """Block by block of rows."""
@@ -292,69 +338,3 @@ def weighed(parts: Any, weights: Any) -> Any:
     if weights is None:
         return parts
     return parts * (weights if parts.ndim == 2 else weights[:, :, None])
-
-
-def _of_rows(form: RowsForm) -> tuple[Operations, Arrays]:
-    removed, loss = form.removed, form.loss
-    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.wide else None)
-    arrays: Arrays = {
-        "y": form.y, "numbers": np.array(loss.numbers, np.float64),
-        "prior precision": form.prior_precision, "prior mean": form.prior_mean,
-        **matrix, **_map(form.whitening), **priors.heavy_arrays(form),
-    }  # fmt: skip
-    if removed is not None:
-        arrays |= {"predictors": removed.predictors, "slopes": removed.slopes, "force": removed.force}
-        arrays |= {"curvatures": removed.curvatures} if removed.second_order else {}
-    arrays |= {} if form.offset is None else {"offset": form.offset}
-    arrays |= {} if form.weights is None else {"weights": form.weights}
-    assert loss.kernel is not None
-    operations = RowOperations(
-        form.rows.n, form.rows.dim, loss.kernel, _frame(form.whitening), seen, removed is not None,
-        removed is not None and removed.second_order, form.offset is not None, form.weights is not None,
-        form.heavy is not None,
-    )  # fmt: skip
-    return operations, arrays
-
-
-def _of_quadratics(form: QuadraticForm) -> tuple[Operations, Arrays]:
-    arrays = {
-        "precision": form.precision, "forces": form.forces,
-        "mean precision": form.mean_precision, "mean force": form.mean_force,
-    }  # fmt: skip
-    return QuadraticOperations(form.shared), arrays
-
-
-def _of_functions(form: FunctionsForm) -> tuple[Operations, Arrays]:
-    return FunctionOperations(form.functions, _frame(form.whitening)), _map(form.whitening)
-
-
-def _frame(whitening: Any) -> Frame:
-    return Frame(None if whitening is None else whitening.kind)
-
-
-def _map(whitening: Any) -> Arrays:
-    if whitening is None:
-        return {}
-    return factors.factor_arrays(whitening) if whitening.kind == "sparse" else dict(whitening.arrays())
-
-
-_MAKERS: dict[str, Callable[[Any], tuple[Operations, Arrays]]] = {
-    "rows": _of_rows,
-    "blocks": _of_rows,
-    "quadratic": _of_quadratics,
-    "functions": _of_functions,
-}
-_PLACED: WeakKeyDictionary[Any, tuple[Operations, Arrays]] = WeakKeyDictionary()
-
-
-def placed(form: Any) -> tuple[Operations, Arrays]:
-    """Operations and arrays of a form, on the device; found once for it."""
-    if form not in _PLACED:
-        operations, arrays = _MAKERS[form.kind](form)
-        needed = float(sum(np.asarray(array).nbytes for array in arrays.values()))
-        require_room("the arrays of the target", needed, "give float32 rows, or engine='numba'")
-        on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
-        if form.kind == "functions":
-            on_device["data"] = form.data
-        _PLACED[form] = operations, on_device
-    return _PLACED[form]

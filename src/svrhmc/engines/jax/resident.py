@@ -42,10 +42,11 @@ def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
     """Whether there is a kernel for such steps."""
     plain = getattr(operations, "plain", False) and operations.slope in _LOSSES
     anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
-    if not plain or recipe.full or recipe.order != 1 or not anchored:
+    if not plain or operations.place.mesh is not None or recipe.full or recipe.order != 1 or not anchored:
         return False
-    width, count = _sizes(arrays["X"], recipe)
-    return kernels.on_gpu() and width * count * arrays["X"].dtype.itemsize <= _MOST
+    X = arrays["data"]["X"]
+    width, count = _sizes(X, recipe)
+    return kernels.on_gpu() and width * count * X.dtype.itemsize <= _MOST
 
 
 def walk(
@@ -65,15 +66,16 @@ def walk(
     """
     x, v, draws, slot = state
     (chains, dim), batch = x.shape, recipe.batch
-    width, count = _sizes(arrays["X"], recipe)
-    warps = max(1, min(_WARPS, arrays["X"].dtype.itemsize * width * count // _OF_WARP))
+    data = arrays["data"]
+    width, count = _sizes(data["X"], recipe)
+    warps = max(1, min(_WARPS, data["X"].dtype.itemsize * width * count // _OF_WARP))
     given = {
-        "X": arrays["X"], "y": arrays["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
+        "X": data["X"], "y": data["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
         "numbers": arrays["numbers"], "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
         "walk": jnp.stack([jnp.asarray(each, jnp.int64) for each in (*steps, slot)]),
     }  # fmt: skip
-    given |= {"offset": arrays["offset"]} if operations.shifted else {}
-    given |= {"weights": arrays["weights"]} if operations.weighed else {}
+    given |= {"offset": data["offset"]} if operations.shifted else {}
+    given |= {"weights": data["weights"]} if operations.weighed else {}
     given |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
     if recipe.reference == "mode":
         given |= {"anchor": arrays["mode anchor"].reshape(1, -1), "parts": arrays["mode parts"][None]}

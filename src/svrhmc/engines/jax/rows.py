@@ -21,11 +21,13 @@ class Seen:
     """aᵢᵀx of one predictor: a number; or of `several` = (k, q), k blocks of coefficients and q parameters that all
     rows share: m = k + q numbers, the last axis.
 
-    width: the columns of the matrix, which is in the arrays: "X", or "columns" and "values" where it is sparse.
+    width: the columns of the matrix. Its rows come as arrays, "X", or "columns" and "values" where it is sparse: all
+    that there are, with one axis of rows; or those of batches, with two, (chains, batch). dtype: of its numbers.
     """
 
     width: int
     sparse: bool
+    dtype: Any
     several: tuple[int, int] | None = None
 
     @property
@@ -33,25 +35,21 @@ class Seen:
         """Of what a row has: (), or (m,)."""
         return () if self.several is None else (sum(self.several),)
 
-    def kind(self, arrays: Arrays) -> Any:
-        """Of its numbers."""
-        return arrays["values" if self.sparse else "X"].dtype
+    def predict_at(self, batch: Arrays, at: Any) -> Any:
+        """aᵢᵀx of the rows of batches: (chains, dim) → (chains, batch, …)."""
+        return self._stacked(at, batch["y"].shape[1], lambda part: self._predict_at(batch, part))
 
-    def predict_at(self, arrays: Arrays, at: Any, rows: Any) -> Any:
-        """The chosen aᵢᵀx: (chains, dim), (chains, batch) → (chains, batch, …)."""
-        return self._stacked(at, rows.shape[1], lambda part: self._predict_at(arrays, part, rows))
+    def predict(self, rows: Arrays, at: Any) -> Any:
+        """Of all rows: (chains, n, …)."""
+        return self._stacked(at, len(rows["y"]), lambda part: self._predict(rows, part))
 
-    def predict(self, arrays: Arrays, at: Any) -> Any:
-        """All of them: (chains, n, …)."""
-        return self._stacked(at, len(arrays["y"]), lambda part: self._predict(arrays, part))
-
-    def combine_at(self, arrays: Arrays, weights: Any, rows: Any) -> Any:
+    def combine_at(self, batch: Arrays, weights: Any) -> Any:
         """Σ_b w_b a_{i_b}: (chains, batch, …) → (chains, dim)."""
-        return self._joined(weights, lambda part: self._combine_at(arrays, part, rows))
+        return self._joined(weights, lambda part: self._combine_at(batch, part))
 
-    def combine(self, arrays: Arrays, weights: Any) -> Any:
+    def combine(self, rows: Arrays, weights: Any) -> Any:
         """Σᵢ wᵢaᵢ over all rows."""
-        return self._joined(weights, lambda part: self._combine(arrays, part))
+        return self._joined(weights, lambda part: self._combine(rows, part))
 
     def shifted(self, t: Any, offset: Any) -> Any:
         """Offsets belong to the first predictor."""
@@ -81,33 +79,33 @@ class Seen:
         found = jax.vmap(combine, in_axes=-1, out_axes=1)(weights[..., :blocks])
         return jnp.concatenate([found.reshape(len(found), -1), weights[..., blocks:].sum(axis=1)], axis=-1)
 
-    def _predict_at(self, arrays: Arrays, at: Any, rows: Any) -> Any:
+    def _predict_at(self, batch: Arrays, at: Any) -> Any:
         if self.sparse:
-            seen = jax.vmap(lambda state, where: state[where])(at, arrays["columns"][rows])
-            return (arrays["values"][rows].astype(jnp.float64) * seen).sum(axis=-1)
-        taken = arrays["X"][rows]
-        return (taken * at.astype(taken.dtype)[:, None, :]).sum(axis=-1).astype(jnp.float64)
+            seen = jax.vmap(lambda state, where: state[where])(at, batch["columns"])
+            return (batch["values"].astype(jnp.float64) * seen).sum(axis=-1)
+        X = batch["X"]
+        return (X * at.astype(X.dtype)[:, None, :]).sum(axis=-1).astype(jnp.float64)
 
-    def _predict(self, arrays: Arrays, at: Any) -> Any:
+    def _predict(self, rows: Arrays, at: Any) -> Any:
         if self.sparse:
-            return (arrays["values"].astype(jnp.float64)[None] * at[:, arrays["columns"]]).sum(axis=-1)
-        X = arrays["X"]
+            return (rows["values"].astype(jnp.float64)[None] * at[:, rows["columns"]]).sum(axis=-1)
+        X = rows["X"]
         return jnp.einsum("nd,cd->cn", X, at.astype(X.dtype), precision=EXACT).astype(jnp.float64)
 
-    def _combine_at(self, arrays: Arrays, weights: Any, rows: Any) -> Any:
+    def _combine_at(self, batch: Arrays, weights: Any) -> Any:
         if self.sparse:
-            columns, values = arrays["columns"][rows], arrays["values"][rows].astype(jnp.float64) * weights[..., None]
+            values = batch["values"].astype(jnp.float64) * weights[..., None]
             add = jax.vmap(lambda where, what: jnp.zeros(self.width).at[where.ravel()].add(what.ravel()))
-            return add(columns, values)
-        taken = arrays["X"][rows]
-        return (weights.astype(taken.dtype)[:, :, None] * taken).sum(axis=1).astype(jnp.float64)
+            return add(batch["columns"], values)
+        X = batch["X"]
+        return (weights.astype(X.dtype)[:, :, None] * X).sum(axis=1).astype(jnp.float64)
 
-    def _combine(self, arrays: Arrays, weights: Any) -> Any:
+    def _combine(self, rows: Arrays, weights: Any) -> Any:
         if self.sparse:
-            where, values = arrays["columns"].ravel(), arrays["values"].astype(jnp.float64)
+            where, values = rows["columns"].ravel(), rows["values"].astype(jnp.float64)
             add = jax.vmap(lambda w: jnp.zeros(self.width).at[where].add((values * w[:, None]).ravel()))
             return add(weights)
-        X = arrays["X"]
+        X = rows["X"]
         whole, weights = len(X) // _GROUP * _GROUP, weights.astype(X.dtype)
         groups = weights[:, :whole].reshape(len(weights), -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
         total = jnp.einsum("cgm,gmd->gcd", *groups, precision=EXACT).sum(axis=0, dtype=jnp.float64)
@@ -117,9 +115,9 @@ class Seen:
 def stored(rows: Any, several: tuple[int, int] | None) -> tuple[Seen, Arrays]:
     """How rows are seen, and their arrays."""
     if rows.storage == "dense":
-        return Seen(rows.dim, False, several), {"X": rows.X}
+        return Seen(rows.dim, False, rows.X.dtype, several), {"X": rows.X}
     columns, values = padded(rows.X)
-    return Seen(rows.dim, True, several), {"columns": columns, "values": values}
+    return Seen(rows.dim, True, values.dtype, several), {"columns": columns, "values": values}
 
 
 def padded(matrix: Any) -> tuple[Any, Any]:

@@ -18,7 +18,9 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import row_work, steps_at_once
-from svrhmc.engines.jax.operations import Arrays, Operations, placed
+from svrhmc.engines.jax.operations import Operations
+from svrhmc.engines.jax.rows import Arrays
+from svrhmc.engines.jax.spread import placed
 from svrhmc.engines.pace import HIGH, Pace
 
 
@@ -89,7 +91,7 @@ class SplitOnJax(Chains):
     @scoped
     def __init__(self, space: Any, sampler: Any, seed: int, chains: Indices, start: Array | None = None) -> None:
         self.space, self.sampler, self.stream = space, sampler, Stream(seed, chains)
-        self._operations, self._arrays = placed(space.form())
+        _, self._operations, self._arrays = placed(space.form())
         if start is None:
             z = self.stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
         else:

@@ -1,0 +1,177 @@
+"""Operations and arrays of each form, and how they lie on several devices.
+
+With D devices, C chains and n rows, of which a step uses B, work can be shared out in two ways:
+
+- Each device has *rows* of its own, n/D of them, and all chains. A pass over all rows reads n/D of them on each device;
+  only sums, one of each section and chain, go from device to device. But the rows of a batch lie anywhere: they are
+  fetched from the devices that have them, CB rows a step, and then there is nothing left to share.
+- Each device has *chains* of its own, C/D of them, and copies of all rows. A batch step reads CB/D rows on each device,
+  and nothing goes anywhere. A pass over all rows reads n of them on each device, however few its chains are.
+
+So chains are cut where steps use batches (also where they pass over all rows now and then, as SVRG does: the operations
+of such a pass are Cn/D either way), there are as many chains as devices or more, and the copies fit; else rows. In what
+has no rows to pass over, such as a quadratic, chains are cut always.
+
+Sums over all rows are those of sections whose number does not depend on the devices, added in their order
+(`targets.placed.OnDevices`), and rows that are fetched are what they were: so draws with rows cut are the same on any
+number of devices, to the last bit where the compiler makes the same code of a section. Chains in other company are the
+same to rounding, as everywhere on JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from svrhmc.core.arrays import Indices
+from svrhmc.engines.jax import factors, priors
+from svrhmc.engines.jax.operations import (
+    Frame,
+    FunctionOperations,
+    Operations,
+    QuadraticOperations,
+    RowOperations,
+)
+from svrhmc.engines.jax.rows import Arrays, stored
+from svrhmc.targets.devices import chosen, mesh_of, require_room, room_each, sharding
+from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+from svrhmc.targets.placed import OnDevice
+
+_USED = 0.8  # of a device's free memory that copies of the rows may take: chains need some too
+_REMEDY = "give float32 rows, more devices, or engine='numba'"
+
+
+class Spread(NamedTuple):
+    """mesh: the devices that work together; None for JAX's default one alone.
+    chains: whether each has chains of its own, and copies of all rows; else each has rows of its own, and all chains.
+    """
+
+    mesh: Mesh | None = None
+    chains: bool = False
+
+    def numbers(self, chains: int) -> Indices:
+        """Which chain is where: as many on each device, the last one again where they do not come out even."""
+        each = self.mesh.size if self.mesh is not None and self.chains else 1
+        return np.minimum(np.arange(-(-chains // each) * each), chains - 1)
+
+    def everywhere(self, arrays: Any) -> Any:
+        """Arrays on all devices."""
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, arrays)
+        return jax.device_put(arrays, sharding(self.mesh, False))
+
+
+class Made(NamedTuple):
+    """Operations of a form, and the arrays that they work on: those that all rows share, and those that rows have, on
+    the host or (a model's) where they are already.
+    """
+
+    operations: Operations
+    shared: Arrays
+    data: Any
+
+
+class Placed(NamedTuple):
+    """Operations of a form, with all arrays on the devices."""
+
+    spread: Spread
+    operations: Operations
+    arrays: Arrays
+
+
+def _of_rows(form: RowsForm) -> Made:
+    removed, loss = form.removed, form.loss
+    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.wide else None)
+    shared: Arrays = {
+        "numbers": np.array(loss.numbers, np.float64),
+        "prior precision": form.prior_precision, "prior mean": form.prior_mean,
+        **_map(form.whitening), **priors.heavy_arrays(form),
+    }  # fmt: skip
+    data: Arrays = {"y": form.y, **matrix}
+    if removed is not None:
+        shared["force"] = removed.force
+        data |= {"predictors": removed.predictors, "slopes": removed.slopes}
+        data |= {"curvatures": removed.curvatures} if removed.second_order else {}
+    data |= {} if form.offset is None else {"offset": form.offset}
+    data |= {} if form.weights is None else {"weights": form.weights}
+    assert loss.kernel is not None
+    operations = RowOperations(
+        form.rows.n, form.rows.dim, loss.kernel, _frame(form.whitening), seen, removed is not None,
+        removed is not None and removed.second_order, form.offset is not None, form.weights is not None,
+        form.heavy is not None, OnDevice(form.rows.n, _row(data), form.rows.n),
+    )  # fmt: skip
+    return Made(operations, shared, data)
+
+
+def _of_quadratics(form: QuadraticForm) -> Made:
+    shared = {"mean precision": form.mean_precision, "mean force": form.mean_force}
+    data = {"forces": form.forces}
+    (shared if form.shared else data)["precision"] = form.precision
+    return Made(QuadraticOperations(form.shared), shared, data)
+
+
+def _of_functions(form: FunctionsForm) -> Made:
+    return Made(FunctionOperations(form.functions, _frame(form.whitening)), _map(form.whitening), form.data)
+
+
+def _frame(whitening: Any) -> Frame:
+    return Frame(None if whitening is None else whitening.kind)
+
+
+def _map(whitening: Any) -> Arrays:
+    if whitening is None:
+        return {}
+    return factors.factor_arrays(whitening) if whitening.kind == "sparse" else dict(whitening.arrays())
+
+
+def _row(data: Arrays) -> Any:
+    return {name: jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for name, array in data.items()}
+
+
+_MAKERS: dict[str, Callable[[Any], Made]] = {
+    "rows": _of_rows,
+    "blocks": _of_rows,
+    "quadratic": _of_quadratics,
+    "functions": _of_functions,
+}
+_PLACED: WeakKeyDictionary[Any, dict[Any, Placed]] = WeakKeyDictionary()
+
+
+def placed(form: Any, devices: Any = None, chains: int = 0) -> Placed:
+    """Operations and arrays of a form, found once for it.
+
+    devices: as `Sampler.run` takes them; those of a model are its own.
+    chains: how many make steps with batches, 0 where every step passes over all rows.
+    """
+    there = chosen(devices)
+    mesh = getattr(form, "mesh", None if there is None else mesh_of(there))
+    key = mesh, mesh is not None and chains >= mesh.size
+    known = _PLACED.setdefault(form, {})
+    if key not in known:
+        known[key] = _placed(_MAKERS[form.kind](form), *key)
+    return known[key]
+
+
+def _placed(made: Made, mesh: Mesh | None, batches: bool) -> Placed:
+    operations, shared, data = made
+    new = [leaf for leaf in jax.tree.leaves(data) if not isinstance(leaf, jax.Array)]
+    if mesh is None:
+        require_room("the arrays of the target", _bytes(shared) + _bytes(new), _REMEDY)
+        return Placed(Spread(), operations, jax.tree.map(jnp.asarray, {**shared, "data": data}))
+    devices, copies = list(mesh.devices.flat), _bytes(shared) + _bytes(data)
+    worth = batches and (mesh.size > 1 or bool(new))  # else the one device has all rows of a model already
+    spread = Spread(mesh, operations.place is None or (worth and copies <= _USED * room_each(devices)))
+    needed = copies if spread.chains else _bytes(shared) + _bytes(new) / mesh.size
+    require_room("the arrays of the target", needed, _REMEDY, devices)
+    operations, data = (operations.copied if spread.chains else operations.cut)(mesh, data)
+    return Placed(spread, operations, {**spread.everywhere(shared), "data": data})
+
+
+def _bytes(arrays: Any) -> float:
+    return float(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))

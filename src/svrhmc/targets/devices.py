@@ -1,0 +1,69 @@
+"""JAX's devices: which were asked for, what room they have, and how arrays lie on several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from svrhmc.core.errors import requirement
+from svrhmc.core.memory import free_memory
+
+AXIS = "devices"
+
+
+def chosen(devices: Any) -> list[Any] | None:
+    """Those that were asked for, or an error that says which there are."""
+    there = jax.local_devices()
+    allowed = "None, 'all', the name of a kind ('cpu', 'gpu') or a list of JAX's devices"
+    if devices is None:
+        return None
+    if isinstance(devices, str):
+        if devices == "all":
+            return list(there)
+        try:
+            return list(jax.local_devices(backend=devices))
+        except RuntimeError:
+            told = f"there is no such device here; JAX has: {', '.join(map(str, there))}"
+            raise requirement("devices", allowed, repr(devices), told) from None
+    if isinstance(devices, Sequence) and len(devices) and all(isinstance(one, jax.Device) for one in devices):
+        return list(devices)
+    raise requirement("devices", allowed, repr(devices))
+
+
+def mesh_of(devices: Sequence[Any]) -> Mesh:
+    """The devices in a row."""
+    return Mesh(np.array(devices), (AXIS,))
+
+
+def sharding(mesh: Mesh, cut: bool) -> NamedSharding:
+    """Of arrays whose first axis is cut over the devices, or that all have."""
+    axes = (AXIS,) if cut else ()
+    return NamedSharding(mesh, PartitionSpec(*axes))
+
+
+def room_on(device: Any) -> float:
+    """Bytes that are free on a device."""
+    if device.platform == "cpu":
+        return free_memory()
+    stats = device.memory_stats() or {}
+    return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
+
+
+def room_each(devices: Sequence[Any] | None) -> float:
+    """Bytes that each of some devices (None: the default one) may take. Those of a CPU share one memory."""
+    return min(
+        room_on(device) / (len(devices) if devices and device.platform == "cpu" else 1)
+        for device in devices or jax.local_devices()[:1]
+    )
+
+
+def require_room(name: str, needed: float, remedy: str, devices: Sequence[Any] | None = None) -> None:
+    """Refuse what each device (None: the default one) has no room for, with the size that it needs."""
+    there = room_each(devices)
+    if needed > there:
+        allowed = f"such that it fits into the memory of a device, of which {max(there, 0.0) / 1e9:.3g} GB are free"
+        raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)
