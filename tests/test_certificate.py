@@ -3,6 +3,7 @@
 import inspect
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,7 +38,9 @@ from svrhmc.posterior.correction import (
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs, plan_of, settling_steps
+from svrhmc.posterior.tails import heavy_tail
 from svrhmc.scheme import IDENTITY, StepNoise, pushed, step_noise
+from svrhmc.targets.forms import FunctionsForm
 from svrhmc.theory import stationary
 from svrhmc.whitening import dense_whitening, whitened
 
@@ -247,6 +250,26 @@ def test_chains_that_stick_or_are_slow_are_no_ground_for_a_verdict():
     assert "only 499 effective draws of the 1,000 asked for" in unsettled(few, one, 1000, 4, False)
     assert unsettled(few, one, 1000, 4, True) == ""  # a budget ended them, and their number is known
     assert "one stood at one point for 101 draws" in unsettled(enough, np.array([1.2]), 1000, 4, False, stay=101)
+
+
+@pytest.mark.parametrize(
+    ("power", "count", "said"),
+    [(2.0, 400, "density falls along b only like 1/|b|^2"), (0.0, 400, "like 1/|b|^0"), (3.2, 400, ""), (2.0, 0, "")],
+)
+def test_a_tail_without_a_variance_is_found_out(power, count, said):
+    """f = ½a² + c log(1 + b²)/2: where some draws are far out along b, f itself tells how heavy the tail is."""
+    draws = np.random.default_rng(0).standard_normal((4, 1000, 2))
+    draws[0, :count, 1] *= 10
+    target = SimpleNamespace(
+        form=lambda: FunctionsForm(None, None), dim=2, n=7, names=("a", "b"), mode=lambda: np.zeros(2),
+        potentials=lambda x: 0.5 * x[:, 0] ** 2 + power * np.log1p(x[:, 1] ** 2) / 2,
+    )  # fmt: skip
+    ledger = SimpleNamespace(pays=lambda seconds, passes: True, evaluations=0.0)
+    drawn = SimpleNamespace(x=draws, stopped=False)
+    found = heavy_tail(target, drawn, np.ones(2), ledger)
+    assert (said in found) if said else found == ""
+    assert ledger.evaluations == (28 if count else 0)
+    assert heavy_tail(target, SimpleNamespace(x=draws, stopped=True), np.ones(2), ledger) == ""
 
 
 def test_the_longest_stay_of_a_chain():

@@ -234,6 +234,13 @@ BAD = {
     "stopped": ({"log_likelihood": lambda p, row: jax.lax.stop_gradient(jnp.sin(1 + p["b"])) * row[0][0] ** 2}, "the gradient at init must be"),
     "scaled": ({"log_likelihood": lambda p, rows: jnp.sum(jax.vmap(log_likelihood, (None, 0))(p, rows)) * 300 / len(rows[1]), "batched": True}, "log_likelihood must be a sum over rows"),
     "a mean": ({"log_likelihood": lambda p, rows: jnp.mean(jax.vmap(log_likelihood, (None, 0))(p, rows)), "batched": True}, "log_likelihood must be a sum over rows"),
+    "centred": ({"log_likelihood": lambda p, rows: -0.5 * (rows[1] - (rows[0] - rows[0].mean(axis=0)) @ p["w"]) ** 2, "batched": True}, "log_likelihood must be a sum over rows"),
+    "all rows": ({"log_likelihood": lambda p, row: -0.5 * jnp.sum((Y - X @ p["w"]) ** 2)}, "a function of its row; got the same number for rows that differ"),
+    "a loop": ({"log_likelihood": lambda p, row: jax.lax.while_loop(lambda t: t < 5.0, lambda t: t + p["b"] ** 2 + 1.0, row[1])}, "a function that JAX can differentiate; got ValueError"),
+    "an empty array": ({"init": np.zeros(0)}, "init must be a pytree with at least one number"),
+    "a list": ({"data": (X, Y.tolist())}, r"given as np.array\(list\)"),
+    "a whole number": ({"log_prior": lambda p: 0}, "write 0.0 and not 0"),
+    "nothing to report": ({"constrain": lambda p: None}, r"constrain\(params\) must be a dictionary of arrays; got None"),
     "dtype": ({"dtype": "float16"}, "dtype must be one of 'float64', 'float32'; got 'float16'"),
     "device": ({"devices": "tpu"}, "there is no such device here"),
 }  # fmt: skip
@@ -250,6 +257,26 @@ def test_bad_models_are_refused_at_the_door(name):
     }
     with pytest.raises(ValueError, match=message):
         targets.model(**(settings | given))
+
+
+def test_a_table_is_given_by_its_columns():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(
+        ValueError, match=r"must be an array; got a table \(DataFrame\): give a dictionary of its columns"
+    ):
+        targets.model(log_likelihood, log_prior, pandas.DataFrame(X), {"w": np.zeros(2), "b": 0.0})
+
+
+def test_a_derivative_that_a_branch_lets_through_is_found_before_the_draws():
+    """0^p is 0 or inf beside a branch that is taken: f is finite for p < 0 and its gradient nan, a wall for HMC."""
+
+    def likelihood(p, row):
+        return -0.5 * (row - jnp.where(row > 0.0, jnp.abs(row) ** p, p)) ** 2
+
+    rows = np.array([0.0, 0.0, 1.0, 0.5])
+    target = targets.model(likelihood, lambda p: -0.5 * p**2, rows, 0.5)
+    with pytest.raises(ValueError, match=r"finite wherever the log posterior is; got nan or inf at \d+ of 64 states"):
+        sample(target, draws=20)
 
 
 def test_a_posterior_without_end_is_refused():

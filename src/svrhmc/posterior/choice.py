@@ -33,6 +33,10 @@ _BIASED: dict[str, tuple[Callable[..., Any], float]] = {
     "ubu": (UBU, 0.3),
 }
 _UNBOUNDED = "no bound on single components is known"
+_BRANCH = (
+    "jnp.where lets through the derivative of the branch that is not taken, and 0 · inf is nan; replace what that "
+    "branch is computed from as well, as in jnp.log(jnp.where(x > 0, x, 1.0))"
+)
 _EXACT = {"split-hmc": SplitHMC, "subsampled-mh": SubsampledMH}
 METHODS = ("closed-form", *_EXACT, *_BIASED)
 
@@ -189,7 +193,12 @@ class Chooser:
         z[0] = 0.0
         self.ledger.look(1.0 + len(z))
         self.ledger.evaluations += float(len(z) * self.space.n)
-        R = self.space.potentials(z) - 0.5 * (z * z).sum(axis=1)
+        f, slopes = self.space.energies(z)
+        lost = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)
+        if lost.any():
+            found = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
+            raise requirement("the gradient", "finite wherever the log posterior is", found, _BRANCH)
+        R = f - 0.5 * (z * z).sum(axis=1)
         return SplitHMC.for_remainder(R[1:] - R[0], how.leftover, how.least_curvature)
 
     def _for_components(self, method: str | None) -> Choice:
@@ -203,6 +212,8 @@ class Chooser:
         noise = self.fresh.row_noise if target.n >= _FEW_ROWS else 0.0
         if noise == 0:
             return Choice(method, full, f"{_UNBOUNDED}, and there are few of them.")
+        if not math.isfinite(noise):
+            return Choice(method, full, f"{_UNBOUNDED}, and the gradients of some are not finite.")
         size = math.ceil(max(step * noise / self.tolerance, 4.0))
         dynamics = kind(step, 1.0, 1.0)
         if 2 * size <= target.n / 8:

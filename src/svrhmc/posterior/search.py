@@ -31,6 +31,7 @@ from svrhmc.posterior.parameters import stated
 from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.shape import Shape
+from svrhmc.posterior.tails import heavy_tail
 from svrhmc.posterior.units import Shown
 from svrhmc.posterior.variables import variables
 from svrhmc.samplers import Sampler
@@ -85,6 +86,7 @@ class Search:
         self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
         self._raw: list[Location] = []  # moments of the draws of each attempt
         self._best: Posterior | None = None
+        self._endless = ""  # why no step can help
         self.ledger.lap("mode and whitening")
         try:
             with self.ledger.binding():
@@ -131,6 +133,7 @@ class Search:
         now, sampler = self.ledger.used(), choice.sampler
         if (
             self._given
+            or self._endless
             or len(self.request.target.modes()) > 1
             or not self.ledger.pays(now[0] - begun[0], now[1] - begun[1])
         ):
@@ -293,7 +296,8 @@ class Search:
         raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         modes = len(request.target.modes())
-        doubt = unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
+        doubt = self._endless = heavy_tail(request.target, drawn, raw.sd, ledger)
+        doubt = doubt or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
         doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)

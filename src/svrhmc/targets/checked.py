@@ -12,7 +12,7 @@ import numpy as np
 from svrhmc.core.errors import requirement
 
 _SOME = 256  # rows with which a sum over halves is compared with the whole
-_SAME = 1e-6  # relative to the size of the terms
+_SAME, _ALIKE = 1e-6, 1e-13  # relative to the size of the terms: halves and the whole; rows that do not count
 _STEPS = (0.0, 0.37)  # from init, to places where params are compared with what `constrain` makes of them
 
 
@@ -29,6 +29,8 @@ def parameters(init: Any, dtype: Any) -> Any:
             raise requirement(f"init: {name}", "floating-point numbers", f"dtype {array.dtype}", why)
         if not np.isfinite(array).all():
             raise requirement(f"init: {name}", "finite", "nan or inf")
+    if not sum(np.size(leaf) for _, leaf in leaves):
+        raise requirement("init", "a pytree with at least one number", "empty arrays alone")
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), init)
 
 
@@ -42,7 +44,10 @@ def rows(data: Any) -> int:
         name = path_name(path) or "data"
         array = _array(f"data: {name}", leaf)
         if array.ndim == 0:
-            why = "what all rows share belongs into the function itself, as with functools.partial"
+            why = (
+                "what all rows share belongs into the function itself, as with functools.partial; a list of numbers is "
+                "given as np.array(list)"
+            )
             raise requirement(f"data: {name}", "an array with one entry for each row", "a single number", why)
         sizes[name] = array.shape[0]
     if len(set(sizes.values())) > 1:
@@ -112,7 +117,8 @@ def traced(name: str, shape: str, function: Callable[..., Any], *args: Any) -> A
 def scalar(name: str, found: Any) -> None:
     """Refuse anything but one real number."""
     if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise requirement(name, "one real number", _told(found))
+        whole = hasattr(found, "dtype") and jnp.issubdtype(found.dtype, jnp.integer)
+        raise requirement(name, "one real number", _told(found), "write 0.0 and not 0" if whole else "")
 
 
 def by_row(name: str, found: Any, count: int) -> bool:
@@ -125,14 +131,23 @@ def by_row(name: str, found: Any, count: int) -> bool:
     raise requirement(name, "one real number for each row, or their sum", _told(found))
 
 
-def sums(total: Callable[[Any], Any], n: int) -> None:
-    """Refuse a log-likelihood, `total` of row numbers, of two halves that does not add up to that of both."""
-    count = min(n, _SOME)
+def some(n: int) -> Any:
+    """Numbers of rows with which a log-likelihood is tried, spread over all of them."""
+    return np.linspace(0, n - 1, min(n, _SOME)).astype(np.int64)
+
+
+def sums(total: Callable[[Any], Any], n: int) -> bool:
+    """Refuse a log-likelihood, `total` of row numbers, of two halves that does not add up to that of both; gives
+    whether it is the same number, but not 0, for all rows. Where it is not finite nothing is said.
+    """
+    chosen = some(n)
+    count = len(chosen)
     if count < 2:
-        return
-    chosen = np.linspace(0, n - 1, count).astype(np.int64)
+        return False
     cut = count // 3 + 1  # not the middle: a scaling by n/B would show up with any cut, a mean with unequal ones too
-    all_of, first, last = (float(total(some)) for some in (chosen, chosen[:cut], chosen[cut:]))
+    all_of, first, last = (float(total(rows)) for rows in (chosen, chosen[:cut], chosen[cut:]))
+    if not np.isfinite([all_of, first, last]).all():
+        return False
     size = max(abs(all_of), abs(first), abs(last), 1e-300)
     if not abs(all_of - first - last) <= _SAME * size:
         why = (
@@ -141,6 +156,23 @@ def sums(total: Callable[[Any], Any], n: int) -> None:
         )
         told = f"{all_of:.6g} of {count} rows, and {first:.6g} + {last:.6g} of the same rows in two parts"
         raise requirement("log_likelihood", "a sum over rows", told, why)
+    return all_of != 0 and max(abs(first / cut * count - all_of), abs(last / (count - cut) * count - all_of)) < (
+        _ALIKE * size
+    )
+
+
+def differ(rows: Any) -> bool:
+    """Whether some of these rows is not like the first."""
+    return any(bool((np.asarray(leaf) != np.asarray(leaf)[:1]).any()) for leaf in jax.tree.leaves(rows))
+
+
+def differentiated(found: Callable[[], Any]) -> Any:
+    """What it gives; an error of JAX, which comes of a derivative that it does not have, in one sentence."""
+    try:
+        return found()
+    except (ValueError, TypeError, NotImplementedError) as error:
+        given = f"{type(error).__name__}: {_first_line(error)}"
+        raise requirement("log_likelihood", "a function that JAX can differentiate", given) from error
 
 
 def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
@@ -162,6 +194,9 @@ def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
 def _array(name: str, leaf: Any) -> Any:
     if hasattr(leaf, "toarray"):
         raise requirement(name, "a dense array", f"a sparse matrix ({type(leaf).__name__})", "give leaf.toarray()")
+    if hasattr(leaf, "columns"):
+        why = "give a dictionary of its columns, {name: table[name].to_numpy() for name in table.columns}"
+        raise requirement(name, "an array", f"a table ({type(leaf).__name__})", why)
     if isinstance(leaf, np.ma.MaskedArray):
         raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
     try:
@@ -182,4 +217,4 @@ def _told(found: Any) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+    return str(error).strip().splitlines()[0][:200].rstrip(".") if str(error).strip() else type(error).__name__

@@ -17,12 +17,14 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jaxed import load, scoped
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.targets.minima import DENSE, Minima, minima
 
 TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+_ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
@@ -141,10 +143,17 @@ class Model(FiniteSum):
         prior = float(functions.log_prior(x))
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
-        found = of.energies(functions, self.data, x[None])
+        found = checked.differentiated(lambda: of.energies(functions, self.data, x[None]))
         if not np.isfinite(found[0]).all():
             self._require_finite_rows()
-        checked.sums(lambda rows: of.total_of(functions, self.data, x, rows), self.n)
+        noise = Stream(0, np.arange(1)).normals(0, self.dim, Purpose.START, Purpose.START_FINE)[0]
+        alike, precise = False, functions.dtype == np.float64
+        aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
+        for at in (x, aside) if precise else (x,):
+            alike = checked.sums(lambda rows, at=at: of.total_of(functions, self.data, at, rows), self.n)
+        if alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
+            why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
+            raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
         slope = np.asarray(found[1])[0]
         if not np.isfinite(slope).all():
             which = self.names[int(np.argmax(~np.isfinite(slope)))]
@@ -152,7 +161,7 @@ class Model(FiniteSum):
                 "a derivative that is infinite or 0/0 at init; give another init, or guard the function with jnp.where"
             )
             raise requirement(f"the gradient at init, in {which},", "finite", "nan or inf", why)
-        if functions.dtype == np.float64:
+        if precise:
             checked.slopes(lambda at: self.potentials(at[None])[0], slope, x)
 
     def _require_finite_rows(self) -> None:
