@@ -1,5 +1,7 @@
 """Targets in whitened variables are the same targets, in both engines, and give back the user's coordinates."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -20,6 +22,7 @@ from svrhmc.whitening import (
     whitened,
     whitening,
 )
+from svrhmc.whitening.reach import told_curvature
 
 KINDS = ("dense", "diagonal", "low rank")
 ROWS = ("dense", "csr", "float32")
@@ -396,3 +399,37 @@ def test_the_kind_is_chosen_by_the_number_of_columns(monkeypatch):
     how = whitening(target)
     assert how.basis.shape == (DIM, 0)
     assert whitened(target, how).whitening is how
+
+
+def told(f, hessian, names=("a", "b")):
+    """The curvature of such an f about 0, with a prior of spread 1."""
+    target = SimpleNamespace(
+        names=names, prior_spread=lambda: np.ones(len(names)), energies=lambda x: (f(*x.T), np.zeros_like(x))
+    )
+    return told_curvature(target, np.zeros(len(names)), np.asarray(hessian, float))
+
+
+def test_where_the_hessian_tells_nothing_the_function_does():
+    steep, smooth = [[2.0, 0.5], [0.5, 1.0]], [[1e12, 0.3], [0.3, 1e-12]]
+    assert (told(lambda a, b: a * a + a * b / 2 + b * b / 2, steep) == steep).all()
+    assert (told(lambda a, b: 5e11 * a * a + 5e-13 * b * b + 0.3 * a * b, smooth) == smooth).all()  # units alone
+    kinks = told(lambda a, b: 100 * np.abs(a) + np.abs(b), np.diag([0.01, 0.0]))
+    assert np.diag(kinks) ** -0.5 == pytest.approx([0.005, 0.5], rel=1.0)
+    assert kinks[0, 1] == pytest.approx(0.0, abs=1e-6)
+    box = told(lambda a, b: np.where((np.abs(a) < 3) & (np.abs(b) < 1), a * a * 1e-4, np.inf), np.diag([2e-4, 0.0]))
+    assert np.diag(box) ** -0.5 == pytest.approx([3.0, 1.0], rel=0.6)
+    saddle = told(lambda a, b: -a * a / 2 + a**4 + b * b / 2, np.diag([-1.0, 1.0]))
+    assert saddle == pytest.approx(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("f", "hessian", "said"),
+    [
+        (lambda a, b: (a + b) ** 2 / 2, np.ones((2, 2)), r"does not change along a direction \(of a, b\), however far"),
+        (lambda a, b: a * a / 2, np.diag([1.0, 0.0]), r"does not change along a direction \(of b\), however far"),
+        (lambda a, b: a * a / 2, np.diag([1.0, np.nan]), "second derivatives are not finite"),
+    ],
+)
+def test_a_direction_without_end_is_improper(f, hessian, said):
+    with pytest.raises(RuntimeError, match=said):
+        told(f, hessian)

@@ -240,7 +240,7 @@ def unsettled(
         if not stopped and fewest < _SHARE * wanted:
             return f"the chains move slowly (only {fewest:.0f} effective draws of the {wanted:,} asked for): {_NARROW}"
         return ""
-    why = "the budget ended too soon" if stopped else "the posterior may be improper or nearly so, or need more draws"
+    why = "the budget ended too soon" if stopped else _UNSETTLED
     if stay > STUCK:
         why = f"one stood at one point for {stay:,} draws, and {_NARROW}"
     if modes > 1:
@@ -248,6 +248,10 @@ def unsettled(
     return f"the chains have not settled (R-hat up to {worst:.3g}, as few as {fewest:.0f} effective draws): {why}"
 
 
+_UNSETTLED = (
+    "the posterior may be improper or nearly so, need more draws, or have a narrow part (a funnel, as where both a "
+    "scale and the effects that it scales are unknown), for which other parameters help, such as standardised effects"
+)
 _NARROW = (
     "the posterior may have a narrow or a far part (a funnel, a bent ridge, a heavy tail) that its steps hardly reach; "
     "write the model in other parameters, such as standardised effects, or give it a tighter prior"
@@ -307,7 +311,8 @@ def judge_invariant(stein: Bias, tolerance: float, doubt: str = "") -> Certifica
         mean, sd = stein.largest()
         doubt = (
             f"the draws do not agree with the gradients at them (off by up to {mean:.2g} sd in a mean and {sd:.2g} in "
-            "an sd, beyond chance): the chains may not have visited a tail yet"
+            "an sd, beyond chance): the chains may not have visited a tail yet, or the density ends or jumps at some "
+            "bound (write a parameter with bounds as a function of one without, such as its logarithm)"
         )
     reason = f"the sampler leaves the posterior invariant, but {doubt}" if doubt else ""
     word = "undecided" if doubt else "exact"

@@ -296,8 +296,9 @@ class Search:
         raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
         effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
         modes = len(request.target.modes())
-        doubt = self._endless = heavy_tail(request.target, drawn, raw.sd, ledger)
-        doubt = doubt or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
+        heavy = heavy_tail(request.target, drawn, raw.sd, ledger)
+        self._endless = heavy or request.target.doubt
+        doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
         doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)

@@ -24,6 +24,7 @@ _APART = 1.0  # standard deviations between two minima that are not the same
 _WORSE = 30.0  # that f may be above its least value at a minimum that matters
 _WALL, _FAR_OFF = 1e12, 1e9
 _ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
+_ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 
 
@@ -79,11 +80,14 @@ class _Search:
             x, curved = self._newton(x)
             if curved:
                 return x, True
-            values, vectors = np.linalg.eigh(self.target.hessian(x))
+            H = self.target.hessian(x)
+            if not np.isfinite(H).all():
+                return x, False
+            values, vectors = np.linalg.eigh(H)
             ways = [self.down(x + sign * vectors[:, 0] / np.sqrt(max(-values[0], 1e-12))) for sign in (1.0, -1.0)]
             lowest = min(ways, key=lambda way: self.energy(way)[0])
-            if self.energy(lowest)[0] >= self.energy(x)[0]:
-                return x, False
+            if self.energy(lowest)[0] >= self.energy(x)[0]:  # a kink, or a flat bottom, unless f curves downwards
+                return x, bool(values[0] >= -_ROUNDING * np.abs(values).max())
             x = lowest
         return x, False
 

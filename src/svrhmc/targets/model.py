@@ -8,7 +8,7 @@ so that f = (1/n) Σ fᵢ is minus the log posterior. JAX is loaded by the first
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ class Model(FiniteSum):
         alike, precise = False, functions.dtype == np.float64
         aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
         for at in (x, aside) if precise else (x,):
-            alike = checked.sums(lambda rows, at=at: of.total_of(functions, self.data, at, rows), self.n)
+            alike = checked.sums(partial(of.total_of, functions, self.data, at), self.n)
         if alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
             why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
             raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)

@@ -19,12 +19,12 @@ from svrhmc.whitening.factors import SparseWhitening
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening
 from svrhmc.whitening.outstanding import Krylov, standing_out
 from svrhmc.whitening.products import by_products
+from svrhmc.whitening.reach import told_curvature
 
 KINDS = ("dense", "diagonal", "low rank", "sparse")
 _RANK = 20
 _MOST_PAIRS = 3e8  # products of entries of a row, over all rows, that a sparse Hessian is summed from
 _BLOCK, _ROUNDS = 8, 8  # of the Krylov space in which directions that stand out are looked for
-_FLAT, _BENT = 1e-12, 1e-6  # of the largest |λ|: what is taken for 0, and what it is then taken as
 
 
 def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: int | None = None) -> Whitening:
@@ -75,22 +75,15 @@ def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None 
 
 
 def _of_functions(target: Model, kind: str | None, rank: int | None) -> Whitening:
-    """From the Hessian at the mode; where that is not positive definite, with |λ| for each eigenvalue λ, and what is
-    nearly flat bent a little.
-    """
+    """From the Hessian at the mode, or what f itself tells where that tells nothing; beyond, from its products."""
     if kind == "sparse":
         why = "the functions of a model do not say which entries of its Hessian are 0"
         raise requirement("kind", "'dense', 'low rank' or 'diagonal' for this target", repr(kind), why)
     if kind != "dense":
         most = 0 if kind == "diagonal" else whole("rank", target.dim if rank is None else rank, 1, target.dim)
         return by_products(target, most)
-    mode, H = target.mode(), target.modal_hessian
-    values, vectors = np.linalg.eigh(H)
-    largest = float(np.abs(values).max())
-    if values[0] > _FLAT * largest:
-        return dense_whitening(mode, H)
-    bent = np.maximum(np.abs(values), max(_BENT * largest, 1e-300))
-    return dense_whitening(mode, (vectors * bent) @ vectors.T)
+    mode = target.mode()
+    return dense_whitening(mode, told_curvature(target, mode, target.modal_hessian))
 
 
 def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Array, asked: bool) -> Whitening | None:

@@ -23,6 +23,8 @@ from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import placed
 from svrhmc.engines.pace import HIGH, Pace
 
+_KICKS = 64  # leapfrogs for which there is room: a step of another length is not compiled anew
+
 
 class Place(NamedTuple):
     """z with f and ∇f there, and proposals accepted so far."""
@@ -45,13 +47,16 @@ def advance(
     capacity: int,
     arrays: Arrays,
     kicks: tuple[Any, Any, Any],
+    leapfrogs: Any,
     sizes: tuple[Any, Any],
     keys: tuple[Any, Any],
     place: Place,
     begin: Any,
     count: Any,
 ) -> tuple[Place, Any, Any]:
-    """`count` draws from step `begin` on, each with its ∇f: (capacity, chains, dim), the rest means nothing."""
+    """`count` draws from step `begin` on, each with its ∇f: (capacity, chains, dim), the rest means nothing; of so many
+    leapfrogs, the first kicks of those given.
+    """
     chains, dim = place.z.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
     velocity = words.normals(keys, steps, dim, Purpose.NOISE, Purpose.NOISE_FINE)
@@ -72,7 +77,7 @@ def advance(
         v = velocity[i]
         angle = (step_size * (1 + jitter * (2 * coins[i, :, 1] - 1)))[:, None]
         before = f + 0.5 * (v * v).sum(axis=1)
-        q, v, energy, force, _ = jax.lax.fori_loop(0, len(kicks[0]), leapfrog, (z, v, f, gradient, angle))
+        q, v, energy, force, _ = jax.lax.fori_loop(0, leapfrogs, leapfrog, (z, v, f, gradient, angle))
         better = jnp.log(coins[i, :, 0]) < before - (energy + 0.5 * (v * v).sum(axis=1))
         z, gradient = (jnp.where(better[:, None], a, b) for a, b in ((q, z), (force, gradient)))
         place = Place(z, jnp.where(better, energy, f), gradient, accepted + better)
@@ -98,6 +103,8 @@ class SplitOnJax(Chains):
             z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state, self._pace = State(z, np.zeros_like(z)), Pace()
         work = len(chains) * sampler.leapfrogs * space.n * row_work(space)
+        room = -sampler.leapfrogs % _KICKS
+        self._kicks = tuple(jnp.asarray(np.pad(part, (0, room))) for part in sampler.kicks())
         self._capacity = steps_at_once(len(chains) * space.dim, len(chains) * space.dim, work)
 
     @scoped
@@ -145,7 +152,7 @@ class SplitOnJax(Chains):
         sampler = self.sampler
         first, second = self.stream.keys(step // HIGH)
         found: tuple[Place, Any, Any] = advance(
-            self._operations, self._capacity, self._arrays, tuple(jnp.asarray(part) for part in sampler.kicks()),
+            self._operations, self._capacity, self._arrays, self._kicks, sampler.leapfrogs,
             (sampler.step_size, sampler.jitter), (jnp.asarray(first), jnp.asarray(second)), place, step, count,
         )  # fmt: skip
         return found
