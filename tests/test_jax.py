@@ -1,5 +1,6 @@
 """Models of JAX functions and the engine that runs them: the same paths, the same law, honest verdicts, clear errors."""
 
+import pickle
 import subprocess
 import sys
 
@@ -138,6 +139,14 @@ def test_parameters_come_back_as_the_model_states_them(tmp_path):
     assert set(thinned) == {"mu", "sigma"}
     assert thinned["sigma"].size == 40
     assert float(thinned["sigma"].min()) > 0
+
+
+def test_a_posterior_of_functions_travels_without_them():
+    found = sample(logistic(), draws=20)
+    again = pickle.loads(pickle.dumps(found))
+    assert (again.trace.draws == found.trace.draws).all()
+    assert again.names == found.names
+    assert str(again) == str(found)
 
 
 def double_well(dim, depth):

@@ -345,6 +345,11 @@ class Posterior:
         object.__setattr__(self, "_kept", kept)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without a target that none can hold, as after `load`."""
+        kept = self._target is None or self._target.travels
+        return {name: value for name, value in self.__dict__.items() if kept or name != "_target"}
+
     def report(self, path: str | Path, **told: Any) -> Path:
         """Write a report on it, one HTML file: `svrhmc.report`, a part above this one, which is found by its name."""
         written: Path = importlib.import_module("svrhmc.reporting").report(self, path, **told)

@@ -81,6 +81,7 @@ class FiniteSum(ABC):
     row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
+    travels: bool = True  # in a pickle, to another process
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
     unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from svrhmc.targets.placed import Place, grouped
 
-_COLUMNS = 32  # of a Hessian that are found together
+COLUMNS = 32  # of a Hessian that are found together
 _COUNTED = 256  # rows whose operations are counted
 
 
@@ -173,8 +173,8 @@ def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
 def hessian(functions: Functions, data: Any, x: Any) -> Any:
     """∇²f at one state, some columns at a time."""
     found = []
-    for first in range(0, functions.dim, _COLUMNS):
-        which = np.arange(first, first + _COLUMNS)
+    for first in range(0, functions.dim, COLUMNS):
+        which = np.arange(first, first + COLUMNS)
         unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
         found.append(np.asarray(products(functions, data, x, unit)))
     H = np.concatenate(found)[: functions.dim]

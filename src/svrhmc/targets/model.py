@@ -24,6 +24,8 @@ from svrhmc.targets.minima import DENSE, Minima, minima
 
 TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+STATES = 64  # around the mode, at which f is looked at together
+_QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many states to compile it
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
@@ -115,6 +117,7 @@ class Model(FiniteSum):
 
     scalar_parts = False
     unbounded = "the smoothness of a model is not known; use svrhmc.sample"
+    travels = False  # functions need not be known by a name
 
     def __init__(
         self,
@@ -248,9 +251,13 @@ class Model(FiniteSum):
     @scoped
     def warm(self) -> None:
         """Compile what passes over the rows need, so that it is not timed with them."""
+        from svrhmc.targets.functions import COLUMNS
+
         self.energies(self.start[None])
-        for count in (1,) if self.dim <= DENSE else (1, TOGETHER):
+        for count in (1, COLUMNS if self.dim <= DENSE else TOGETHER):
             self.hessian_products(self.start, np.zeros((count, self.dim)))
+        if self.n * self.row_nanoseconds < _QUICK:
+            self.energies(np.repeat(self.start[None], STATES, axis=0))
 
     @cached_property
     @scoped

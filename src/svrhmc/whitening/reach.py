@@ -10,12 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.targets.model import Model
+from svrhmc.targets.model import STATES, Model
 
 _FLAT, _NEGATIVE = 1e-12, -1e-8  # eigenvalues, of the Hessian in units of its diagonal: next to 0, and below it
 _STEEP = 32.0  # f above its least value, one standard deviation of the Hessian away on both sides, that belies it
 _HALF = 0.5
-_STATES = 64  # at once, as elsewhere, so that it is compiled once
 _DOUBLINGS, _HALVINGS = 20, 60  # of a distance: farther, rounding of what cancels looks like a rise
 _UNBOUNDED = (
     "no law: where the search for the mode ended, second derivatives are not finite; the log posterior may rise "
@@ -49,8 +48,8 @@ def _rises(target: Model, mode: Array, ways: Array, far: Array) -> Array:
     """f(x̂ ± t d) − f(x̂), (2, direction); what is not finite is infinite."""
     away = far[:, None] * ways
     states = np.concatenate([mode[None], mode + away, mode - away])
-    short = -len(states) % _STATES
-    padded = np.concatenate([states, np.repeat(mode[None], short, axis=0)]).reshape(-1, _STATES, len(mode))
+    short = -len(states) % STATES
+    padded = np.concatenate([states, np.repeat(mode[None], short, axis=0)]).reshape(-1, STATES, len(mode))
     f = np.concatenate([target.energies(some)[0] for some in padded])[: len(states)]
     return np.asarray(np.where(np.isfinite(f[1:]), f[1:] - f[0], np.inf).reshape(2, -1), np.float64)
 
