@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH

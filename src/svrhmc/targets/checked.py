@@ -79,7 +79,9 @@ def coordinates(params: Any, constrain: Callable[[Any], Any] | None) -> tuple[st
     own, changed = names(params), set[str]()
     if constrain is None:
         return own
-    traced("constrain", "(params)", constrain, params)
+    made = traced("constrain", "(params)", constrain, params)
+    if not jax.tree.leaves(made):
+        raise requirement("constrain(params)", "a dictionary of arrays", repr(made))
     for step in _STEPS:
         at = jax.tree.map(lambda leaf: leaf + step, params)  # noqa: B023
         found = jax.jit(constrain)(at)
