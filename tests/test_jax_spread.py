@@ -187,6 +187,46 @@ print(json.dumps([apart(exact), apart([each.trace.draws for each in found]), [ea
     assert found[2] == ["exact"] * 3
 
 
+@pytest.mark.slow
+def test_a_chain_that_diverges_is_named():
+    """With 5 chains on 3 devices, and rows that all devices pass over."""
+    found = with_four_devices(
+        HEAD
+        + """
+target = targets.glm(X, CLASSES.astype(float), "poisson")
+start, found = np.where(np.arange(5)[:, None] == 3, 30.0, np.zeros((5, target.dim))), []
+for gradient in (gradients.Minibatch(5), gradients.Full()):
+    for some in (None, devices[:3]):
+        try:
+            Sampler(MOVES, gradient).run(target, 40, chains=5, seed=1, engine="jax", devices=some, start=start)
+        except svrhmc.DivergenceError as error:
+            found.append(str(error))
+print(json.dumps(found))
+"""
+    )
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert "chain 3 diverged at step 2" in found[0]
+
+
+@pytest.mark.slow
+def test_kernels_of_many_steps_on_each_device():
+    """As on GPUs, but interpreted; the kernel is used by both runs."""
+    calls, (apart_by,) = with_four_devices(
+        HEAD
+        + """
+from svrhmc.engines.jax import kernels, resident
+kernels.on_gpu, walk, calls = lambda: True, resident.walk, []
+resident.walk = lambda *given: (calls.append(given), walk(*given))[1]
+target = TARGETS["single"]()
+found = [draws(target, gradients.Minibatch(5), some, chains=3, steps=12) for some in (None, devices[:2])]
+print(json.dumps([len(calls), apart(found)]))
+"""
+    )
+    assert calls == 2
+    assert apart_by < 1e-6
+
+
 def test_devices_are_for_jax_and_must_be_there():
     sampler, target = Sampler(MOVES, gradients.Minibatch(5)), dense()
     with pytest.raises(ValueError, match=r"devices must be None, 'all'.*got 'tpu'.*JAX has: "):
