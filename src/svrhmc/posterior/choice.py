@@ -180,12 +180,14 @@ class Chooser:
             return Choice(SplitHMC.method, sampler, "as asked for.")
         each = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
         seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
-        steps = _STEPS / (other.sampler.dynamics.step_size * self.space.whitening.least_curvature)
+        step = min(other.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size)  # no longer than its own
+        steps = _STEPS / (step * self.space.whitening.least_curvature)
         batches = 2 * steps * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
             modes = len(self.target.modes())
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
-            why = f"exact, with full gradients, in {_said(seconds)} for {self.draws} effective draws{passing}."
+            short = "at least " if sampler.step_size < SplitHMC().step_size else ""  # how slow it is, nobody knows yet
+            why = f"exact, with full gradients, in {short}{_said(seconds)} for {self.draws} effective draws{passing}."
             return Choice(SplitHMC.method, sampler, why)
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would take {_said(seconds)}.")
 
