@@ -245,6 +245,19 @@ def test_trajectories_are_as_long_as_what_is_left_asks_for():
     assert SplitHMC().smaller() == SplitHMC(0.8 * 0.75, 3)
 
 
+def test_the_first_step_follows_what_is_not_gaussian():
+    normals = np.random.default_rng(0).normal(size=63)
+    assert SplitHMC.for_remainder(0.1 * normals) == SplitHMC(1.5, 1)
+    assert SplitHMC.for_remainder(normals) == SplitHMC()
+    far = SplitHMC.for_remainder(100 * normals)
+    assert far.step_size == pytest.approx(SplitHMC.for_leftover(2e4).step_size, rel=0.2)
+    some = 100 * normals
+    some[:5] = [1e9, -1e9, np.inf, np.nan, 1e300]
+    assert SplitHMC.for_remainder(some).step_size == pytest.approx(far.step_size, rel=0.2)
+    assert SplitHMC.for_remainder(np.full(63, np.nan)).step_size == pytest.approx(0.05, rel=0.01)
+    assert SplitHMC.for_remainder(normals, 2e4).step_size == pytest.approx(far.step_size, rel=0.2)
+
+
 @pytest.mark.slow
 def test_a_logistic_regression_of_3000_columns_written_as_functions_is_that_of_rows():
     import jax.numpy as jnp
