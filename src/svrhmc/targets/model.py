@@ -154,7 +154,7 @@ class Model(FiniteSum):
         aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
         for at in (x, aside) if precise else (x,):
             alike = checked.sums(partial(of.total_of, functions, self.data, at), self.n)
-        if alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
+        if precise and alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
             why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
             raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
         slope = np.asarray(found[1])[0]
