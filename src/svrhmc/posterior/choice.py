@@ -180,6 +180,8 @@ class Chooser:
             return Choice(SplitHMC.method, sampler, "as asked for.")
         each = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
         seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
+        if not self.space.identity_hessian and sampler.smaller() is None:
+            seconds = math.inf  # its step could not be made any shorter
         step = min(other.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size)  # no longer than its own
         steps = _STEPS / (step * self.space.whitening.least_curvature)
         batches = 2 * steps * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
@@ -189,7 +191,8 @@ class Chooser:
             short = "at least " if sampler.step_size < SplitHMC().step_size else ""  # how slow it is, nobody knows yet
             why = f"exact, with full gradients, in {short}{_said(seconds)} for {self.draws} effective draws{passing}."
             return Choice(SplitHMC.method, sampler, why)
-        return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would take {_said(seconds)}.")
+        dear = "need steps that are too short" if math.isinf(seconds) else f"take {_said(seconds)}"
+        return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
 
     def _of_remainder(self) -> SplitHMC:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
