@@ -116,7 +116,7 @@ class SplitHMC(ExactSampler):
             low, high = np.quantile(np.nan_to_num(remainder, nan=np.inf), (0.25, 0.75), method="nearest")
             spread = float(high - low) / _MIDDLE
         most = 16 * _ENERGY / _SHORTEST**4
-        own = min(2 * spread**2, most) if math.isfinite(spread) else most
+        own = 2 * min(spread, math.sqrt(most / 2)) ** 2
         return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
 
     def kicks(self) -> tuple[Array, Array, Array]:

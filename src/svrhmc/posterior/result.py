@@ -53,7 +53,7 @@ class Posterior:
         gradients at the draws, unless the correction contradicts the draws or the chains have not settled.
     raw: the mean and standard deviation of the draws themselves.
     corrected: the corrected ones, with their standard errors.
-    laplace: those of the Laplace approximation.
+    laplace: those of the Laplace approximation, or of the nearest Gaussian law where that is far from the mode's.
     trace: the draws; `trace.draws` has the shape (chain, draw, coordinate).
     method: the name of the method, such as "split-hmc".
     sampler: the sampler that was used; None for a closed form.

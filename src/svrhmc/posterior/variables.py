@@ -8,10 +8,12 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
+from svrhmc.whitening import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
+from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
@@ -35,9 +37,18 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
 def _found(target: Any, seed: int, ledger: Ledger) -> Whitening:
     """By what the target's form tells."""
     form = target.form()
-    if rows_of(form) is not None or (form is not None and form.kind == FunctionsForm.kind):
+    if rows_of(form) is not None:
         return _by_hessian(target, ledger)
+    if form is not None and form.kind == FunctionsForm.kind:
+        return _of_bulk(target, _by_hessian(target, ledger), ledger)
     return _by_differences(target, seed, ledger)
+
+
+def _of_bulk(target: Any, how: Whitening, ledger: Ledger) -> Whitening:
+    """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
+    if not isinstance(how, DenseWhitening) or len(target.modes()) > 1 or target.doubt:
+        return how
+    return nearest(target, how, ledger, costs.of_pass(target))
 
 
 def _by_hessian(target: Any, ledger: Ledger) -> Whitening:
