@@ -223,7 +223,7 @@ found = [draws(target, gradients.Minibatch(5), some, chains=3, steps=12) for som
 print(json.dumps([len(calls), apart(found)]))
 """
     )
-    assert calls == 2
+    assert calls >= 2
     assert apart_by < 1e-6
 
 
