@@ -255,6 +255,7 @@ def test_the_first_step_follows_what_is_not_gaussian():
     some[:5] = [1e9, -1e9, np.inf, np.nan, 1e300]
     assert SplitHMC.for_remainder(some).step_size == pytest.approx(far.step_size, rel=0.2)
     assert SplitHMC.for_remainder(np.full(63, np.nan)).step_size == pytest.approx(0.05, rel=0.01)
+    assert SplitHMC.for_remainder(1e300 * normals).step_size == pytest.approx(0.05, rel=0.01)
     assert SplitHMC.for_remainder(normals, 2e4).step_size == pytest.approx(far.step_size, rel=0.2)
 
 

@@ -115,8 +115,8 @@ class SplitHMC(ExactSampler):
                 return cls(_QUARTER, 1)
             low, high = np.quantile(np.nan_to_num(remainder, nan=np.inf), (0.25, 0.75), method="nearest")
             spread = float(high - low) / _MIDDLE
-        most = 16 * _ENERGY / _SHORTEST**4
-        own = 2 * min(spread, math.sqrt(most / 2)) ** 2
+        most = math.sqrt(8 * _ENERGY) / _SHORTEST**2
+        own = 2 * (spread if spread < most else most) ** 2  # nan too is as much as it can be
         return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
 
     def kicks(self) -> tuple[Array, Array, Array]:
