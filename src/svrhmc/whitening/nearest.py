@@ -31,12 +31,13 @@ POOR = 2.4  # the spread of f(μ + Wε) − ½|ε|² from which another law may 
 _STEP, _LEAST, _LARGEST = 0.3, 0.2, 5.0  # ρ, and the range of eigenvalues
 _WINDOW, _WINDOWS, _GAIN = 10, 40, 0.1  # steps that are judged together, at most so many times; what they must gain
 _LAST = 30  # steps that become shorter, at the end
+_LONGEST = 30.0  # seconds, about, for the others
 _MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 
 
 def nearest(target: Model, how: DenseWhitening, spent: Deadline, seconds: float) -> DenseWhitening:
     """Variables in which the nearest Gaussian is N(0, I), where those of `how` are poor and these are twice as good;
-    `how` itself also where the search would take more than is left, a pass taking so many seconds.
+    `how` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
 
     Good means that R = f(x) − ½|ε|² has a small spread over draws of N(0, I), as it is what is not Gaussian.
     """
@@ -48,11 +49,12 @@ def nearest(target: Model, how: DenseWhitening, spent: Deadline, seconds: float)
     if target.dim > MOST or not pays(1):
         return how
     law = _Law(target, how.centre, how.factor, spent)
-    before = _spread(law, count)
+    before = _spread(law)
     if before < POOR:
         return how
     earlier, step = np.inf, 0
-    for _ in range(_WINDOWS):
+    affordable = _LONGEST / max(_WINDOW * count * seconds, 1e-300)
+    for _ in range(int(min(_WINDOWS, affordable))):
         if not pays(_WINDOW + _LAST + 1):
             return how
         now = float(np.mean([law.step(count, step + k, _STEP) for k in range(_WINDOW)]))
@@ -60,9 +62,9 @@ def nearest(target: Model, how: DenseWhitening, spent: Deadline, seconds: float)
         if now > earlier - _GAIN:
             break
         earlier = now
-    for k in range(_LAST):
+    for k in range(_LAST if step else 0):
         law.step(count, step + k, _STEP / (1 + k / 5))
-    return DenseWhitening(law.centre, law.factor) if _spread(law, count) < before / 2 else how
+    return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else how
 
 
 class _Law:
@@ -100,7 +102,7 @@ class _Law:
         return found
 
 
-def _spread(law: _Law, count: int) -> float:
+def _spread(law: _Law) -> float:
     """That of R, by the middle half of some draws."""
-    low, high = np.quantile(law.at(count, 1 << 20)[1], (0.25, 0.75), method="nearest")
+    low, high = np.quantile(law.at(STATES, 1 << 20)[1], (0.25, 0.75), method="nearest")
     return float(high - low) / _MIDDLE if np.isfinite(high) else np.inf
