@@ -12,7 +12,7 @@ from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.whitening import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
+from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
 from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"
@@ -46,9 +46,8 @@ def _found(target: Any, seed: int, ledger: Ledger) -> Whitening:
 
 def _of_bulk(target: Any, how: Whitening, ledger: Ledger) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
-    if not isinstance(how, DenseWhitening) or len(target.modes()) > 1 or target.doubt:
-        return how
-    return nearest(target, how, ledger, costs.of_pass(target))
+    alone = len(target.modes()) == 1 and not target.doubt
+    return nearest(target, how, ledger, costs.of_pass(target)) if alone else how
 
 
 def _by_hessian(target: Any, ledger: Ledger) -> Whitening:

@@ -24,7 +24,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Deadline
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.model import STATES, Model
-from svrhmc.whitening.maps import DenseWhitening
+from svrhmc.whitening.maps import DenseWhitening, Whitening
 
 MOST = 300  # coordinates for which it is looked for
 POOR = 2.4  # the spread of f(μ + Wε) − ½|ε|² from which another law may be nearer
@@ -35,7 +35,7 @@ _LONGEST = 30.0  # seconds, about, for the others
 _MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 
 
-def nearest(target: Model, how: DenseWhitening, spent: Deadline, seconds: float) -> DenseWhitening:
+def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> Whitening:
     """Variables in which the nearest Gaussian is N(0, I), where those of `how` are poor and these are twice as good;
     `how` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
 
@@ -46,7 +46,7 @@ def nearest(target: Model, how: DenseWhitening, spent: Deadline, seconds: float)
     def pays(steps: int) -> bool:
         return spent.pays(steps * count * seconds, float(steps * count))
 
-    if target.dim > MOST or not pays(1):
+    if not isinstance(how, DenseWhitening) or target.dim > MOST or not pays(1):
         return how
     law = _Law(target, how.centre, how.factor, spent)
     before = _spread(law)
