@@ -46,9 +46,9 @@ def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> W
     def pays(steps: int) -> bool:
         return spent.pays(steps * count * seconds, float(steps * count))
 
-    if not isinstance(how, DenseWhitening) or target.dim > MOST or not pays(1):
+    if target.dim > MOST or not pays(1):
         return how
-    law = _Law(target, how.centre, how.factor, spent)
+    law = _Law(target, how.centre, np.ascontiguousarray(how.displace(np.eye(target.dim)).T), spent)
     before = _spread(law)
     if before < POOR:
         return how
