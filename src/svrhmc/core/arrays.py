@@ -16,6 +16,17 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
+_MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
+
+
+def middle_spread(values: Array) -> float:
+    """The standard deviation, by the middle half of the values, of which those far out tell nothing; infinite where
+    that half is not finite.
+    """
+    low, high = np.quantile(np.nan_to_num(values, nan=np.inf), (0.25, 0.75), method="nearest")
+    return float(high - low) / _MIDDLE if np.isfinite([low, high]).all() else np.inf
+
+
 def contract(subscripts: str, *arrays: Array) -> Array:
     """np.einsum without BLAS: each sum runs in one order, whatever the other axes are, and on one thread.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.parts import part
 from svrhmc.engines import Chains
@@ -19,7 +19,6 @@ from svrhmc.targets.forms import rows_of
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
 _LONGEST = 8.0  # times that, at most
 _SHORTEST = 0.05  # step that is tried
-_MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 
@@ -113,10 +112,8 @@ class SplitHMC(ExactSampler):
         with np.errstate(over="ignore", invalid="ignore"):
             if float(f"{np.std(remainder):.3g}") <= _NEARLY:
                 return cls(_QUARTER, 1)
-            low, high = np.quantile(np.nan_to_num(remainder, nan=np.inf), (0.25, 0.75), method="nearest")
-            spread = float(high - low) / _MIDDLE
-        most = math.sqrt(8 * _ENERGY) / _SHORTEST**2
-        own = 2 * (spread if spread < most else most) ** 2  # nan too is as much as it can be
+            spread = middle_spread(remainder)
+        own = 2 * min(spread, math.sqrt(8 * _ENERGY) / _SHORTEST**2) ** 2
         return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
 
     def kicks(self) -> tuple[Array, Array, Array]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, middle_spread
 from svrhmc.core.deadline import Deadline
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.model import STATES, Model
@@ -32,7 +32,6 @@ _STEP, _LEAST, _LARGEST = 0.3, 0.2, 5.0  # ρ, and the range of eigenvalues
 _WINDOW, _WINDOWS, _GAIN = 10, 40, 0.1  # steps that are judged together, at most so many times; what they must gain
 _LAST = 30  # steps that become shorter, at the end
 _LONGEST = 30.0  # seconds, about, for the others
-_MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 
 
 def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> Whitening:
@@ -103,6 +102,5 @@ class _Law:
 
 
 def _spread(law: _Law) -> float:
-    """That of R, by the middle half of some draws."""
-    low, high = np.quantile(law.at(STATES, 1 << 20)[1], (0.25, 0.75), method="nearest")
-    return float(high - low) / _MIDDLE if np.isfinite(high) else np.inf
+    """That of R, over some draws."""
+    return middle_spread(law.at(STATES, 1 << 20)[1])

@@ -18,8 +18,8 @@ from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
 from svrhmc.engines.jax import resident
 from svrhmc.engines.jax.kernels import running
-from svrhmc.engines.jax.loop import MANY, Kept, Place, advance, begun, drawn, numbers_of_step, remade
-from svrhmc.engines.jax.moves import Noise
+from svrhmc.engines.jax.loop import MANY, Given, Place, Program, advance, begun, drawn, numbers_of_step, remade
+from svrhmc.engines.jax.moves import Kept, Noise
 from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import Spread, placed
@@ -181,12 +181,15 @@ class JaxChains(Chains):
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
         programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
-        found: tuple[Place, Any] = advance(
+        program = Program(
             programme.operations, self.setup.recipe, self._noise, capacity, records, refresh,
-            count == capacity and _spares(), not _spares(), programme.spread, programme.arrays,
-            self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+            count == capacity and _spares(), not _spares(),
+        )  # fmt: skip
+        given = Given(
+            programme.arrays, self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
             self._fetched(step, count, capacity),
         )  # fmt: skip
+        found: tuple[Place, Any] = advance(program, programme.spread, given)
         return found
 
     @property

@@ -42,71 +42,60 @@ class Place(NamedTuple):
     memory: Memory
 
 
-class Kept(NamedTuple):
-    """Which states are kept: those after `first` steps, first + thin, …"""
+class Program(NamedTuple):
+    """What a program is compiled for.
 
-    first: Any
-    thin: Any
-
-
-_STATIC = ("operations", "recipe", "noise", "capacity", "records", "refresh", "whole", "early", "spread")
-
-
-@partial(jax.jit, static_argnames=_STATIC)
-def advance(
-    operations: Operations,
-    recipe: Recipe,
-    noise: Noise,
-    capacity: int,
-    records: int,
-    refresh: bool,
-    whole: bool,
-    early: bool,
-    spread: Spread,
-    arrays: Arrays,
-    scheme: Any,
-    keys: tuple[Any, Any],
-    place: Place,
-    begin: Any,
-    count: Any,
-    kept: Kept,
-    fetched: Any = None,
-) -> tuple[Place, Any]:
-    """`count` steps from step `begin` on, and the states kept of them, (records + 1, chains, dim), the rest of which
-    means nothing. With `refresh`, the memory is renewed at the first step and every period of the recipe after it.
-    whole: whether all steps of the capacity are made, which spares a GPU a look at `count` in each.
+    capacity: steps that it makes at most; records: how many of their states it keeps at most.
+    refresh: whether the memory is renewed at the first step and every period of the recipe after it.
+    whole: whether all steps of the capacity are made, which spares a GPU a look at their number in each.
     early: whether the random numbers of a step, where they are too many to be made for all steps before the first, are
         made in the step before it: each once, while a CPU would make them anew for everything that is computed of them.
-    spread: where each device has chains of its own, it makes their steps alone.
+    """
+
+    operations: Operations
+    recipe: Recipe
+    noise: Noise
+    capacity: int
+    records: int
+    refresh: bool
+    whole: bool
+    early: bool
+
+
+class Given(NamedTuple):
+    """What a program is called with: `count` steps from step `begin` on.
+
     fetched: the data of every step's batch, where they are not on the device.
     """
-    steps = partial(_steps, operations, recipe, noise, capacity, records, refresh, whole, early)
+
+    arrays: Any
+    scheme: Any
+    keys: Any
+    place: Any
+    begin: Any
+    count: Any
+    kept: Any
+    fetched: Any = None
+
+
+@partial(jax.jit, static_argnames=("program", "spread"))
+def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, Any]:
+    """Where the chains are after these steps, and the states kept of them, (records + 1, chains, dim), the rest of
+    which means nothing. spread: where each device has chains of its own, it makes their steps alone.
+    """
+    steps = partial(_steps, program)
     if spread.chains:
         mine, every = PartitionSpec(AXIS), PartitionSpec()
-        given, made = (every, every, mine, mine, every, every, every, every), (mine, PartitionSpec(None, AXIS))
-        steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=given, out_specs=made, check_vma=False)
-    found: tuple[Place, Any] = steps(arrays, scheme, keys, place, begin, count, kept, fetched)
+        needed = Given(every, every, mine, mine, every, every, every, every)
+        made = mine, PartitionSpec(None, AXIS)
+        steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=made, check_vma=False)
+    found: tuple[Place, Any] = steps(given)
     return found
 
 
-def _steps(
-    operations: Operations,
-    recipe: Recipe,
-    noise: Noise,
-    capacity: int,
-    records: int,
-    refresh: bool,
-    whole: bool,
-    early: bool,
-    arrays: Arrays,
-    scheme: Any,
-    keys: tuple[Any, Any],
-    place: Place,
-    begin: Any,
-    count: Any,
-    kept: Kept,
-    fetched: Any,
-) -> tuple[Place, Any]:
+def _steps(program: Program, given: Given) -> tuple[Place, Any]:
+    operations, recipe, noise, capacity, records, refresh, whole, early = program
+    arrays, scheme, keys, place, begin, count, kept, fetched = given
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
     resides = resident.serves(operations, recipe, arrays)
@@ -134,7 +123,7 @@ def _steps(
         at, velocity = move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         number = begin + i + 1
-        keeps = (number >= kept.first) & ((number - kept.first) % kept.thin == 0)
+        keeps = kept.has(number)
         after_it = drawn(steps[i + 1][None]) if early and not ahead else None
         return Place(x, v, memory), draws.at[slot].set(x), slot + keeps, after_it
 
@@ -145,7 +134,7 @@ def _steps(
         if not resides:
             return jax.lax.fori_loop(first, last, plain, carried, unroll=unroll)
         (x, v, memory), draws, slot, _ = carried
-        walk = resident.Walk(first, last, kept.first, kept.thin, begin)
+        walk = resident.Walk(first, last, begin, kept)
         state = x, v, draws, slot
         x, v, draws, slot = resident.walk(operations, recipe, arrays, memory, noise, scheme, made, walk, state)
         return Place(x, v, memory), draws, slot, None

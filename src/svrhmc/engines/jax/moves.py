@@ -1,8 +1,10 @@
-"""The linear half of a step in JAX: what `svrhmc.scheme.move` does, with the numbers of a scheme as arguments."""
+"""The linear half of a step in JAX, as `svrhmc.scheme.move` has it, and which states are kept."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+import jax.numpy as jnp
 
 from svrhmc.scheme import NoiseFactor, Scheme
 
@@ -22,6 +24,21 @@ class Noise(NamedTuple):
     def total(self) -> int:
         """Normals of a coordinate and a step."""
         return sum(self.before) + sum(self.after)
+
+
+class Kept(NamedTuple):
+    """Which states are kept: those after `first` steps, first + thin, … (`engines.base.Keep`)."""
+
+    first: Any
+    thin: Any
+
+    def has(self, number: Any) -> Any:
+        """Whether that after so many steps is."""
+        return (number >= self.first) & ((number - self.first) % self.thin == 0)
+
+    def count(self, end: Any) -> Any:
+        """How many are, of a run of so many steps."""
+        return jnp.maximum(0, (end - self.first) // self.thin + 1)
 
 
 def _used(noise: NoiseFactor) -> tuple[bool, bool]:

@@ -20,7 +20,7 @@ from jax.experimental import pallas as pl
 from svrhmc.engines.jax import kernels
 from svrhmc.engines.jax.kernels import triton
 from svrhmc.engines.jax.losses import SLOPES
-from svrhmc.engines.jax.moves import Noise, move
+from svrhmc.engines.jax.moves import Kept, Noise, move
 from svrhmc.gradients import Recipe
 
 _LOSSES = ("logistic", "binomial", "poisson", "squared")  # of one predictor, with functions that a kernel has
@@ -33,9 +33,8 @@ class Walk(NamedTuple):
 
     begin: Any
     end: Any
-    first: Any
-    thin: Any
     before: Any  # steps made before the first random number
+    kept: Kept
 
 
 def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
@@ -72,7 +71,7 @@ def walk(
     given = {
         "X": data["X"], "y": data["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
         "numbers": arrays["numbers"], "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
-        "walk": jnp.stack([jnp.asarray(each, jnp.int64) for each in (*steps, slot)]),
+        "walk": jnp.stack([jnp.asarray(each, jnp.int64) for each in (*steps[:3], *steps.kept, slot)]),
     }  # fmt: skip
     given |= {"offset": data["offset"]} if operations.shifted else {}
     given |= {"weights": data["weights"]} if operations.weighed else {}
@@ -93,7 +92,7 @@ def walk(
         def row(name: str, *where: Any) -> Any:
             return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
 
-        begin, end, first, thin, before, slot = (ref["walk"][k] for k in range(6))
+        begin, end, before, first, thin, slot = (ref["walk"][k] for k in range(6))
         precision, mean = row("precision"), row("mean")
         anchor = row("anchor", own * chain) if "anchor" in ref else 0.0
         constants = [ref["numbers"][k] for k in range(arrays["numbers"].shape[0])]
@@ -134,8 +133,7 @@ def walk(
             g = (x - mean) * precision + anchor + added(x, *seen(rows))
             x, v = move(Q, Lq, noise.after, x, v, normals)
             x, v = x - kick[0] * g, v - kick[1] * g
-            number = before + i + 1
-            keeps = (number >= first) & ((number - first) % thin == 0)
+            keeps = Kept(first, thin).has(before + i + 1)
             triton.store(draws_out.at[slot, chain, cols], x, mask=there & keeps)
             return x, v, slot + keeps.astype(slot.dtype), after
 
@@ -152,16 +150,8 @@ def walk(
         interpret=jax.default_backend() == "cpu",
         compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
     )(*given.values(), x, v, draws)
-    return *made, slot + _kept(steps)
-
-
-def _kept(steps: Walk) -> Any:
-    """How many states a walk keeps."""
-
-    def until(step: Any) -> Any:
-        return jnp.maximum(0, (steps.before + step - steps.first) // steps.thin + 1)
-
-    return until(steps.end) - until(steps.begin)
+    until, since = (steps.kept.count(steps.before + step) for step in (steps.end, steps.begin))
+    return *made, slot + until - since
 
 
 def _sizes(X: Any, recipe: Recipe) -> tuple[int, int]:
