@@ -227,6 +227,40 @@ def test_a_forest_of_columns_of_different_units_is_for_a_step_of_each(unit):
 
 
 @pytest.mark.parametrize(
+    ("formula", "steps"),
+    [
+        ("y ~ income * plan", {"income": "income", "plan[b]": 1, "plan[c]": 1, "income:plan[b]": "income"}),
+        ("y ~ C(kind) * income + rare", {"kind[2.0]": 1, "kind[3.0]": 1, "kind[2.0]:income": "income", "rare": 1}),
+        ("y ~ income + plan:C(kind)", {"income": "income", "plan[b]:kind[2.0]": 1, "plan[c]:kind[3.0]": 1}),
+        ("y ~ income:plan + rare", {"rare": 1}),
+        ("y ~ income + {income > 0} + C(plan, Treatment('c'))", {"income": "income", "income > 0": 1, "plan[a]": 1}),
+        ("y ~ income + two", {"income": "income", "two": 10}),
+    ],
+)
+def test_levels_are_drawn_from_their_baseline_whatever_stands_beside_them(formula, steps):
+    """A level whose effect is 1.45 was drawn at 0.02, as the standard deviation of its column is small, once a formula
+    had an interaction.
+    """
+    rng = np.random.default_rng(1)
+    n = 300
+    columns = {
+        "income": rng.normal(0, 1e5, n),
+        "plan": np.resize(["a", "b", "c"], n),
+        "kind": rng.choice([1, 2, 3], n),
+        "rare": rng.random(n) < 0.02,
+        "two": rng.choice([10.0, 20.0], n),
+    }
+    found = svrhmc.fit(formula, {"y": 1.45 * (columns["plan"] == "b") + rng.normal(size=n), **columns}, draws=40)
+    sd = columns["income"].std()
+    axes = found.plot().axes[0]
+    drawn = dict(zip([each.get_text() for each in axes.get_yticklabels()], axes.lines[-1].get_xdata(), strict=True))
+    assert "from the baseline of a category" in axes.get_xlabel()
+    for name, step in steps.items():
+        expected = found.mean[found.names.index(name)] * (sd if step == "income" else step)
+        np.testing.assert_allclose(drawn[name], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
     ("target", "said"),
     [
         (lambda: gaussian(scale=50.0, prior_precision=1e-6), "the sd 1, but residuals have 49.9"),

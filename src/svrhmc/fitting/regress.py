@@ -202,7 +202,8 @@ def _laid(
 ) -> tuple[Units, list[Prior], list[Normal] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters."""
     by_offset = loss.identity_link and intercept
-    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, typical if by_offset else 0.0)
+    response = typical if by_offset else 0.0
+    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step)
     slopes = _slopes(prior, names, scales, size)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))

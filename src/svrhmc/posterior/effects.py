@@ -35,6 +35,7 @@ from svrhmc.posterior.statements import end_names, level_ends, moved
 from svrhmc.posterior.units import Units
 from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of
 from svrhmc.tables.design import Design, told
+from svrhmc.tables.terms import shown
 from svrhmc.targets.forms import RowsForm
 
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
@@ -151,7 +152,7 @@ def by_design(
             sides = [_total(form_of(kept, name, values), x, each) for values, each in _sides(column, w)]
             change = np.stack(sides).sum(axis=0)[:, None]
         else:
-            contrasts = [f"{_shown(level)} - {_shown(levels[0])}" for level in levels[1:]]
+            contrasts = [f"{shown(level)} - {shown(levels[0])}" for level in levels[1:]]
             if design.separate(name):
                 one = kept.chosen(np.zeros(len(levels), np.int64))
                 at_each = form_of(one, name, np.array(levels, column.values.dtype))
@@ -227,10 +228,6 @@ def _total(form: RowsForm, x: Array, each: Array) -> Array:
     for _, t, chosen in Predictions(form, x, 0).predictors():
         total = total + np.einsum("dr...,r->d...", form.loss.mean(t), each[chosen])
     return np.asarray(total, np.float64).reshape(len(x), -1)
-
-
-def _shown(level: Any) -> str:
-    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
 
 
 def _groups(count: int, classes: Sequence[str]) -> list[str]:

@@ -1,7 +1,9 @@
 """A forest plot: coefficients below each other, with their intervals.
 
 One axis serves coefficients whose intervals are of similar widths. Where they are not, as with columns of different
-units, each is drawn for a step of its column: one standard deviation of a number, and from the baseline of a category.
+units, each is drawn for a typical change of its column: one standard deviation of a number, and the way from the
+baseline of a category, from false to true, or from one value to the other of a column that has but two. An interaction
+is drawn for the product of the changes of its factors (`Design.typical_changes`).
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ def steps_of(posterior: Any, places: Sequence[int], widths: Array) -> tuple[Arra
     units, design = posterior.units, posterior.design
     if units is None or widths.max() <= _ALIKE * widths.min():
         return np.ones(len(places)), ""
-    levels = set()
-    if design is not None:
-        levels = {name for term in design.made_of if term.kind == "category" for name in term.names}
-    whole = 1 / units.factors
-    names = [posterior.labels[j].rpartition(": ")[2] for j in places]
-    steps = np.array([1.0 if name in levels else whole[j] for name, j in zip(names, places, strict=True)])
-    return steps, "for one standard deviation of a number" + (", or from the baseline of a category" * bool(levels))
+    own = units.scale if units.step is None else units.step
+    steps = own if design is None else design.typical_changes(own)
+    every = np.concatenate(
+        [np.tile(np.append(np.ones(int(units.intercept)), steps), units.blocks), np.ones(units.shared)]
+    )
+    two = bool((steps != units.scale).any())
+    return every[list(places)], "for one standard deviation of a number" + (
+        ", or from the baseline of a category" * two
+    )
 
 
 def forest(posterior: Any, level: float, path: str | Path | None) -> Any:

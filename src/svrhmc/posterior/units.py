@@ -39,7 +39,8 @@ def some_draws(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
 @dataclass(frozen=True, eq=False)
 class Units:
     """Centre mⱼ and scale sⱼ of each column, whether an intercept stands before them, how many blocks of coefficients
-    there are, how many shared parameters follow, and the centre μ of the response.
+    there are, how many shared parameters follow, the centre μ of the response, and a typical change of each column: its
+    standard deviation, or the difference of its two values where it has but two (None in old files).
     """
 
     centre: Array
@@ -48,9 +49,12 @@ class Units:
     blocks: int
     shared: int
     response: float
+    step: Array | None = None
 
     def require_sound(self) -> None:
         """Refuse what no columns have."""
+        if self.step is not None and self.step.shape != self.scale.shape:
+            raise requirement("units", "one step for each column", f"shape {self.step.shape}")
         if self.centre.shape != self.scale.shape or self.centre.ndim != 1:
             raise requirement("units", "one centre and one scale for each column", f"shapes {self.centre.shape}")
         if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.tables.columns import Columns, columns_of
-from svrhmc.tables.terms import Term, from_text
+from svrhmc.tables.terms import Term, from_text, shown
 
 _BLOCK = 1 << 13  # rows that are put together at a time
 _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the others from where, rows are sparse
@@ -64,6 +65,21 @@ class Design:
     def choices(self) -> dict[str, tuple[Any, ...]]:
         """The levels of the variables that are categories, the baseline first."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
+
+    def typical_changes(self, own: Array) -> Array:
+        """Of each column the change that its coefficient is shown for, from the typical change of each by itself: that
+        of an interaction is the product of those of its factors, where a level of a category changes by 1. (By itself
+        the column plan[pro]:age, which is 0 in most rows, has a spread that is neither that of age nor 1.)
+        """
+        by_name = dict(zip(self.names, own, strict=True))
+        for name, levels in self.choices.items():
+            by_name |= {f"{name}[{text}]": 1.0 for level in levels for text in (shown(level), str(level))}
+        factors = [names for term in self.made_of for names in term.factors]
+        products = [
+            np.prod([by_name[factor] for factor in names]) if by_name.keys() >= set(names) else by_name[name]
+            for name, names in zip(self.names, factors, strict=True)
+        ]
+        return np.array(products, np.float64)
 
     def separate(self, name: str) -> bool:
         """Whether a column is a category that stands in a term of its own alone, so that a level adds the same number

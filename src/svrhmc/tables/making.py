@@ -82,7 +82,7 @@ def variables_in(term: str, available: list[str]) -> list[str]:
     """The columns of a table that a term names, bare or within an expression."""
     known, found = set(available), re.findall(r"`([^`]+)`", term)
     plain = re.sub(r"`[^`]+`", "1", term)
-    for piece in _pieces(plain):
+    for piece in pieces(plain):
         if piece in known:
             found.append(piece)
             continue
@@ -98,7 +98,7 @@ def variables_in(term: str, available: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _pieces(term: str) -> list[str]:
+def pieces(term: str) -> list[str]:
     """The factors of an interaction: what stands between colons that no bracket encloses."""
     pieces, depth = [""], 0
     for sign in term:

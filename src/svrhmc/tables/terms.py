@@ -65,6 +65,11 @@ class Term(ABC):
         """
         return tuple((name, "") for name in self.names)
 
+    @property
+    def factors(self) -> tuple[tuple[str, ...], ...]:
+        """For each of its names those of the columns whose product it is."""
+        return tuple((name,) for name in self.names)
+
 
 @dataclass(frozen=True)
 class Number(Term):
@@ -112,7 +117,7 @@ class Category(Term):
     @property
     def names(self) -> tuple[str, ...]:
         """variable[level]."""
-        return tuple(f"{self.variable}[{_shown(level)}]" for level in self._coded)
+        return tuple(f"{self.variable}[{shown(level)}]" for level in self._coded)
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
@@ -122,12 +127,12 @@ class Category(Term):
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         """The variable, and its levels."""
-        return tuple((self.variable, _shown(level)) for level in self._coded)
+        return tuple((self.variable, shown(level)) for level in self._coded)
 
     @property
     def baseline(self) -> str:
         """The first level."""
-        return "" if self.full else f"{self.variable}[{_shown(self.levels[0])}]"
+        return "" if self.full else f"{self.variable}[{shown(self.levels[0])}]"
 
     @property
     def _coded(self) -> tuple[Any, ...]:
@@ -185,10 +190,17 @@ class Made(Term):
         return tuple(_part(name) for name in self.names)
 
     @property
+    def factors(self) -> tuple[tuple[str, ...], ...]:
+        """plan[pro]:age is the product of plan[pro] and age."""
+        from svrhmc.tables.making import pieces
+
+        return tuple(tuple(pieces(name)) for name in self.names)
+
+    @property
     def baseline(self) -> str:
         """The first level of each category."""
         return ", ".join(
-            f"{name}[{_shown(known[0])}]" for name, known in zip(self.needs, self.levels, strict=True) if known
+            f"{name}[{shown(known[0])}]" for name, known in zip(self.needs, self.levels, strict=True) if known
         )
 
     def places(self, columns: Columns) -> None:
@@ -257,7 +269,8 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
 
 
-def _shown(level: Any) -> str:
+def shown(level: Any) -> str:
+    """A level as names have it."""
     if isinstance(level, float) and level.is_integer():
         return str(int(level))
     return str(level)
