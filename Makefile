@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test quick test-slow test-models matrix bench bench-posterior docs lint format clean
+.PHONY: run test quick test-slow test-models matrix bench bench-posterior bench-posteriordb docs lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
@@ -45,6 +45,10 @@ bench-posterior: .venv/bench.done
 	$(BIN)/python benchmarks/references.py
 	$(BIN)/python benchmarks/honesty.py
 	$(BIN)/python benchmarks/calibration.py
+
+# posteriordb's posteriors beside their reference draws: ARGS="--folder DIR --seeds 0,1,2 --workers 8 --nuts"; without --nuts in a fraction of the time
+bench-posteriordb: .venv/bench.done
+	$(BIN)/python benchmarks/posteriordb.py $(ARGS)
 
 # The documentation site, in site/: index.html is its first page. A warning or a link that leads nowhere is an error
 docs: .venv/docs.done
