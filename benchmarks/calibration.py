@@ -16,7 +16,7 @@ from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib
 from svrhmc.plots import save as save_figure
 
 HERE = Path(__file__).parent
-KINDS = ("exact", "certified", "undecided", "refuted")
+KINDS = ("exact", "certified", "undecided", "refuted", "local")
 
 
 def points(results):

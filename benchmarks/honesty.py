@@ -31,7 +31,7 @@ STEPS = {
 }  # fmt: skip
 GRADIENTS = (Full, Minibatch, SVRG, SAGA, ControlVariate)
 MOST_ROWS = 2e8  # that the steps of a run may evaluate
-VERDICTS = ("exact", "certified", "undecided", "refuted", "diverged")
+VERDICTS = ("exact", "certified", "local", "undecided", "refuted", "diverged")
 
 
 def between(rng, low, high):

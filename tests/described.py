@@ -90,7 +90,7 @@ def apart(parameters, theirs):
 def require_near(posterior, theirs):
     """Means and sds as NUTS has them, within 0.05 posterior sd, and a verdict that says so."""
     found = apart(posterior.parameters, theirs)
-    assert posterior.certificate.verdict == "exact"
+    assert posterior.certificate.verdict == "local"
     assert found.effective >= 4000
     np.testing.assert_array_less(found.mean, NEAR)
     np.testing.assert_array_less(found.sd, NEAR)
@@ -99,7 +99,7 @@ def require_near(posterior, theirs):
 def require_honest(posterior, theirs):
     """Either as NUTS has them, within 0.05 sd or else within chance, or no verdict that says they are."""
     found = apart(posterior.parameters, theirs)
-    if posterior.certificate.verdict in ("exact", "certified"):
+    if posterior.certificate.verdict in ("exact", "certified", "local"):
         np.testing.assert_array_less(found.mean, np.maximum(NEAR, LIMIT * found.mean_error))
         np.testing.assert_array_less(found.sd, np.maximum(NEAR, LIMIT * found.sd_error))
 
@@ -115,6 +115,6 @@ def require_posterior(posterior, theirs, log_concave):
     """The posterior of a model beside that of NUTS; and what is off is seen to be."""
     check = require_near if log_concave else require_honest
     check(posterior, theirs)
-    if posterior.certificate.verdict == "exact":
+    if posterior.certificate.verdict == "local":
         with pytest.raises(AssertionError):
             check(posterior, moved(theirs, posterior.parameters))

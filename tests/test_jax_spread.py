@@ -184,7 +184,7 @@ print(json.dumps([apart(exact), apart([each.trace.draws for each in found]), [ea
     )
     assert max(found[0]) < 1e-12
     assert max(found[1]) < 1e-10
-    assert found[2] == ["exact"] * 3
+    assert found[2] == ["local"] * 3
 
 
 @pytest.mark.slow

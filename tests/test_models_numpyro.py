@@ -188,7 +188,7 @@ def nuts(name):
         return {name: np.asarray(value) for name, value in runs.get_samples(group_by_chain=True).items()}
 
 
-def drawn(seed, away=0.0, wide=1.0, verdict="exact"):
+def drawn(seed, away=0.0, wide=1.0, verdict="local"):
     """A stand-in for a posterior of two numbers, with draws of their law moved and stretched."""
     x = np.random.default_rng(seed).standard_normal((4, 4000, 2))
     parameters = Parameters(("b[0]", "b[1]"), away + wide * x)

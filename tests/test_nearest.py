@@ -83,7 +83,7 @@ def test_effects_of_unknown_scale_are_sampled():
     mean, sd = moments_of_groups(y)
     assert target.mode()[0] > mean + 2 * sd  # a law around the mode is no help
     posterior = svrhmc.sample(target, seed=3)
-    assert posterior.certificate.verdict == "exact"
+    assert posterior.certificate.verdict == "local"
     assert abs(posterior.laplace.mean[0] - mean) < sd  # where the variables have their centre
     assert abs(posterior.mean[0] - mean) < 0.15 * sd
     assert posterior.sd[0] == pytest.approx(sd, rel=0.12)
@@ -105,7 +105,7 @@ def test_eight_schools_with_centred_effects():
         {"mu": 0.0, "lt": 0.0, "theta": np.zeros(8)},
     )  # fmt: skip
     posterior = svrhmc.sample(target, seed=0)
-    assert posterior.certificate.verdict == "exact"
+    assert posterior.certificate.verdict == "local"
     where = [target.names.index(name) for name in ("lt", "mu")]
     np.testing.assert_allclose(posterior.mean[where], [-0.0758, 4.5764], atol=0.15)
     np.testing.assert_allclose(posterior.sd[where], [0.9439, 3.1898], rtol=0.07)

@@ -417,7 +417,7 @@ def by_importance(target, count=20_000):
 def test_every_family_has_the_posterior_it_has_in_memory(family):
     short, tall = both(family)
     found = svrhmc.sample(tall, draws=2000)
-    assert found.certificate.verdict in ("exact", "certified")
+    assert found.certificate.verdict in ("exact", "certified", "local")
     moments, errors = by_importance(short)
     bias = 0.02 * found.sd * (found.certificate.verdict != "exact")
     for k, one in enumerate((found.mean, found.sd)):

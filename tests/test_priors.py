@@ -111,7 +111,7 @@ def test_sample_decides():
     mean, sd = by_quadrature(target)
     for method in (None, "anchored"):
         posterior = sample(target, method=method)
-        assert posterior.certificate.verdict in ("exact", "certified")
+        assert posterior.certificate.verdict in ("exact", "certified", "local")
         assert (np.abs(posterior.mean - mean) < LIMIT * posterior.errors[0] + 0.02 * sd).all()
         assert posterior.sd == pytest.approx(sd, rel=0.03)
 

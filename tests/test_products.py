@@ -223,7 +223,7 @@ def test_sample_whitens_what_is_too_large_for_a_dense_hessian_by_products(monkey
     monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", DIM - 1)
     target, H, mean = odd_model()
     found = sample(target, draws=400, chains=8, seed=2)
-    assert found.certificate.verdict == "exact"
+    assert found.certificate.verdict == "local"
     sd = np.sqrt(np.diag(np.linalg.inv(H)))
     assert np.abs((found.mean - mean) / (found.corrected.mean_error + 1e-9 * sd)).max() < LIMIT
     assert found.sd == pytest.approx(sd, rel=0.1)
@@ -282,7 +282,7 @@ def test_a_logistic_regression_of_3000_columns_written_as_functions_is_that_of_r
     _, known = correction(how.out(made.draws), how.displace(made.gradients), how.variances)
     model = targets.model(log_likelihood, lambda x: -0.5 * x @ x, (X, y), np.zeros(dim), batched=True)
     found = sample(model, draws=100, seed=2)
-    assert found.certificate.verdict == "exact"
+    assert found.certificate.verdict == "local"
     assert (np.abs(found.mean - known.mean) / known.sd).max() < 0.05
     assert found.sd == pytest.approx(known.sd, rel=0.05)
     assert (np.abs(model.mode() - known.mean) / known.sd).max() > 0.05

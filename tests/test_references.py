@@ -59,7 +59,7 @@ def test_sample_has_the_moments_that_numpyro_has(family, kind):
     made, known = known_problem(family, kind)
     posterior = sample(made.target())
     mean, sd, z = far_off(posterior, known)
-    assert posterior.certificate.verdict in ("exact", "certified")
+    assert posterior.certificate.verdict in ("exact", "certified", "local")
     assert (mean < MEAN, sd < SD, z < LIMIT) == (True, True, True), (mean, sd, z)
 
 

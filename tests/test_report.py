@@ -202,6 +202,9 @@ def test_verdicts_are_sentences(posterior):
         == "It is open how far the numbers can be trusted: the budget ended too soon."
     )
     assert "no verdict was asked for" in said("unjudged")
+    local = replace(posterior.certificate, verdict="local", modes="2 modes found from 64 starts")
+    told = words.verdict(replace(posterior, certificate=local))
+    assert told.endswith("around 2 modes found from 64 starts, but nothing shows that there is no other.")
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-1e-9, 3e-9), (1e6, 1e6 + 3), (5, 5), (-2e12, 7)])

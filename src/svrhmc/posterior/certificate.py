@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from svrhmc.core.errors import one_of, positive, requirement, whole
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
-DECIDED = ("exact", "certified", "unjudged")  # verdicts after which nothing else is tried
+SOUND = ("exact", "certified", "local")  # verdicts by which what is reported is right, as far as modes are known
+DECIDED = (*SOUND, "unjudged")  # verdicts after which nothing else is tried
 STUCK = 100  # draws in a row at one point, after which a chain sticks: where 3 in 10 proposals are accepted, 1 in 10¹⁵
 _SHARE = 0.5  # of the draws asked for, without which a run that went on to its very end was too slow to tell
 _CHANCE = 1e-3  # that R-hat of settled chains is larger than is allowed
@@ -120,8 +121,9 @@ class Certificate:
 
     verdict: "exact" (the sampler has no bias, and its chains agree with each other and with Stein's identities, so that
         only Monte Carlo error remains), "certified" (every reported mean and sd is off by less than the tolerance,
-        counting its bias and 2.5 standard errors of the bias and of chance together), "refuted" (a bias is above the
-        tolerance beyond doubt), "undecided" (see `reason`), or "unjudged" (you passed `certificate=False`).
+        counting its bias and 2.5 standard errors of the bias and of chance together), "local" (one of these two holds
+        for the modes that were found, and nothing shows that the posterior has no other), "refuted" (a bias is above
+        the tolerance beyond doubt), "undecided" (see `reason`), or "unjudged" (you passed `certificate=False`).
     tolerance: the error that was to be accepted.
     stein: the means of Stein's identities over the draws.
     measured: what pairs of chains say about a sampler that has a bias; None for a sampler without one.
@@ -129,6 +131,7 @@ class Certificate:
     reason: why an undecided run could not be decided.
     draws_needed: how many effective draws would decide an undecided run, if more draws can.
     corrects: whether the corrected moments are the reported ones. They are not if they contradict the draws.
+    modes: why the posterior is known to have one mode, or else how many were found, and from where.
     """
 
     verdict: str
@@ -139,11 +142,12 @@ class Certificate:
     reason: str = ""
     draws_needed: int | None = None
     corrects: bool = True
+    modes: str = ""
 
     def require_sound(self) -> None:
         """Refuse words that are no verdict, and biases of other coordinates."""
-        one_of("verdict", self.verdict, tuple(_WORDS))
-        one_of("draws", self.draws, ("", *_WORDS))
+        one_of("verdict", self.verdict, (*_WORDS, "local"))
+        one_of("draws", self.draws, ("", *_WORDS, "local"))
         positive("tolerance", self.tolerance)
         if self.draws_needed is not None:
             whole("draws_needed", self.draws_needed, 0)
@@ -170,24 +174,50 @@ class Certificate:
             return None
         return self.measured.corrected if self.corrects else self.measured.halving
 
+    def knowing(self, one_mode: str | None, count: int, starts: str) -> Certificate:
+        """The same for a posterior that is known to have one mode, or of which so many were found from some starts:
+        then what holds, holds for these.
+        """
+        if one_mode is not None:
+            return replace(self, modes=f"the posterior has one mode, because {one_mode}")
+        words = {"exact": "local", "certified": "local"}
+        modes = f"{count} mode{'s' if count > 1 else ''} found from {starts}"
+        verdict, draws = (words.get(word, word) for word in (self.verdict, self.draws))
+        return replace(self, verdict=verdict, draws=draws, modes=modes)
+
     def __str__(self) -> str:
         return f"{self.verdict}: {self.because()}"
 
     def brief(self) -> str:
         """The verdict in a few words; a run that is undecided says why."""
-        said = _BRIEF.get(self.verdict, "")
-        return f"{self.verdict}: {said.format(tolerance=f'{self.tolerance:g}') if said else self.because()}"
+        said = _BRIEF.get(self._ground, "").format(tolerance=f"{self.tolerance:g}")
+        if said and self.verdict == "local":
+            said += f"; {self.modes}, and nothing shows that there is no other"
+        return f"{self.verdict}: {said or self.because()}"
+
+    @property
+    def _ground(self) -> str:
+        """The verdict that holds for the modes that were found."""
+        if self.verdict != "local":
+            return self.verdict
+        return "exact" if self.measured is None else "certified"
 
     def because(self) -> str:
-        """How large the bias of the reported numbers can be, and the reason to believe it."""
+        """How large the bias of the reported numbers can be, why, and what is known of modes."""
+        if self.verdict == "local":
+            return f"{self._of_bias()}; {self.modes}, and nothing shows that there is no other"
+        known = self.modes and self.verdict in SOUND
+        return f"{self._of_bias()}; {self.modes}" if known else self._of_bias()
+
+    def _of_bias(self) -> str:
         if self.measured is None or not self.corrects:
-            return self.reason or _WORDS[self.verdict]
+            return self.reason or _WORDS[self._ground]
         found, seen = self.measured.corrected, self.measured.balance
         mean, sd = found.largest()
         about = "about" if self.verdict == "refuted" else "no more than"
         m, s = (max(pair) for pair in zip(seen.largest(), self.measured.halving.largest(), strict=True))
         said = (
-            f"{_WORDS[self.verdict]}, which puts their bias at {about} {mean:.2g} sd in a mean and {sd:.2g} in "
+            f"{_WORDS[self._ground]}, which puts their bias at {about} {mean:.2g} sd in a mean and {sd:.2g} in "
             f"an sd (± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}; tolerance "
             f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
         )

@@ -310,6 +310,7 @@ class Search:
                 certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
         else:
             certificate = unjudged(request.tolerance, found.stein, doubt)
+        certificate = certificate.knowing(self._one_mode(), modes, request.target.mode_starts)
         ledger.lap("certificate")
         best: Any = found.corrected if certificate.corrects else raw
         seconds, passes = ledger.used()
@@ -347,6 +348,13 @@ class Search:
                 request.target, x, found.seen if certificate.corrects else None, self.space.whitening.pull
             ),
         )
+
+    def _one_mode(self) -> str | None:
+        """Why the posterior has one mode, where that is known or can be found in time."""
+        try:
+            return self.request.target.one_mode
+        except BudgetSpent:
+            return None
 
     def _seen_before(self, raw: Location) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""

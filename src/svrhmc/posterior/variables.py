@@ -26,10 +26,11 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
         ledger.restore(found.said["ledger"])
         arrays = {name: array for name, array in found.arrays.items() if name != _MODES}
         how = whitening_of(found.said["kind"], arrays, found.said["map"])
-        target.recall_modes(found.arrays[_MODES], found.said["doubt"])
+        target.recall_modes(found.arrays[_MODES], found.said["doubt"], found.said["starts"])
     else:
         how = _found(target, seed, ledger)
         said = {"kind": how.kind, "map": how.said(), "ledger": ledger.said(), "doubt": target.doubt}
+        said["starts"] = target.mode_starts
         journal.put("variables", said, {**how.arrays(), _MODES: target.modes()})
     return how
 

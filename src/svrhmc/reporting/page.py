@@ -16,6 +16,7 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
+from svrhmc.posterior.certificate import SOUND
 from svrhmc.posterior.pictures import steps_of
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.summaries import entangled
@@ -73,7 +74,7 @@ def page(posterior: Posterior, source: str = "", command: str = "", python: str 
         lambda: _prior(posterior, rows),
         lambda: _again(posterior, command, python),
     )
-    sound = posterior.certificate.verdict in ("exact", "certified")
+    sound = posterior.certificate.verdict in SOUND
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

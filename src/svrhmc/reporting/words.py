@@ -54,6 +54,11 @@ def verdict(posterior: Posterior) -> str:
             "The numbers can be trusted: bias and chance together put no mean and no standard deviation off by more "
             f"than {found.tolerance:g} posterior sd."
         )
+    if found.verdict == "local":
+        return (
+            "The numbers can be trusted as far as the modes of the posterior are known: bias and chance put them off "
+            f"by little around {found.modes}, but nothing shows that there is no other."
+        )
     if found.verdict == "refuted":
         return (
             f"Do not trust the numbers: some are off by more than the tolerance of {found.tolerance:g} posterior sd; "

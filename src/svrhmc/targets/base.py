@@ -182,6 +182,16 @@ class FiniteSum(ABC):
         return False
 
     @property
+    def one_mode(self) -> str | None:
+        """Why π is known to have one mode, in words after "because"; None where nothing shows it."""
+        return "its density is log-concave" if self.convex_components else None
+
+    @property
+    def mode_starts(self) -> str:
+        """From where modes were looked for, in words after "found from"."""
+        return "one start"
+
+    @property
     def row_entries(self) -> float:
         """Numbers read for one component, on average."""
         return float(self.row_size)
@@ -246,7 +256,7 @@ class FiniteSum(ABC):
         """Take a mode that was found before, so that it need not be found again."""
         return
 
-    def recall_modes(self, modes: Array, doubt: str) -> None:
+    def recall_modes(self, modes: Array, doubt: str, starts: str) -> None:
         """Take all that was found of modes."""
         self.recall_mode(modes[0])
 

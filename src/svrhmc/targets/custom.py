@@ -39,7 +39,7 @@ def custom(
     potential: a function of x that returns f(x). It helps to find the mode, and can be left out if f is convex.
     smoothness: an upper bound on the curvature of f, needed by dynamics that have no inverse_mass of their own.
     convexity, component_smoothness: a lower bound on the curvature of f, and an upper bound on that of every fᵢ, needed
-        by `svrhmc.theory`.
+        by `svrhmc.theory`. With a convexity (of 0 or more) f is convex, and `svrhmc.sample` knows of one mode.
 
     Mind the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
 
@@ -107,6 +107,11 @@ class Custom(FiniteSum):
     def convexity(self) -> float:
         """As given."""
         return self._given("convexity", self._convexity, "theory needs it")
+
+    @property
+    def one_mode(self) -> str | None:
+        """As the convexity says, where it was given."""
+        return None if self._convexity is None else "its density is log-concave, by the convexity that was given"
 
     def mode(self) -> Array:
         """L-BFGS, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once.

@@ -52,6 +52,7 @@ class BinomialLoss(Loss):
     ratio = "odds ratio"
     outcome = "events"
     tried = True
+    convex = True
     kernel = "binomial"
 
     @property
@@ -142,6 +143,7 @@ class ProbitLoss(Loss):
 
     name = "bernoulli"
     outcome = "events"
+    convex = True
     kernel = "probit"
     nanoseconds = 11.0
 
@@ -231,6 +233,7 @@ class PoissonLoss(Loss):
     name = "poisson"
     ratio = "ratio of means"
     outcome = "counts"
+    convex = True
     kernel = "poisson"
 
     def third_within(self, low: Array, high: Array) -> Array:

@@ -119,6 +119,11 @@ class Gaussian(FiniteSum):
         return bool(np.linalg.eigvalsh(self.precision).min() >= 0)
 
     @property
+    def one_mode(self) -> str:
+        """S̄ is positive definite."""
+        return "it is Gaussian"
+
+    @property
     def smoothness(self) -> float:
         """λ_max(S̄)."""
         return float(self._spectrum[-1])

@@ -29,6 +29,7 @@ from svrhmc.targets.laws import Law, scale_mixture
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
+from svrhmc.targets.profile import one_mode_of_profile
 from svrhmc.targets.rows import Labels, Rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
@@ -93,6 +94,11 @@ class GeneralisedLinear(FiniteSum):
     def convex_components(self) -> bool:
         """As the loss and the prior are."""
         return self.loss.convex and float(self.prior_bounds()[0].min()) >= 0
+
+    @cached_property
+    def one_mode(self) -> str | None:
+        """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
+        return super().one_mode or one_mode_of_profile(self)
 
     @property
     def row_entries(self) -> float:

@@ -52,7 +52,8 @@ class Loss(ABC):
     ratio: ClassVar[str] = ""  # what e to the power of a coefficient is, where that has a name
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
-    convex: ClassVar[bool] = True
+    convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
+    convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
     wide: ClassVar[bool] = False  # whether t, slopes and curvatures have axes of their own (`shared.py`)
     shared: ClassVar[int] = 0  # parameters that all rows share
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
@@ -189,6 +190,7 @@ class LogisticLoss(Loss):
     name = "bernoulli"
     ratio = "odds ratio"
     outcome = "events"
+    convex = True
     kernel = "logistic"
 
     @property
@@ -263,6 +265,7 @@ class SquaredLoss(Loss):
     name = "gaussian"
     identity_link = True
     quadratic = True
+    convex = True
     kernel = "squared"
     noise_variance: float = 1.0
 

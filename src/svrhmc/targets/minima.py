@@ -30,12 +30,13 @@ _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 
 @dataclass(frozen=True, eq=False)
 class Minima:
-    """Points, the lowest first; what finding them took, in passes; and why a law around the lowest one may not be all
-    of the posterior (empty where nothing was found).
+    """Points, the lowest first; what finding them took, in passes; from where, in words; and why a law around the
+    lowest one may not be all of the posterior (empty where nothing was found).
     """
 
     points: Array
     passes: float
+    starts: str
     doubt: str = ""
 
     @property
@@ -135,7 +136,8 @@ def minima(target: Any, start: Array) -> Minima:
     if not found:
         raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
     points = _apart(search, sorted(found, key=lambda one: one[0]))
-    return Minima(np.array([point for _, point, _ in points]), search.passes, "" if points[0][2] else _INDEFINITE)
+    doubt = "" if points[0][2] else _INDEFINITE
+    return Minima(np.array([point for _, point, _ in points]), search.passes, f"{len(starts)} starts", doubt)
 
 
 def _apart(search: _Search, ends: list[tuple[float, Array]]) -> list[tuple[float, Array, bool]]:

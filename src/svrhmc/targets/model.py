@@ -230,11 +230,16 @@ class Model(FiniteSum):
 
     def recall_mode(self, mode: Array) -> None:
         """Unless it is known already."""
-        self.recall_modes(mode[None, :], "")
+        self.recall_modes(mode[None, :], "", "one that was given")
 
-    def recall_modes(self, modes: Array, doubt: str) -> None:
+    def recall_modes(self, modes: Array, doubt: str, starts: str) -> None:
         """Unless they are known already."""
-        self.__dict__.setdefault("minima", Minima(np.array(modes), 0.0, doubt))
+        self.__dict__.setdefault("minima", Minima(np.array(modes), 0.0, starts, doubt))
+
+    @property
+    def mode_starts(self) -> str:
+        """Those of the minima."""
+        return self.minima.starts
 
     @cached_property
     def minima(self) -> Minima:

@@ -38,6 +38,7 @@ from svrhmc.targets.partitions import slopes as slope_up
 from svrhmc.targets.partitions import squares as square_up
 from svrhmc.targets.partitions import sums as sum_up
 from svrhmc.targets.priors import Settled
+from svrhmc.targets.profile import one_mode_of_profile
 from svrhmc.targets.reading import PartitionRows, Partitions
 from svrhmc.targets.stored import make_rows
 
@@ -94,7 +95,19 @@ class PartitionedLinear(FiniteSum):
     @property
     def convex_components(self) -> bool:
         """As the loss and the prior are."""
-        return self.loss.convex and (self.heavy is None or float(self.heavy.bounds(self.dim)[0].min()) >= 0)
+        return self.loss.convex and float(self.prior_bounds()[0].min()) >= 0
+
+    @cached_property
+    def one_mode(self) -> str | None:
+        """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
+        if self.loss.mixture:
+            return self.condensed.one_mode  # which is the same function
+        return super().one_mode or one_mode_of_profile(self)
+
+    def prior_bounds(self) -> tuple[Array, Array]:
+        """The least and the largest curvature of the prior anywhere, of every coordinate."""
+        least, most = (0.0, 0.0) if self.heavy is None else self.heavy.bounds(self.dim)
+        return self.prior_precision + least, self.prior_precision + most
 
     @property
     def row_entries(self) -> float:

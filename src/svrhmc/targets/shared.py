@@ -8,7 +8,7 @@
 with sp(v) = log(1 + eᵛ); var y is μ + μ²/φ of the negative binomial and μ²/α of the gamma. Coefficients come first in
 x, shared parameters last, each with a normal prior of its own unless another is given: log σ and log s ~ N(0, 5²),
 log φ and log α ~ N(0, 2²). Slopes have m = k + q numbers, curvatures m × m. None of these is convex in t or has bounds:
-they are sampled by what asks for none.
+they are sampled by what asks for none. Given the shared parameter all but Student's are convex in the predictor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class WideLoss(Loss):
     """A loss of t ∈ ℝᵐ, its last axis: `blocks` predictors and `shared` parameters."""
 
     wide = True
-    convex = False
     shared = 1
 
     def identity(self, label: Array) -> str:
@@ -109,6 +108,7 @@ class GaussianLoss(LocationScale):
 
     name = "gaussian"
     shared_names = ("log sigma",)
+    convex_given_shared = True
     mixture = True
     nanoseconds = 1.3
     kernel = "location-scale"
@@ -187,6 +187,7 @@ class NegativeBinomialLoss(WideLoss):
     ratio = "ratio of means"
     outcome = "counts"
     shared_names = ("log shape",)
+    convex_given_shared = True
     nanoseconds = 28.0
     kernel = "negative-binomial"
 
@@ -261,6 +262,7 @@ class GammaLoss(WideLoss):
     name = "gamma"
     ratio = "ratio of means"
     shared_names = ("log shape",)
+    convex_given_shared = True
     nanoseconds = 10.0
     kernel = "gamma"
     spread = True

@@ -1,0 +1,166 @@
+"""How many modes a posterior has that is log-concave given one shared parameter: by its profile, on a line.
+
+Where a loss is convex in the predictors at every value of a shared parameter τ (log σ of a Gaussian, the log shape of
+negative binomial and gamma laws), and the prior of the coefficients β is log-concave, there is one
+β(τ) = argmin f(·, τ), and f has a minimum at (β, τ) if and only if β = β(τ) and the profile p(τ) = f(β(τ), τ) has a
+minimum at τ. With H the Hessian at (β(τ), τ),
+
+    β′(τ) = −H_ββ⁻¹H_βτ,     p′(τ) = ∂f/∂τ,     p″(τ) = H_ττ − H_τβH_ββ⁻¹H_βτ.
+
+From the mode p′ is followed both ways, over what the prior of τ makes possible. Where the cubic that has p′ and p″ of
+two neighbouring values goes through 0 between them while p′ has one sign at both, the interval is halved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import CHOLESKY, look, piece
+from svrhmc.targets.mode import DENSE_DIM
+
+_REACH, _FLAT, _LEAST = 4.0, 20.0, 4.0  # prior sds of τ; without a normal prior; at least, around the mode
+_STEP, _LONG_STEP, _MANY = 1.0, 2.0, 1e7  # of τ; where X has more entries than these
+_SHORTEST = 1 / 32  # of an interval that is halved
+_NEWTON, _HALVINGS, _NEAR = 30, 40, 0.05  # steps for β; in sd
+_PLACES = np.linspace(0.1, 0.9, 9)  # of an interval, where the cubic is looked at
+
+
+class _Place(NamedTuple):
+    """(β(τ), τ), p′, p″ and dβ/dτ."""
+
+    x: Array
+    slope: float
+    curvature: float
+    tangent: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Values of τ at which p′ was found, and points near its minima other than the mode."""
+
+    values: Array
+    others: tuple[Array, ...]
+    passes: float
+
+    def __str__(self) -> str:
+        return f"at {len(self.values)} values from {self.values.min():.3g} to {self.values.max():.3g}"
+
+
+class _Scan:
+    """Follows β(τ), and counts passes."""
+
+    def __init__(self, target: Any) -> None:
+        self.target, self.passes = target, 0.0
+
+    def place(self, x: Array) -> _Place | None:
+        """The minimum over β from x on, by Newton's method; None where float64 does not hold it."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        for _ in range(_NEWTON):
+            look(self.passes + 2)
+            self.passes += 2
+            hessian = self.target.hessian(x)  # whose pass may find the gradient too
+            gradient = self.target.gradients(x[None])[0]
+            if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
+                return None
+            try:
+                with piece(CHOLESKY * len(x) ** 3):
+                    factor = cho_factor(hessian[:-1, :-1])
+            except np.linalg.LinAlgError:
+                return None
+            both = cho_solve(factor, np.stack([gradient[:-1], hessian[:-1, -1]], axis=1))
+            step, cross = both.T
+            decrement = float(gradient[:-1] @ step)
+            if decrement <= _NEAR**2:
+                slope = float(gradient[-1] - hessian[-1, :-1] @ step)
+                return _Place(x, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
+            x = self._down(x, np.append(step, 0.0), decrement)
+        return None
+
+    def _down(self, x: Array, step: Array, decrement: float) -> Array:
+        """x − step, or less of it, so that f falls."""
+        ways = x - 0.5 ** np.arange(_HALVINGS)[:, None] * step
+        value = float(self.target.potentials(x[None])[0])
+        for halving, way in enumerate(ways):
+            self.passes += 1
+            there = float(self.target.potentials(way[None])[0])
+            if there <= value - 1e-4 * 0.5**halving * decrement:
+                return np.asarray(way, np.float64)
+        return x
+
+    def side(self, begin: _Place, end: float, step: float) -> list[_Place] | None:
+        """Places from one to where τ is `end`, in order; None where some are not known."""
+        sign, places = float(np.sign(end - begin.x[-1])), [begin]
+        while sign * (end - places[-1].x[-1]) > 0:
+            last = places[-1]
+            width = min(step, sign * (end - last.x[-1]))
+            while True:
+                away = sign * width
+                there = self.place(last.x + away * np.append(last.tangent, 1.0))
+                if there is None:
+                    return None
+                if width <= _SHORTEST or not _hides(last, there):
+                    break
+                width /= 2
+            places.append(there)
+        return places
+
+
+def _hides(one: _Place, other: _Place) -> bool:
+    """Whether p′ has one sign at two places, and the cubic between them another."""
+    width = other.x[-1] - one.x[-1]
+    u = _PLACES
+    cubic = (
+        (1 + 2 * u) * (1 - u) ** 2 * one.slope + u**2 * (3 - 2 * u) * other.slope
+        + width * (u * (1 - u) ** 2 * one.curvature + u**2 * (u - 1) * other.curvature)
+    )  # fmt: skip
+    same = one.slope * other.slope > 0
+    return bool(same and (cubic * one.slope < 0).any())
+
+
+def profile(target: Any, mode: Array) -> Profile | None:
+    """That of a target with one shared parameter, the last coordinate, from its mode; None where it is not known."""
+    scan = _Scan(target)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        begin = scan.place(mode)
+        if begin is None:
+            return None
+        step = _LONG_STEP if target.n * target.row_entries > _MANY else _STEP
+        low, high = _range(target, float(mode[-1]))
+        below, above = (scan.side(begin, end, step) for end in (low, high))
+    if below is None or above is None:
+        return None
+    values = np.array([place.x[-1] for place in (*below[:0:-1], *above)])
+    return Profile(values, (*_minima(below, -1.0), *_minima(above, 1.0)), scan.passes)
+
+
+def one_mode_of_profile(target: Any) -> str | None:
+    """Why a target of rows has one mode, where it is log-concave given a shared parameter; None where it is not known
+    to be, or has others.
+    """
+    loss, bounds = target.loss, target.prior_bounds()[0]
+    if not (loss.convex_given_shared and loss.shared == 1 and target.dim <= DENSE_DIM and bounds[:-1].min() >= 0):
+        return None
+    found = profile(target, target.mode())
+    if found is None or found.others:
+        return None
+    name = loss.shared_names[0] if loss.shared_names else "its shared parameter"
+    return f"it is log-concave given {name}, and the profile of that has one maximum ({found})"
+
+
+def _minima(places: list[_Place], sign: float) -> list[Array]:
+    """Where, on the way from the mode, p has risen, fallen, and rises again."""
+    uphill = [sign * place.slope > 0 for place in places[1:]]
+    return [places[k + 1].x for k in range(1, len(uphill)) if uphill[k] and not uphill[k - 1]]
+
+
+def _range(target: Any, mode: float) -> tuple[float, float]:
+    precision, mean = float(target.prior_precision[-1]), float(target.prior_mean[-1])
+    if precision == 0:
+        return mode - _FLAT, mode + _FLAT
+    reach = _REACH * precision**-0.5
+    return min(mean - reach, mode - _LEAST), max(mean + reach, mode + _LEAST)
