@@ -15,18 +15,20 @@ import os
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement
+from svrhmc.core.recording import Entry, Recording
 from svrhmc.core.storage import Record, read_record, sync_folder, write_record
 
 SECONDS = 2.0  # between two records of a run that goes on
+_SHORT = 0.1  # of these: work that is not worth a record of its own
 _FORMAT, _VERSION = "svrhmc-checkpoint", 1
 
 
@@ -44,6 +46,16 @@ class Growing(ABC):
     @abstractmethod
     def array(self) -> Array:
         """All of them: (chains, rows, …)."""
+
+
+class Account(Protocol):
+    """What was spent, which a record keeps beside the work it was spent on."""
+
+    def said(self) -> dict[str, Any]:
+        """So far."""
+
+    def restore(self, said: dict[str, Any]) -> None:
+        """Go on from there."""
 
 
 class Journal(ABC):
@@ -71,6 +83,24 @@ class Journal(ABC):
 
     def close(self) -> None:
         """No more is written."""
+        return
+
+    @contextmanager
+    def recording(self, name: str, account: Account, of: dict[str, Any] | None = None) -> Iterator[None]:
+        """Within this the results of long work (`svrhmc.core.recording`) are kept under a name.
+
+        of: what the work depends on beside the settings of the journal; results of other work are forgotten.
+        """
+        yield
+
+    def within(self, name: str, account: Account, step: int, piece: int) -> AbstractContextManager[None]:
+        """A recording of what the first of some steps takes, where a piece has one step only: after a kill it has. So a
+        step that takes longer than there is between two kills comes to its end.
+        """
+        return self.recording(name, account, {"step": step}) if piece == 1 else nullcontext()
+
+    def remove(self, name: str) -> None:
+        """Forget a record that others have made needless."""
         return
 
     def once(self, name: str, make: Callable[[], Record]) -> Record:
@@ -213,6 +243,41 @@ class Checkpoint(Journal):
                 files[name] = _File(self.path / f"{name}.rows", shape, 0, 0)
         return files[name]
 
+    @contextmanager
+    def recording(self, name: str, account: Account, of: dict[str, Any] | None = None) -> Iterator[None]:
+        """In a record that is written every few seconds, and at the end."""
+        said, clock = {"of": _plain(of or {})}, Clock()
+        record = self.get(name)
+        known = [] if record is None or record.said.get("of") != said["of"] else self._entries(name, record)
+        if record is not None and known:
+            account.restore(record.said["account"])
+
+        def save(entries: Sequence[Entry]) -> None:
+            described = [[entry.depth, len(entry.arrays), entry.key] for entry in entries]
+            arrays = {f"{k}.{j}": array for k, entry in enumerate(entries) for j, array in enumerate(entry.arrays)}
+            self.put(name, {**said, "entries": described, "account": account.said()}, arrays)
+
+        work = Recording(known, clock.due, save)
+        with work.binding():
+            yield
+        if clock.elapsed() > _SHORT * SECONDS:
+            work.flush()
+
+    def _entries(self, name: str, record: Record) -> list[Entry]:
+        """The results of long work that a record holds."""
+        try:
+            return [
+                Entry(int(depth), tuple(record.arrays[f"{k}.{j}"] for j in range(count)), int(key))
+                for k, (depth, count, key) in enumerate(record.said["entries"])
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(f"{self.path / name} is not a record that this version of svrhmc can use.") from None
+
+    def remove(self, name: str) -> None:
+        """The file, if there is one."""
+        with self._writing():
+            (self.path / name).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Another call may use the folder."""
         for files in self._files.values():
@@ -317,9 +382,13 @@ class Clock:
         wanted = steps * self._seconds / max(seconds, 1e-9)
         self._count = int(min(max(wanted, 1), 8 * self._count, 1 << 40))
 
+    def elapsed(self) -> float:
+        """Seconds since the last record was due."""
+        return time.monotonic() - self._since
+
     def due(self) -> bool:
         """Whether a record is due; if so, the time begins anew."""
-        if time.monotonic() - self._since < self._seconds / 2:
+        if self.elapsed() < self._seconds / 2:
             return False
         self._since = time.monotonic()
         return True

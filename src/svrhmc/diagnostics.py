@@ -9,12 +9,13 @@ long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from itertools import pairwise
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, unit_of
+from svrhmc.core.recording import recorded
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
 _LONG = 1 << 19  # numbers from which the chains of a piece are transformed one by one
@@ -36,7 +37,12 @@ def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
     @wraps(measure)
     def measured(draws: Array) -> Array:
         chains, count, columns = draws.shape
-        return np.concatenate([measure(draws[:, :, some]) for some in some_columns(chains * count, columns)])
+        return np.concatenate(
+            [
+                recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,))
+                for some in some_columns(chains * count, columns)
+            ]
+        )
 
     return measured
 

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core import caching
-from svrhmc.core.storage import remove_partials, write_bytes
-
-_DIGEST = hashlib.sha256().digest_size
+from svrhmc.core.storage import read_checked, remove_partials, write_checked
 
 
 def stamp_of(texts: Iterable[Path]) -> str:
@@ -65,14 +63,11 @@ class Files:
 
     def load(self, key: Any) -> Any:
         """What was saved under this key; None where there is nothing, or nothing whole."""
-        try:
-            content = self._path(key).read_bytes()
-        except OSError:
-            return None
-        if content[:_DIGEST] != hashlib.sha256(content[_DIGEST:]).digest():
+        content = read_checked(self._path(key))
+        if content is None:
             return None
         try:
-            found, data = pickle.loads(content[_DIGEST:])
+            found, data = pickle.loads(content)
         except Exception:  # made with another release of something that numba keeps objects of
             return None
         return data if found == key else None
@@ -80,7 +75,7 @@ class Files:
     def save(self, key: Any, data: Any) -> None:
         """In one step; what older texts were compiled to goes."""
         content: bytes = import_module("numba.core.serialize").dumps((key, data))
-        write_bytes(self._path(key), hashlib.sha256(content).digest() + content)
+        write_checked(self._path(key), content)
         remove_partials(self._path(key), abandoned=True)
         for path in self._folder.glob(f"{escape(self._name)}.*nb?"):
             if not path.name.startswith(f"{self._name}.{self._stamp}."):

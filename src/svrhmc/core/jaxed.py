@@ -5,12 +5,14 @@ The user's own configuration of JAX is left as it is: double precision holds ins
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
+
+from svrhmc.core.programs import kept
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -30,10 +32,11 @@ def load() -> Any:
     return import_module("jax")
 
 
-def scope() -> AbstractContextManager[Any]:
-    """Double precision for what happens inside, in this thread."""
-    entered: AbstractContextManager[Any] = load().enable_x64(True)
-    return entered
+@contextmanager
+def scope() -> Iterator[None]:
+    """Double precision for what happens inside, in this thread; programs that are compiled there are kept in files."""
+    with load().enable_x64(True), kept():
+        yield
 
 
 def scoped(function: Callable[Given, Found]) -> Callable[Given, Found]:

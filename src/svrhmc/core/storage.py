@@ -82,6 +82,20 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def write_checked(path: Path, content: bytes) -> None:
+    """Write bytes in one step, after their checksum."""
+    write_bytes(path, hashlib.sha256(content).digest() + content)
+
+
+def read_checked(path: Path) -> bytes | None:
+    """What `write_checked` wrote; None where there is nothing, or nothing whole."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content[_DIGEST:] if content[:_DIGEST] == hashlib.sha256(content[_DIGEST:]).digest() else None
+
+
 def remove_partials(path: Path, abandoned: bool = False) -> None:
     """What processes that were killed while they wrote this file have left; where others may be at it too, only what
     nobody has touched for an hour.

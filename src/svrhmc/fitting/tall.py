@@ -78,7 +78,11 @@ def known_of(data: Partitions, coding: Coding, intercept: bool) -> Known:
     x0 = np.asarray(first.chosen(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
     y0 = float(coding.form(first.chosen(slice(1)), reader.where(0)).y[0])
     arguments = [(number, coding, x0[0], y0) for number in range(len(reader.sizes))]
-    found = total_of(data.each(described, arguments, "means and scales of columns"))
+    none = np.zeros(x0.shape[1])
+    zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(4))
+    found = total_of(
+        lambda first: data.each(described, arguments[first:], "means and scales of columns"), len(arguments), zero
+    )
     return _known(found, coding, x0[0], y0, intercept)
 
 

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, ratio, require_alike
+from svrhmc.core.recording import once, recorded, repeat
 from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns, standard_error
 from svrhmc.posterior.certificate import Bias
 
@@ -43,12 +45,15 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
     Σ̂ is the covariance of the draws where they are many; another matrix near it gives numbers of mean 0 under π too,
     which measure a bias in proportion only.
     """
-    found: list[list[Array]] = []
-    for some in some_columns(x.shape[0] * x.shape[1], x.shape[2]):
+
+    def of(some: slice) -> list[Array]:
         here, pulled, variance = x[:, :, some], h[:, :, some], variances[some]
         away = here - here.mean(axis=(0, 1))
         terms = pulled / np.sqrt(variance), (away * pulled / variance - 1) / 2
-        found.append([numbers for each in terms for numbers in (each.mean(axis=(0, 1)), standard_error(each))])
+        return [numbers for each in terms for numbers in (each.mean(axis=(0, 1)), standard_error(each))]
+
+    columns = some_columns(x.shape[0] * x.shape[1], x.shape[2])
+    found = [once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
     return Bias(*(np.concatenate(numbers) for numbers in zip(*found, strict=True)))
 
 
@@ -131,12 +136,16 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     """
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
-    slopes = _slopes(flat_x, flat_h, np.sqrt(control))
-    pieces = []
-    for some in some_columns(rows, dim):
+    slopes: Array = recorded(
+        lambda: _slopes(flat_x, flat_h, np.sqrt(control)), (dim, dim) if len(flat_x) >= MANY * dim else (dim,)
+    )
+
+    def of(some: slice) -> _Piece:
         here, pulled = flat_x[:, some], flat_h[:, some]
         first = here - (flat_h @ slopes[:, some] if slopes.ndim == 2 else pulled * slopes[some])
-        pieces.append(_corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes)))
+        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes))
+
+    pieces = [_Piece.recorded(of, some) for some in some_columns(rows, dim)]
     centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:3])
     alpha, beta = (np.concatenate([getattr(piece, name) for piece in pieces], axis=1) for name in ("alpha", "beta"))
     return Correction(slopes, control, centre, alpha, mean, beta, variance), _joined(pieces)
@@ -155,8 +164,9 @@ def corrected_functions(g: Array, x: Array, h: Array, pull: Callable[[Array], Ar
         return None
     flat_g, flat_x, flat_h = (np.ascontiguousarray(each).reshape(rows, -1) for each in (g, x, h))
     away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
-    many, pieces = rows >= MANY * dim, []
-    for some in some_columns(rows, count):
+    many = rows >= MANY * dim
+
+    def of(some: slice) -> _Piece:
         here = flat_g[:, some]
         away = here - here.mean(axis=0)
         w = _least_squares(away_x, away) if many else _best_coordinate(away_x, away)
@@ -166,8 +176,9 @@ def corrected_functions(g: Array, x: Array, h: Array, pull: Callable[[Array], Ar
         else:
             own = near.pulled - near.pulled.mean(axis=0)
             first = here - near.pulled * ((own * away).sum(axis=0) / np.maximum((own * own).sum(axis=0), 1e-300))
-        pieces.append(_corrected(here, first, near, x.shape[:2], dim if many else 0))
-    return _joined(pieces)
+        return _corrected(here, first, near, x.shape[:2], dim if many else 0)
+
+    return _joined([_Piece.recorded(of, some) for some in some_columns(rows, count)])
 
 
 class _Near(NamedTuple):
@@ -190,19 +201,30 @@ class _Piece(NamedTuple):
     alpha: Array
     beta: Array
 
+    @staticmethod
+    def recorded(of: Callable[[slice], _Piece], some: slice) -> _Piece:
+        """Found once, whatever kills there are."""
+        count = some.stop - some.start
+        return _Piece(*once(partial(of, some), *[(count,)] * 6, (2, count), (3, count)))
+
 
 def _slopes(x: Array, h: Array, spread: Array) -> Array:
     """Bᵀ, or its diagonal, from sums over some draws at a time."""
     dim, middle_x, middle_h = x.shape[1], x.mean(axis=0), h.mean(axis=0)
     many = len(x) >= MANY * dim
     own, other = (np.zeros((dim, dim) if many else dim) for _ in range(2))
-    for begin in range(0, len(x), max(1, _ROWS // dim)):
-        here = slice(begin, begin + max(1, _ROWS // dim))
+    size = max(1, _ROWS // dim)
+
+    def add(number: int, sums: Any) -> Any:
+        (own, other), here = sums, slice(number * size, (number + 1) * size)
         away_x, away_h = (x[here] - middle_x) / spread, (h[here] - middle_h) / spread
         own += away_h.T @ away_h if many else (away_h**2).sum(axis=0)
         other += away_h.T @ away_x if many else (away_h * away_x).sum(axis=0)
+        return own, other, False
+
+    own, other = repeat(add, (own, other), -(-len(x) // size))
     if not many:
-        return other / own
+        return np.asarray(other / own)
     return np.asarray(np.linalg.lstsq(own, other, rcond=None)[0] * spread / spread[:, None], np.float64)
 
 

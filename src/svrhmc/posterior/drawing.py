@@ -176,9 +176,12 @@ class Drawing:
             made = self.made
             if made < LEAST:
                 raise BudgetSpent
-            effective = effective_draws(_ordered(self._draws))
-            least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
-            if least >= wanted or self._stopped or made >= most or (made >= _LONG * first and self._hopeless()):
+            with self._journal.recording(f"effective-{self._name}", ledger, {"draws": made}):
+                effective = effective_draws(_ordered(self._draws))
+                least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
+                enough = least >= wanted or self._stopped or made >= most
+                hopeless = not enough and made >= _LONG * first and self._hopeless()
+            if enough or hopeless:
                 break
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
             self._goal = min(most, self._goal + more)
@@ -274,7 +277,9 @@ class Drawing:
                 began = self._ledger.used()[0]
                 most = min(end - step, max(_FEWEST, _NUMBERS // chains.state.x.size))
                 piece = self._clock.piece(most) if journal.kept else most
-                self._take(step, chains.extend(piece, EVERY if kept else NONE, report), kept)
+                with journal.within(f"within-{self._name}", self._ledger, step, piece):
+                    extension = chains.extend(piece, EVERY if kept else NONE, report)
+                self._take(step, extension, kept)
                 took, count = self._ledger.used()[0] - began, chains.state.step - step
                 self._clock.learn(count, took)
                 self._learn(took, count)

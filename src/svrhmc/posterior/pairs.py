@@ -146,11 +146,12 @@ class Pairs:
             drawn = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
             noise = (step_noise(short, drawn[0]), step_noise(short, drawn[1]))
             joined = self._joined(noise, step)
-            pairs[0], kicked, estimate = self._move(0, pairs[0], joined, 2 * step)
-            pairs[1], *_ = self._move(1, pairs[1], noise[0], 2 * step)
-            pairs[1], *_ = self._move(1, pairs[1], noise[1], 2 * step + 1)
-            if plan.counts(step):
-                self._collect(sums, pairs, kicked, estimate, step)
+            with journal.within(f"within-{name}", ledger, step, 1 + step - begin):
+                pairs[0], kicked, estimate = self._move(0, pairs[0], joined, 2 * step)
+                pairs[1], *_ = self._move(1, pairs[1], noise[0], 2 * step)
+                pairs[1], *_ = self._move(1, pairs[1], noise[1], 2 * step + 1)
+                if plan.counts(step):
+                    self._collect(sums, pairs, kicked, estimate, step)
             if journal.kept and (clock.due() or step + 1 == plan.steps):
                 arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
                 kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}

@@ -74,9 +74,11 @@ class Search:
             with stage("finding the mode", request.progress), self.ledger.binding():
                 how = variables(request.target, request.seed, self.journal, self.ledger)
                 _ = how.variances  # part of every answer, and found once where that is long
+                with self.journal.recording("space", self.ledger):
+                    space: Any = whitened(request.target, how)
+                    space.prepare()
         except BudgetSpent:
             raise self.ledger.missing("the mode and the curvature there are found") from None
-        space: Any = whitened(request.target, how)
         self.space = space
         self.fresh = Fresh(self.space, request.threads, self.ledger)
         self.shape = Shape(self.fresh)
@@ -159,7 +161,8 @@ class Search:
             self.fresh.recall(said["row noise"])
             self.shape.recall(said["tail"], found.arrays.get("spread"))
             return Choice(said["method"], sampler_of(said["sampler"]), said["why"])
-        choice = self.chooser.choose(self.request.method)
+        with self.journal.recording("choosing", self.ledger):
+            choice = self.chooser.choose(self.request.method)
         if self.journal.kept and not self._given:
             tail, spread = self.shape.known()
             said = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
@@ -186,13 +189,18 @@ class Search:
                 except BudgetSpent:
                     return self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
-                found = Found.of(few, gradient, pulled, self.shown.variances, drawn.effective)
+                with self._recording(f"moments-{number}", drawn, wanted):
+                    found = Found.of(few, gradient, pulled, self.shown.variances, drawn.effective)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
                 return self._posterior(made, drawing, drawn, found), drawn.stopped
             wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
             if self.journal.kept:
                 self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.ledger.said()})
+
+    def _recording(self, name: str, drawn: Drawn, wanted: int = 0) -> Any:
+        """Of work on these draws, of which so many effective ones are wanted."""
+        return self.journal.recording(name, self.ledger, {"draws": drawn.x.shape[1], "wanted": wanted})
 
     def _wanted(self, number: int) -> int:
         """Effective draws: those asked for, or more where an attempt that was killed had found that it needs them."""
@@ -293,10 +301,11 @@ class Search:
     def _posterior(self, attempt: _Attempt, drawing: Drawing, drawn: Drawn, found: Found) -> Posterior:
         request, ledger, how, sampler = self.request, self.ledger, self.shown, attempt.sampler
         x, chains = drawn.x, len(request.chains)
-        raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
-        effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
+        with stage("tails", request.progress), self._recording(f"tails-{attempt.number}", drawn):
+            raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
+            effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
+            heavy = heavy_tail(request.target, drawn, raw.sd, ledger)
         modes = len(request.target.modes())
-        heavy = heavy_tail(request.target, drawn, raw.sd, ledger)
         self._endless = heavy or request.target.doubt
         doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
         doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
@@ -313,6 +322,10 @@ class Search:
         certificate = certificate.knowing(self._one_mode(), modes, request.target.mode_starts)
         ledger.lap("certificate")
         best: Any = found.corrected if certificate.corrects else raw
+        with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
+            parameters = stated(
+                request.target, x, found.seen if certificate.corrects else None, self.space.whitening.pull
+            )
         seconds, passes = ledger.used()
         trace = Trace(
             draws=x,
@@ -344,9 +357,7 @@ class Search:
             compile_seconds=ledger.compiling,
             complete=drawn.complete,
             steps=dict(ledger.steps),
-            parameters=stated(
-                request.target, x, found.seen if certificate.corrects else None, self.space.whitening.pull
-            ),
+            parameters=parameters,
         )
 
     def _one_mode(self) -> str | None:
@@ -387,7 +398,9 @@ class Search:
             piece = min(len(flat) - done, most)
             piece = clock.piece(piece) if self.journal.kept else piece
             before = self.ledger.used()[0]
-            rows.append(self.fresh.at(gradient, flat[done : done + piece], attempt.seed + (1 << 50), done)[None])
+            with self.journal.within(f"within-{name}", self.ledger, done, piece):
+                estimates = self.fresh.at(gradient, flat[done : done + piece], attempt.seed + (1 << 50), done)
+            rows.append(estimates[None])
             clock.learn(piece, self.ledger.used()[0] - before)
             done += piece
             if self.journal.kept and (clock.due() or done >= len(flat)):

@@ -16,6 +16,7 @@ from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, white
 from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"
+_SEARCH = "search"  # the record of what was found on the way to the mode, and of the curvature there
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
 
@@ -28,10 +29,13 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
         how = whitening_of(found.said["kind"], arrays, found.said["map"])
         target.recall_modes(found.arrays[_MODES], found.said["doubt"], found.said["starts"])
     else:
-        how = _found(target, seed, ledger)
+        with journal.recording(_SEARCH, ledger):
+            how = _found(target, seed, ledger)
+            modes = target.modes()
         said = {"kind": how.kind, "map": how.said(), "ledger": ledger.said(), "doubt": target.doubt}
         said["starts"] = target.mode_starts
-        journal.put("variables", said, {**how.arrays(), _MODES: target.modes()})
+        journal.put("variables", said, {**how.arrays(), _MODES: modes})
+        journal.remove(_SEARCH)
     return how
 
 

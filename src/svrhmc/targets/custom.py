@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import done, look, looked
 from svrhmc.core.errors import nonnegative, positive, requirement, whole
+from svrhmc.core.recording import recorded, repeat
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import ComponentsForm
 
@@ -193,15 +194,23 @@ class Custom(FiniteSum):
 
     def potentials(self, x: Array) -> Array:
         """The user's `potential`, state by state."""
-        if self._potential is None:
+        potential = self._potential
+        if potential is None:
             raise requirement("potential", "given to custom(…)", "None", "the value of f is needed here")
-        return np.array([float(self._potential(state)) for state in x])
+        return np.array([float(recorded(partial(potential, state), ())) for state in x])
 
     def gradients(self, x: Array) -> Array:
         """The mean of all component gradients, in blocks of rows."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         blocks = [np.arange(begin, min(begin + size, self.n)) for begin in range(0, self.n, size)]
-        return np.array([sum(self._summed(state, rows) for rows in blocks) / self.n for state in x])
+
+        def total(state: Array) -> Any:
+            def add(number: int, before: Any) -> Any:
+                return before[0] + self._summed(state, blocks[number]), False
+
+            return repeat(add, (np.zeros(self.dim),), len(blocks))[0]
+
+        return np.array([recorded(partial(total, state), (self.dim,)) / self.n for state in x])
 
     def _summed(self, state: Array, rows: Indices) -> Array:
         """Of some components."""

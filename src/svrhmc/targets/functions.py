@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from svrhmc.core.recording import recorded
 from svrhmc.targets.placed import Place, grouped
 
 COLUMNS = 32  # of a Hessian that are found together
@@ -176,7 +177,7 @@ def hessian(functions: Functions, data: Any, x: Any) -> Any:
     for first in range(0, functions.dim, COLUMNS):
         which = np.arange(first, first + COLUMNS)
         unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
-        found.append(np.asarray(products(functions, data, x, unit)))
+        found.append(recorded(partial(products, functions, data, x, unit), unit.shape))
     H = np.concatenate(found)[: functions.dim]
     return (H + H.T) / 2
 

@@ -21,6 +21,7 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
+from svrhmc.core.recording import recorded
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
@@ -196,7 +197,12 @@ class GeneralisedLinear(FiniteSum):
     def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
         """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
         bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
-        return self._known(what, point, lambda _: self.rows.gram(curvature, precise=precise) + bent)
+
+        def gram(_: Any) -> Array:
+            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), bent.shape)
+            return made + bent
+
+        return self._known(what, point, gram)
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
@@ -264,7 +270,8 @@ class GeneralisedLinear(FiniteSum):
         curvature = self._form.curvatures(t)
         pull = curvature * (t if self.offset is None else t - self.offset)
         force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
-        gram = self.rows.gram(curvature, precise=True) + np.diag(self.prior_precision)
+        gram = recorded(lambda: self.rows.gram(curvature, precise=True), (self.dim, self.dim))
+        gram = gram + np.diag(self.prior_precision)
         try:
             with piece(CHOLESKY * self.dim**3):
                 factor = cho_factor(gram)
@@ -283,15 +290,18 @@ class GeneralisedLinear(FiniteSum):
         prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
         if self.heavy is not None:
             prior = prior + self.heavy.value(x)
-        total: Array = self._form.values(self._form.predictors(x)).sum(axis=1) + prior
-        return total
+        values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),))
+        return values + prior
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""
-        combined = self.rows.slopes_combined(self.loss, x, self._labels)
-        if combined is not None:
-            return combined + self.prior_gradient(x)
-        return self.assemble(self.parts(x, None), None) + self.prior_gradient(x)
+
+        def of_rows() -> Array:
+            combined = self.rows.slopes_combined(self.loss, x, self._labels)
+            return self.assemble(self.parts(x, None), None) if combined is None else combined
+
+        slopes: Array = recorded(of_rows, x.shape)
+        return slopes + self.prior_gradient(x)
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nwᵢℓ′(tᵢ, yᵢ): one number a row."""
@@ -386,7 +396,12 @@ class GeneralisedLinear(FiniteSum):
     def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
-        return np.asarray(self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0] + row[0] * bend)
+
+        def of_rows() -> Any:
+            return self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
+
+        product: Array = recorded(of_rows, (self.dim,))
+        return np.asarray(product + row[0] * bend)
 
     @cached_property
     def _modal_curvature(self) -> float:

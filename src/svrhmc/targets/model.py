@@ -18,6 +18,7 @@ from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jaxed import load, scoped
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.recording import once, recorded
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.targets.minima import DENSE, Minima, minima
@@ -28,6 +29,7 @@ STATES = 64  # around the mode, at which f is looked at together
 _QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many states to compile it
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
+_STATED = 1 << 9  # draws of which parameters are found at once
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
 
@@ -196,9 +198,16 @@ class Model(FiniteSum):
         from svrhmc.targets.checked import names, values
         from svrhmc.targets.functions import stated
 
-        found = stated(self.functions, self.constrain, draws.reshape(-1, self.dim))
-        first = load().tree.map(lambda leaf: leaf[0], found)
-        return names(first), values(found).reshape(*draws.shape[:2], -1)
+        constrain, flat = self.constrain, draws.reshape(-1, self.dim)
+        known = names(load().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
+        size = min(_STATED, len(flat))
+        padded = np.concatenate([flat, np.repeat(flat[-1:], -len(flat) % size, axis=0)]).reshape(-1, size, self.dim)
+
+        def of(some: Array) -> Any:
+            return values(stated(self.functions, constrain, some))
+
+        found = [recorded(partial(of, some), (size, len(known))) for some in padded]
+        return known, np.concatenate(found)[: len(flat)].reshape(*draws.shape[:2], -1)
 
     def form(self) -> FunctionsForm:
         """The functions."""
@@ -286,7 +295,8 @@ class Model(FiniteSum):
         """∇²f(x)·d for some directions."""
         from svrhmc.targets.functions import products
 
-        return np.array(products(self.functions, self.data, np.asarray(x, np.float64), directions))
+        at = np.asarray(x, np.float64)
+        return np.array(recorded(lambda: products(self.functions, self.data, at, directions), directions.shape))
 
     @scoped
     def prior_spread(self) -> Array:
@@ -303,7 +313,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import potentials
 
         look()
-        return np.array(potentials(self.functions, self.data, x))
+        return np.array(recorded(lambda: potentials(self.functions, self.data, x), (len(x),)))
 
     @scoped
     def energies(self, x: Array) -> tuple[Array, Array]:
@@ -311,7 +321,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import energies
 
         look()
-        value, slope = energies(self.functions, self.data, x)
+        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x))
         return np.array(value), np.array(slope)
 
     def gradients(self, x: Array) -> Array:

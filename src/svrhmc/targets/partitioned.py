@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.recording import ANY
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import Coding
@@ -30,7 +33,20 @@ from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.improper import separable
 from svrhmc.targets.laws import Law
 from svrhmc.targets.mode import DENSE_DIM, TOLERANCE
-from svrhmc.targets.partitions import Gathered, Lengths, Measured, Places, Slopes, Sums, some_of, total_of
+from svrhmc.targets.partitions import (
+    Gathered,
+    Lengths,
+    Measured,
+    Packing,
+    Places,
+    Slopes,
+    Some,
+    Squares,
+    Sums,
+    listed,
+    some_of,
+    total_of,
+)
 from svrhmc.targets.partitions import gathered as gather
 from svrhmc.targets.partitions import measured as measure
 from svrhmc.targets.partitions import share as some_rows
@@ -122,7 +138,8 @@ class PartitionedLinear(FiniteSum):
         if key not in self._summed:
             while len(self._summed) > 2:
                 del self._summed[next(iter(self._summed))]
-            self._summed[key] = self._pass(sum_up, (self.coding, x), "sums over all rows")
+            zero = Sums(np.zeros(self.dim), np.zeros((self.dim, self.dim)))
+            self._summed[key] = self._total(sum_up, (self.coding, x), "sums over all rows", zero)
             self._count(1.0)
         return self._summed[key]
 
@@ -133,33 +150,58 @@ class PartitionedLinear(FiniteSum):
         """
         keys = [np.ascontiguousarray(x).tobytes() for x in states]
         if self._last is None or self._last[0] != keys:
-            found = self._pass(slope_up, (self.coding, states), "gradients over all rows")
-            self._last = keys, found
+            zero = Slopes(np.zeros(len(states)), np.zeros(states.shape))
+            self._last = keys, self._total(slope_up, (self.coding, states), "gradients over all rows", zero)
         return self._last[1]
 
     def measured(self, lengths: Lengths) -> list[Measured] | None:
         """Weights of all rows, summed by partition; None where S was too large."""
-        found = self._pass(measure, (self.coding, lengths), "lengths of all rows", list)
+        with self._timed():
+            parts = self._parts(measure, (self.coding, lengths), "lengths of all rows")
+            found = listed(parts, len(self._numbers), Measured.packed, Measured.unpacked, (), ())
         self._count(1.0)
         return None if any(each is None for each in found) else found
 
     def gathered(self, lengths: Lengths | None, places: list[Places]) -> list[Gathered | None]:
         """The rows of places within each partition; a partition that none falls on is not read."""
         wanted = [k for k in self._numbers if len(places[k])]
-        arguments = [(k, self.coding, lengths, places[k]) for k in wanted]
-        found = dict(zip(wanted, self.partitions.each(gather, arguments, "fetching rows"), strict=True))
+        arguments, packing = [(k, self.coding, lengths, places[k]) for k in wanted], Packing(self.partitions.reader)
+
+        def pack(one: Gathered) -> Any:
+            return one.rows, one.q.view(np.int64), one.found, *packing.packed(*one[1:5])
+
+        def unpack(arrays: Any) -> Gathered:
+            X, y, offset, weights = packing.unpacked(arrays[3:])
+            return Gathered(arrays[0], X, y, offset, weights, arrays[1].view(np.uint64), arrays[2])
+
+        def parts(first: int) -> Any:
+            return self.partitions.each(gather, arguments[first:], "fetching rows")
+
+        shapes = ((ANY,),) * 3 + packing.shapes
+        scale = b"" if lengths is None else repr((lengths.scale, lengths.radius)).encode()
+        keys = [crc32(scale, crc32(np.ascontiguousarray(places[k]).data)) for k in wanted]
+        found = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, keys=keys), strict=True))
         share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
         self.passes += share
         self._count(share)
         return [found.get(k) for k in self._numbers]
 
-    def _pass(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str, kept: Any = total_of) -> Any:
-        """Over all partitions, timed; `kept` is what becomes of what they give."""
+    def _total(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str, zero: Any) -> Any:
+        """The sum of a pass over all partitions."""
+        with self._timed():
+            return total_of(self._parts(work, arguments, told), len(self._numbers), zero)
+
+    def _parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> Callable[[int], Any]:
+        """What the partitions from one of them on give."""
+        return lambda first: self.partitions.each(work, [(k, *arguments) for k in self._numbers[first:]], told)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """A pass over all rows."""
         began = time.perf_counter()
-        found = kept(self.partitions.each(work, [(k, *arguments) for k in self._numbers], told))
+        yield
         self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
         self.passes += 1
-        return found
 
     def _count(self, share: float) -> None:
         """Tell of a pass, or of a part of one, that nobody else counts."""
@@ -233,7 +275,10 @@ class PartitionedLinear(FiniteSum):
         first fit in place of y, so that no digits cancel.)
         """
         beta = self._first_fit()
-        weight, gram = self._pass(square_up, (self.coding, beta), "squares of all rows")
+        size = self.rows.width + 1
+        weight, gram = self._total(
+            square_up, (self.coding, beta), "squares of all rows", Squares(0.0, np.zeros((size, size)))
+        )
         self._count(1.0)
         scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
@@ -375,8 +420,16 @@ class PartitionedLinear(FiniteSum):
                 break
         most = -(-wanted // len(chosen))
         arguments = [(k, self.coding, most) for k in sorted(chosen)]
-        parts = [each for each in self.partitions.each(some_rows, arguments, "some rows to start from") if each]
-        X, y, offset, weights = some_of(parts)
+        packing = Packing(reader)
+        X, y, offset, weights = some_of(
+            listed(
+                lambda first: self.partitions.each(some_rows, arguments[first:], "some rows to start from"),
+                len(arguments),
+                lambda some: packing.packed(*some),
+                lambda arrays: Some(*packing.unpacked(arrays)),
+                *packing.shapes,
+            )
+        )
         rows = seen_by(make_rows(X), self.loss)
         precision = self.prior_strength * (rows.n / self.n)
         self.passes += rows.n / self.n

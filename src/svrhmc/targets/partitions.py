@@ -22,7 +22,8 @@ rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError
+from svrhmc.core.recording import ANY, Ordered, once, repeat
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
@@ -38,18 +40,45 @@ from svrhmc.targets.reading import Reader, require_finite, stacked
 from svrhmc.targets.stored import make_rows
 
 Places = npt.NDArray[np.uint64]
+_LARGEST = (1 << 63) - 1
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
-def total_of(found: Iterable[Any]) -> Any:
-    """The sum of what passes over partitions gave, in their order, of which no more is held than the sum so far."""
-    total: Any = None
-    for each in found:
-        if each is not None:
-            total = each if total is None else total + each
-    if total is None:
+def total_of(parts: Callable[[int], Iterable[Any]], count: int, zero: Any) -> Any:
+    """The sum of what a pass over so many partitions gives, in their order. `zero` is a sum of the same kind.
+
+    parts: what the partitions from one of them on give. No more is held, or recorded, than the sum so far.
+    """
+    source = Ordered(parts)
+
+    def add(number: int, state: Any) -> Any:
+        filled, total, one = state[0], type(zero)(*state[1:]), source.take(number)
+        if one is not None:
+            filled, total = filled + 1, total + one if filled else one
+        return filled, *total, False
+
+    filled, *total = repeat(add, (0.0, *zero), count)
+    if not filled:
         raise DataError("there are no rows in any partition.")
-    return total
+    return type(zero)(*total)
+
+
+def listed(
+    parts: Callable[[int], Iterable[Any]],
+    count: int,
+    pack: Callable[[Any], Any],
+    unpack: Callable[[Any], Any],
+    *shapes: Any,
+    keys: Sequence[int] | None = None,
+) -> Any:
+    """What so many partitions give, in their order, each recorded as the arrays that `pack` makes of it."""
+    source = Ordered(parts)
+    told = [0] * count if keys is None else keys
+
+    def taken(number: int) -> Any:
+        return pack(source.take(number))
+
+    return [unpack(once(partial(taken, k), *shapes, key=told[k])) for k in range(count)]
 
 
 class Sums(NamedTuple):
@@ -187,6 +216,16 @@ class Measured(NamedTuple):
     total: int
     noise: float
 
+    @staticmethod
+    def packed(measured: Measured | None) -> tuple[Any, float]:
+        """As arrays; a total that is too large, or whose parts are, as the largest."""
+        return (_LARGEST, 0.0) if measured is None else (min(measured.total, _LARGEST), measured.noise)
+
+    @staticmethod
+    def unpacked(arrays: Any) -> Measured | None:
+        """Of arrays."""
+        return None if int(arrays[0]) == _LARGEST else Measured(int(arrays[0]), float(arrays[1]))
+
 
 def measured(reader: Reader, number: int, coding: Coding, lengths: Lengths) -> Measured | None:
     """One pass; None where a weight overflows, so that S must be smaller."""
@@ -202,6 +241,32 @@ def measured(reader: Reader, number: int, coding: Coding, lengths: Lengths) -> M
         sizes = form.sizes(form.curvatures(form.predictors(lengths.centre[None, :])[0]))
         noise += float(((sizes * length**2) ** 2 / np.maximum(q, 1)).sum())
     return Measured(total, noise)
+
+
+class Packing:
+    """Rows of partitions as arrays that can be recorded, with None for what a reader has not."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._columns, self._sparse = len(reader.names), reader.storage == "sparse"
+        self._optional = reader.has_offset, reader.has_weights
+        entries: tuple[Any, ...] = ((ANY,),) * 3 if self._sparse else ((ANY, self._columns),)
+        self.shapes = entries + ((ANY,),) * 3  # labels, offsets and weights
+
+    def packed(self, X: Any, y: Array, *optional: Array | None) -> tuple[Any, ...]:
+        """Entries, labels, offsets and weights."""
+        entries = (X.data, *(each.astype(np.int64) for each in (X.indices, X.indptr))) if self._sparse else (X,)
+        return (*entries, y, *(np.zeros(0) if one is None else one for one in optional))
+
+    def unpacked(self, arrays: Any) -> tuple[Any, ...]:
+        """The same, of arrays."""
+        *entries, y, offset, weights = arrays
+        X = entries[0]
+        if self._sparse:
+            from scipy.sparse import csr_matrix
+
+            X = csr_matrix(tuple(entries), shape=(len(y), self._columns))
+        optional = (one if given else None for one, given in zip((offset, weights), self._optional, strict=True))
+        return X, y, *optional
 
 
 class Gathered(NamedTuple):

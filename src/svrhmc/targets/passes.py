@@ -10,6 +10,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, cores
 from svrhmc.core.deadline import looking, piece
+from svrhmc.core.recording import Ordered, repeat
 from svrhmc.kernels import float64
 from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
@@ -18,6 +19,7 @@ from svrhmc.targets.losses import Loss
 
 _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
 _PARTS, _NARROW = 16, 256  # into which rows are cut, and columns up to which they are
+_ROUND = 1 << 34  # multiplications, after which sums of wide rows are recorded: about a second's
 
 
 def predict(X: Any, x: Array) -> Array:
@@ -86,8 +88,8 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
     cuts, at = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
 
-    def part(begin: int, end: int) -> Array:
-        total, room = np.zeros((count, dim, dim)), np.empty((size, dim), X.dtype)
+    def added(total: Array, begin: int, end: int) -> Array:
+        room = np.empty((size, dim), X.dtype)
         for low in range(begin, min(end, n), size):
             at(0.0)
             block = X[low : min(low + size, end)]
@@ -95,9 +97,17 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
                 each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
         return total
 
+    zero = np.zeros((count, dim, dim))
     with piece(count * n * dim**2 / 2), ThreadPoolExecutor(min(cores(), parts)) as pool:
-        joined: Array = sum(pool.map(part, cuts[:-1], cuts[1:]), np.zeros((count, dim, dim)))
-    return joined
+        if parts == 1:
+            rows = size * max(1, _ROUND // (count * size * dim**2))
+            (joined,) = repeat(lambda k, now: (added(now[0], k * rows, (k + 1) * rows), False), (zero,), -(-n // rows))
+        else:
+            sums = Ordered(
+                lambda first: pool.map(lambda a, b: added(np.zeros_like(zero), a, b), cuts[first:-1], cuts[first + 1 :])
+            )
+            (joined,) = repeat(lambda k, now: (now[0] + sums.take(k), False), (zero,), parts)
+    return np.asarray(joined)
 
 
 def _weighted_square(block: Any, w: Array, room: Any) -> Any:

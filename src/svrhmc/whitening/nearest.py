@@ -18,11 +18,14 @@ of a step, as the first ones are made where f is nothing like the quadratic that
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from svrhmc.core.arrays import Array, middle_spread
 from svrhmc.core.deadline import Deadline
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.recording import repeat
 from svrhmc.targets.model import STATES, Model
 from svrhmc.whitening.maps import DenseWhitening, Whitening
 
@@ -51,18 +54,26 @@ def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> W
     before = _spread(law)
     if before < POOR:
         return how
-    earlier, step = np.inf, 0
     affordable = _LONGEST / max(_WINDOW * count * seconds, 1e-300)
-    for _ in range(int(min(_WINDOWS, affordable))):
+
+    def window(number: int, state: Any) -> Any:
+        """Some steps; the state has KL before them, and how many steps were made, or −1 where no more are paid for."""
+        law.centre, law.factor, earlier, made = state
         if not pays(_WINDOW + _LAST + 1):
-            return how
-        now = float(np.mean([law.step(count, step + k, _STEP) for k in range(_WINDOW)]))
-        step += _WINDOW
-        if now > earlier - _GAIN:
-            break
-        earlier = now
-    for k in range(_LAST if step else 0):
-        law.step(count, step + k, _STEP / (1 + k / 5))
+            return law.centre, law.factor, earlier, -1.0, True
+        now = float(np.mean([law.step(count, int(made) + k, _STEP) for k in range(_WINDOW)]))
+        return law.centre, law.factor, now, made + _WINDOW, now > earlier - _GAIN
+
+    def shorter(number: int, state: Any) -> Any:
+        law.centre, law.factor = state
+        law.step(count, int(made) + number, _STEP / (1 + number / 5))
+        return law.centre, law.factor, False
+
+    start = (law.centre, law.factor, np.inf, 0.0)
+    law.centre, law.factor, _, made = repeat(window, start, int(min(_WINDOWS, affordable)))
+    if made < 0:
+        return how
+    law.centre, law.factor = repeat(shorter, (law.centre, law.factor), _LAST if made else 0)
     return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else how
 
 

@@ -57,6 +57,10 @@ class WhitenedPartitions(Whitened):
         self._expected: list[Places] = []
         self._within: dict[float, WhitenedPartitions] = {}
 
+    def prepare(self) -> None:
+        """The weights of the rows."""
+        assert self.total > 0
+
     @property
     def at_hand(self) -> int:
         """None."""

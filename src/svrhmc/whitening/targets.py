@@ -58,6 +58,10 @@ class Whitened(FiniteSum):
         """
         return None
 
+    def prepare(self) -> None:
+        """Find what takes passes over the rows and every sampler needs; nothing where rows are in memory."""
+        return
+
     def into(self, x: Array) -> Array:
         """z of x."""
         return self.whitening.into(x)

@@ -1,0 +1,199 @@
+"""Long work that a kill does not lose: its results so far are recorded, and given again when the work is begun anew.
+
+Work that depends on its arguments alone is written as usual, with its long parts inside `once` or `recorded`:
+
+    value, slope = once(lambda: target.energies(x), (1,), (1, dim))
+    hessian = recorded(lambda: target.hessian(x), (dim, dim))
+
+The shapes are those of the arrays that the function gives. Where no recording binds the call this is just the function.
+Where one does (`Journal.recording`), the arrays are kept, and written to the disk every few seconds. After a kill the
+same work runs from its beginning, and `once` gives what it gave before, bit for bit, without calling the function: what
+lies between two of them is done again, and should be short.
+
+A loop with many or large intermediate results is written with `repeat`, which keeps its state after each round in place
+of all that the rounds before it kept:
+
+    x, gradient = repeat(lambda number, state: (*newton_step(*state), is_small(state)), (x, gradient), most=100)
+
+Both can be nested in each other: what was kept inside is dropped as soon as what it led to is known. In other threads
+nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import CheckpointError
+
+Arrays = tuple[npt.NDArray[Any], ...]
+Shape = tuple[int, ...]
+ANY = -1  # in a shape: a length that is not known beforehand
+_FAILED: Arrays = ()
+
+
+class Entry(NamedTuple):
+    """Arrays that one call gave, how many others it was inside of, and what it was told apart by."""
+
+    depth: int
+    arrays: Arrays
+    key: int = 0
+
+
+class Recording:
+    """The results of one piece of work in their order: those known from before, then those that are added.
+
+    save: writes all of them; it is called after each new one where `due()`.
+    """
+
+    def __init__(
+        self, entries: Sequence[Entry], due: Callable[[], bool], save: Callable[[Sequence[Entry]], None]
+    ) -> None:
+        self._entries, self._due, self._save, self._saved = list(entries), due, save, True
+        self._place = self._depth = 0  # the entry that is asked for next, and the calls that are under way
+
+    @contextmanager
+    def binding(self) -> Iterator[None]:
+        """Within this, `once` and `repeat` of this thread use this recording."""
+        before = _binding.set(self)
+        try:
+            yield
+        finally:
+            _binding.reset(before)
+
+    def once(self, compute: Callable[[], Sequence[Any]], shapes: Sequence[Shape], key: int) -> Sequence[Any]:
+        """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
+        place, known = self._place, self._known(shapes, key)
+        if known == _FAILED:
+            before = _binding.set(None)
+            try:
+                return compute()
+            finally:
+                _binding.reset(before)
+        if known is not None:
+            return tuple(array.copy() for array in known)
+        try:
+            with self._inside():
+                arrays = compute()
+        except Exception:
+            self._keep(place, _FAILED, key, new=False)
+            raise
+        self._keep(place, tuple(np.array(array) for array in arrays), key)
+        return arrays
+
+    def repeat(self, advance: Advance, state: Sequence[Any], most: int) -> Sequence[Any]:
+        """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
+        shapes = [np.shape(array) for array in state]
+        place, known = self._place, self._known([(2,), *shapes])
+        if known is None:
+            known = (np.zeros(2), *(np.array(array) for array in state))
+            self._keep(place, known, new=False)
+        number, done = (int(part) for part in known[0])
+        now: Sequence[Any] = tuple(array.copy() for array in known[1:])
+        while number < most and not done:
+            with self._inside():
+                *now, done = advance(number, now)
+            number += 1
+            self._keep(place, (np.array([number, float(done)]), *(np.array(array) for array in now)))
+        return now
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def _known(self, shapes: Sequence[Shape], key: int = 0) -> Arrays | None:
+        """What the next call gave before; None where it did not come to its end, or was another call."""
+        if self._place >= len(self._entries) or self._entries[self._place].depth > self._depth:
+            return None
+        depth, arrays, before = self._entries[self._place]
+        if before != key:
+            del self._entries[self._place :]
+            return None
+        if depth < self._depth or not (arrays == _FAILED or _fit(arrays, shapes)):
+            raise CheckpointError(
+                "the checkpoint has a record of unfinished work that does not fit this call: choose another folder, or "
+                "remove this one."
+            )
+        self._place += 1
+        return arrays
+
+    def _keep(self, place: int, arrays: Arrays, key: int = 0, new: bool = True) -> None:
+        """In place of all that was kept inside."""
+        del self._entries[place:]
+        self._entries.append(Entry(self._depth, arrays, key))
+        self._place = place + 1
+        self._saved = self._saved and not new
+        if self._due():
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was not written yet."""
+        if not self._saved:
+            self._save(self._entries)
+            self._saved = True
+
+
+def _fit(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
+    """Whether these are arrays of such shapes."""
+    return len(arrays) == len(shapes) and all(
+        array.ndim == len(shape) and all(wanted in (ANY, size) for size, wanted in zip(array.shape, shape, strict=True))
+        for array, shape in zip(arrays, shapes, strict=True)
+    )
+
+
+_binding: ContextVar[Recording | None] = ContextVar("recording", default=None)
+Advance = Callable[[int, Any], Sequence[Any]]
+
+
+def once(compute: Callable[[], Sequence[Any]], *shapes: Shape, key: int = 0) -> Any:
+    """The arrays of these shapes that a function gives; those of before a kill, where they were recorded.
+
+    key: of its arguments, where the same work may come here with others after a kill; then it is computed anew.
+    """
+    recording = _binding.get()
+    return compute() if recording is None else recording.once(compute, shapes, key)
+
+
+def recorded(compute: Callable[[], Any], shape: Shape) -> Any:
+    """The same for one array."""
+    return once(lambda: (compute(),), shape)[0]
+
+
+def repeat(advance: Advance, state: Sequence[Any], most: int) -> Any:
+    """state ← advance(number, state), at most so many times: `advance` gives the next state, and after it whether that
+    is the last. The state is arrays whose shapes do not change.
+    """
+    recording = _binding.get()
+    if recording is not None:
+        return recording.repeat(advance, state, most)
+    done: Any = False
+    for number in range(most):
+        *state, done = advance(number, state)
+        if done:
+            break
+    return tuple(state)
+
+
+class Ordered:
+    """Results that come one after another, as from a pool. `parts(k)` gives those from number k on; it is called once,
+    for the first that is not recorded.
+    """
+
+    def __init__(self, parts: Callable[[int], Iterable[Any]]) -> None:
+        self._parts = parts
+        self._rest: Iterator[Any] | None = None
+
+    def take(self, number: int) -> Any:
+        """The next one."""
+        if self._rest is None:
+            self._rest = iter(self._parts(number))
+        return next(self._rest)

@@ -1,0 +1,188 @@
+"""Calls of many kinds that a kill may end at any moment, and that are made again until they have ended.
+
+    python tests/faults/killed_calls.py NAME RESULT CHECKPOINT
+
+makes the call of that name in `CALLS`, with a checkpoint unless that is "-", and writes what has to be the same.
+`until_it_ends` starts it again and again; each life has so many seconds of the processor's time, which other work on the
+machine does not shorten, and ends without a word (SIGPROF).
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import svrhmc
+from svrhmc import targets
+
+
+def table(n: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and a linear predictor."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, dim))
+    return X, X @ rng.normal(size=dim) / np.sqrt(dim)
+
+
+def logistic(n: int, dim: int, **settings: Any) -> Any:
+    """A posterior over dense rows."""
+    X, t = table(n, dim)
+    y = np.random.default_rng(1).random(n) < 1 / (1 + np.exp(-t))
+    return svrhmc.sample(targets.logistic(X, y), **settings)
+
+
+def poisson(n: int, dim: int, **settings: Any) -> Any:
+    """Counts."""
+    X, t = table(n, dim)
+    return svrhmc.sample(targets.glm(X, np.random.default_rng(1).poisson(np.exp(t)), "poisson"), **settings)
+
+
+def categorical(n: int, dim: int, classes: int, **settings: Any) -> Any:
+    """Classes, several predictors of each row."""
+    X, t = table(n, dim)
+    y = np.digitize(t + np.random.default_rng(1).normal(size=n), np.linspace(-1, 1, classes - 1))
+    return svrhmc.sample(targets.glm(X, y, "categorical"), **settings)
+
+
+def sparse(n: int, dim: int, **settings: Any) -> Any:
+    """Sparse rows with many columns."""
+    from scipy.sparse import random
+
+    rng = np.random.default_rng(0)
+    X = random(n, dim, 10 / dim, "csr", random_state=rng)
+    y = rng.random(n) < 1 / (1 + np.exp(-X @ rng.normal(size=dim)))
+    return svrhmc.sample(targets.logistic(X, y), **settings)
+
+
+def custom(n: int, work: int, **settings: Any) -> Any:
+    """Component gradients of the user's own, which are slow."""
+    X, t = table(n, 3)
+    y = np.random.default_rng(1).poisson(np.exp(t))
+
+    def gradients(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        for _ in range(work):
+            found = n * (np.exp(X[rows] @ x) - y[rows])[:, None] * X[rows] + x
+        return found
+
+    return svrhmc.sample(targets.custom(n, 3, gradients, smoothness=10.0 * n), **settings)
+
+
+def partitions(n: int, dim: int, count: int, family: str, **settings: Any) -> Any:
+    """A folder of files that are read again at each pass."""
+    X, t = table(n, dim)
+    rng = np.random.default_rng(1)
+    y = rng.poisson(np.exp(t)) if family == "poisson" else (rng.random(n) < 1 / (1 + np.exp(-t))).astype(float)
+    cut = [(X[k::count], y[k::count]) for k in range(count)]
+    return svrhmc.sample(targets.glm(svrhmc.data.from_arrays(cut), None, family), **settings)
+
+
+def fit(n: int, family: str, **settings: Any) -> Any:
+    """A formula and a table."""
+    X, t = table(n, 4)
+    rng = np.random.default_rng(1)
+    columns = {f"x{j}": X[:, j] for j in range(4)} | {"level": rng.choice(list("abcdefgh"), n)}
+    y = {"poisson": rng.poisson(np.exp(t)), "student-t": t + rng.standard_t(3, n)}[family]
+    return svrhmc.fit("y ~ x0 + x1 * x2 + x3 + level", {"y": y, **columns}, family, **settings)
+
+
+def model(n: int, groups: int, **settings: Any) -> Any:
+    """JAX functions: effects of groups of an unknown scale, and a noise."""
+    import jax.numpy as jnp
+
+    X, t = table(n, 3)
+    rng = np.random.default_rng(1)
+    group = rng.integers(groups, size=n)
+    y = t + rng.normal(size=groups)[group] + rng.normal(size=n)
+
+    def log_likelihood(p: Any, row: Any) -> Any:
+        x, g, y = row
+        away = y - x @ p["slopes"] - jnp.exp(p["log_scale"]) * p["effects"][g]
+        return -0.5 * (away / jnp.exp(p["log_sigma"])) ** 2 - p["log_sigma"]
+
+    def log_prior(p: Any) -> Any:
+        plain = (p["effects"] ** 2).sum() + (p["slopes"] ** 2).sum() + p["log_scale"] ** 2 + p["log_sigma"] ** 2
+        return -0.5 * plain
+
+    init = {"slopes": np.zeros(3), "effects": np.zeros(groups), "log_scale": 0.0, "log_sigma": 0.0}
+    stated = {"constrain": lambda p: {**p, "sigma": jnp.exp(p["log_sigma"])}}
+    return svrhmc.sample(targets.model(log_likelihood, log_prior, (X, group, y), init, **stated), **settings)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "logistic, tall": partial(logistic, 400_000, 20),
+    "logistic, wide": partial(logistic, 3000, 400, draws=4000),
+    "logistic, many draws": partial(logistic, 300, 5, draws=400_000),
+    "logistic, anchored": partial(logistic, 20_000, 20, method="anchored"),
+    "logistic, baoab": partial(logistic, 5000, 10, method="baoab", tolerance=0.05),
+    "logistic, subsampled": partial(logistic, 200_000, 10, method="subsampled-mh"),
+    "logistic, very wide": partial(logistic, 3000, 1500),
+    "poisson, split": partial(poisson, 20_000, 20, method="split-hmc", draws=4000),
+    "poisson, ubu": partial(poisson, 5000, 5, method="ubu", tolerance=0.05),
+    "poisson, many draws": partial(poisson, 1000, 30, draws=40_000),
+    "categorical, five": partial(categorical, 3000, 10, 5),
+    "categorical, eight": partial(categorical, 2000, 20, 8),
+    "sparse, 3000": partial(sparse, 30_000, 3000),
+    "sparse, 10,000": partial(sparse, 20_000, 10_000, draws=200),
+    "custom, slow": partial(custom, 400, 20, draws=200, method="ubu", tolerance=0.3),
+    "custom, very slow": partial(custom, 20_000, 20, draws=50, method="ubu", tolerance=0.5),
+    "partitions, logistic": partial(partitions, 400_000, 20, 40, "bernoulli"),
+    "partitions, poisson": partial(partitions, 200_000, 10, 20, "poisson"),
+    "partitions, many": partial(partitions, 600_000, 10, 200, "bernoulli", draws=400),
+    "partitions, split": partial(partitions, 60_000, 10, 10, "bernoulli", method="split-hmc", draws=100),
+    "partitions, anchored": partial(partitions, 200_000, 10, 20, "bernoulli", method="anchored"),
+    "fit, poisson": partial(fit, 20_000, "poisson", draws=10_000),
+    "fit, student-t": partial(fit, 20_000, "student-t"),
+    "fit, many draws": partial(fit, 2000, "poisson", draws=100_000),
+    "model, eight groups": partial(model, 2000, 8),
+    "model, thirty groups": partial(model, 5000, 30),
+    "model, hundred groups": partial(model, 3000, 100),
+    "model, many draws": partial(model, 500, 5, draws=20_000),
+    "model, tall": partial(model, 50_000, 10),
+    "model, anchored": partial(model, 2000, 8, method="anchored", tolerance=0.1),
+}
+
+
+def numbers(posterior: Any) -> dict[str, np.ndarray]:
+    """All that has to be the same."""
+    stein, found = posterior.certificate.stein, posterior.trace
+    same = {"draws": found.draws, "passes": found.passes, "mean": posterior.mean, "sd": posterior.sd}
+    same |= {"ess": posterior.ess, "r_hat": posterior.r_hat, "stein": stein.mean, "all passes": posterior.passes}
+    if posterior.parameters is not None:
+        same["parameters"] = posterior.parameters.draws
+    return {name: np.asarray(array) for name, array in same.items()} | {"verdict": posterior.certificate.verdict}
+
+
+def lived(name: str, result: Path, checkpoint: Path | str, seconds: float = 0.0) -> bool:
+    """One life of so many seconds (0: as long as it takes); whether the call came to its end."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+    command = [sys.executable, __file__, name, str(result), str(checkpoint)]
+    made = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    if made.returncode not in (0, -signal.SIGPROF):
+        raise AssertionError(f"{name}: {made.stderr[-3000:]}")
+    return made.returncode == 0
+
+
+def until_it_ends(name: str, folder: Path, seconds: float, most: int = 100) -> int:
+    """How many lives a call takes; that its result is another than that of one that nobody kills is an error."""
+    lived(name, folder / "whole.npz", "-")
+    lives = next((k for k in range(1, most + 1) if lived(name, folder / "parts.npz", folder / "kept", seconds)), 0)
+    assert lives, f"{name}: after {most} lives it has not come to its end"
+    whole, parts = (np.load(folder / f"{each}.npz") for each in ("whole", "parts"))
+    differ = [key for key in whole.files if not np.array_equal(whole[key], parts[key])]
+    assert not differ, f"{name}: after {lives} lives there are other {', '.join(differ)}"
+    return lives
+
+
+if __name__ == "__main__":
+    call, place, kept = CALLS[sys.argv[1]], sys.argv[2], sys.argv[3]
+    np.savez(place, **numbers(call(checkpoint=None if kept == "-" else kept)))

@@ -1,0 +1,97 @@
+"""Long work that is recorded: the same results after a kill, without making again what was made."""
+
+import numpy as np
+import pytest
+
+from svrhmc import checkpoint
+from svrhmc.checkpoint import Checkpoint, InMemory
+from svrhmc.core.errors import CheckpointError
+from svrhmc.core.recording import once, repeat
+
+
+class Killed(BaseException):
+    """As a kill would end the work."""
+
+
+class Account:
+    def said(self):
+        return {"spent": 1}
+
+    def restore(self, said):
+        assert said == {"spent": 1}
+
+
+class Work:
+    """Counts what is computed, and is killed before a given number of it."""
+
+    def __init__(self):
+        self.computed, self.last = 0, np.inf
+
+    def _compute(self, *arrays):
+        if self.computed >= self.last:
+            raise Killed
+        self.computed += 1
+        return arrays
+
+    def _failing(self):
+        self._compute()
+        raise ValueError("as ever")
+
+    def _inner(self, number, state):
+        (a,) = state
+        (b,) = once(lambda: self._compute(np.cos(a) + number), (3,))
+        return np.sin(a) + b, number == 4
+
+    def _outer(self, number, state):
+        x, total = state
+        (y,) = repeat(self._inner, (x,), 10)
+        with pytest.raises(ValueError, match="as ever"):
+            once(self._failing, (1,))
+        value, slope = once(lambda: self._compute(float(y.sum()), y * x), (), (3,))
+        (nested,) = once(lambda: (once(lambda: self._compute(slope + 1), (3,))[0] * 2,), (3,))
+        return y + slope, total + value + nested.sum(), False
+
+    def run(self):
+        start = once(lambda: self._compute(np.arange(3.0)), (3,))
+        return repeat(self._outer, (start[0], 0.0), 6)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 7, 20])
+def test_work_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path, every):
+    whole = Work()
+    expected = whole.run()
+    total = kills = 0
+    while True:
+        work = Work()
+        work.last = every + 6  # those that failed are tried again
+        try:
+            with Checkpoint(tmp_path / "c", {}) as journal, journal.recording("work", Account()):
+                found = work.run()
+            break
+        except Killed:
+            total, kills = total + work.computed, kills + 1
+    assert kills > 3 if every < 7 else kills >= 1
+    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert total + work.computed <= whole.computed + 7 * kills + 7
+
+
+def test_results_of_other_work_are_not_used_and_damaged_ones_are_refused(tmp_path):
+    with Checkpoint(tmp_path / "c", {}) as journal:
+        for of, expected in (({"n": 1}, 1.0), ({"n": 1}, 1.0), ({"n": 2}, 3.0)):
+            with journal.recording("work", Account(), of):
+                assert once(lambda expected=expected: (expected,), ())[0] == expected
+        with pytest.raises(CheckpointError, match="does not fit"), journal.recording("work", Account(), {"n": 2}):
+            once(lambda: (np.zeros(2),), (2,))
+        journal.remove("work")
+        assert journal.get("work") is None
+
+
+def test_without_a_checkpoint_nothing_is_kept():
+    with InMemory().recording("work", Account()):
+        whole = Work()
+        assert [array.shape for array in whole.run()] == [(3,), ()]
