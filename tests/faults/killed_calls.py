@@ -74,12 +74,12 @@ def custom(n: int, work: int, **settings: Any) -> Any:
 
 
 def partitions(n: int, dim: int, count: int, family: str, **settings: Any) -> Any:
-    """A folder of files that are read again at each pass."""
+    """Rows in partitions, which are gone through at each pass."""
     X, t = table(n, dim)
     rng = np.random.default_rng(1)
     y = rng.poisson(np.exp(t)) if family == "poisson" else (rng.random(n) < 1 / (1 + np.exp(-t))).astype(float)
-    cut = [(X[k::count], y[k::count]) for k in range(count)]
-    return svrhmc.sample(targets.glm(svrhmc.data.from_arrays(cut), None, family), **settings)
+    rows = svrhmc.data.from_arrays(X, y, partitions=count)
+    return svrhmc.sample(targets.glm(rows, None, family), **settings)
 
 
 def fit(n: int, family: str, **settings: Any) -> Any:
