@@ -221,3 +221,29 @@ def test_effects_over_some_rows_are_those_over_the_rows_kept_and_say_how_far_the
     assert max(abs(one.mean - every.mean)[0] for one in few) > 5 * every.sd[0]
     whole = posterior.effects(table=table, rows=12_000)
     assert "off by" not in whole.said
+
+
+def test_effects_of_trials_are_on_the_probability_of_one_trial_and_those_of_the_long_table():
+    """An aggregated table and the rows it was made of have the same posterior, so the same average effects: a row of m
+    trials counts as m rows.
+    """
+    rng = np.random.default_rng(5)
+    births, dose = rng.integers(1, 60, 40), rng.normal(size=40)
+    deaths = rng.binomial(births, 1 / (1 + np.exp(1 - dose)))
+    found = svrhmc.fit(
+        "deaths ~ dose", {"deaths": deaths, "births": births, "dose": dose}, "binomial", trials="births", draws=400
+    )
+    effects = found.effects()
+    assert effects.on == "the probability of a success in one trial (deaths of births)"
+    assert "mean of deaths" not in str(effects)
+    assert "all 40 rows, by their trials" in effects.said
+    one = np.concatenate([np.repeat([1, 0], [d, m - d]) for d, m in zip(deaths, births, strict=True)])
+    long = svrhmc.fit("died ~ dose", {"died": one, "dose": np.repeat(dose, births)}, "bernoulli", draws=400)
+    expected = long.effects(rows=10**6)
+    assert effects.mean == pytest.approx(expected.mean, abs=0.2 * expected.sd[0])
+    p = 1 / (1 + np.exp(-(found.mean[0] + found.mean[1] * dose)))
+    by_row = found.mean[1] * (p * (1 - p)).mean()  # what rows that count alike would give
+    assert abs(by_row - expected.mean[0]) > 0.3 * expected.sd[0]
+    again = found.effects(table={"dose": dose, "births": births})
+    assert again.mean == pytest.approx(effects.mean, rel=1e-9)
+    assert found.effects(table={"dose": dose}).mean == pytest.approx([by_row], rel=0.02)

@@ -202,3 +202,33 @@ def test_predictions_whose_squares_overflow_have_a_mean_and_a_deviation():
     far, near = (Predictions(Model.of(target).at([[0.0, one]], None), x, 5).summed((0.5,)) for one in (2.0**1000, 8.0))
     assert (far.mean / 2.0**997, far.sd / 2.0**997) == (near.mean, near.sd)
     assert far.new_sd == pytest.approx(far.sd, rel=1e-12)
+
+
+TRIED = {"deaths": [1, 4, 0, 9, 7, 3], "births": [30, 40, 20, 50, 60, 10], "dose": [0.0, 1.0, 0.0, 1.5, 1.0, 2.0]}
+
+
+@pytest.mark.parametrize("given", ["births", TRIED["births"]], ids=["column", "array"])
+def test_predictions_of_a_binomial_model_are_for_the_trials_of_the_new_rows(given, tmp_path):
+    found = svrhmc.fit("deaths ~ dose", TRIED, "binomial", trials=given, draws=200)
+    found.save(tmp_path / "model.posterior")
+    found = svrhmc.Posterior.load(tmp_path / "model.posterior")
+    new = {"dose": [0.0, 1.0, 1.0], "births": [100, 100, 0]}
+    trials = None if given == "births" else new["births"]
+    made = found.predict(new, trials=trials)
+    np.testing.assert_array_equal(made.trials, [100, 100, 0])
+    np.testing.assert_allclose(made.mean, made.probability * [100, 100, 0], rtol=1e-12)
+    assert 1 < made.new_quantiles[2, 0] <= 100
+    assert list(made.to_frame().columns)[:3] == ["trials", "probability", "mean"]
+    each = found.predict({"dose": new["dose"]}, trials=1)
+    np.testing.assert_allclose(each.mean, made.probability, rtol=1e-12)
+    assert next(found.predict_draws(new, trials=trials)).mean[0, 0] > 1
+    without = {"dose": new["dose"]} if given == "births" else new
+    with pytest.raises(
+        svrhmc.DataError, match=r"the model was fitted with the trials of .*: give trials=… for the new"
+    ):
+        found.predict(without)
+
+
+def test_a_summary_of_a_binomial_model_says_what_is_modelled():
+    found = svrhmc.fit("deaths ~ dose", TRIED, "binomial", trials="births", draws=100)
+    assert "modelled is the probability of a success in each of the trials of 'births'" in found.summary().title

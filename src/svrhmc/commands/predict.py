@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +18,6 @@ from svrhmc.core.storage import write_text
 from svrhmc.posterior.prediction import Prediction
 from svrhmc.posterior.result import Posterior
 from svrhmc.shell import require_place
-from svrhmc.tables.columns import columns_of
 from svrhmc.tables.reading import Read, Reading, read
 
 
@@ -40,7 +38,8 @@ def predict_command(
 
     A line for each row: mean and sd of the mean of the target, its interval
     (lower, upper), and that of a single new value (new_lower, new_upper). For
-    classes, the probability of each.
+    classes, the probability of each. Where the fit has trials, all of these are
+    numbers of successes, and the probability of a success follows.
 
     [bold]Example[/bold]: svrhmc predict customers-fit new.csv --out new-churn.csv
     """
@@ -74,10 +73,7 @@ def _predicted(posterior: Posterior, found: Read, level: float, draws: int) -> P
         return posterior.predict(X, levels=levels, draws=draws)
     if design is None:
         raise DataError("the fit is of sparse rows, and this is a table with columns.")
-    trials: Any = None
-    if design.trials:
-        trials = np.asarray(columns_of(found.table, [design.trials])[design.trials].values, np.float64)
-    return posterior.predict(found.table, levels=levels, draws=draws, trials=trials)
+    return posterior.predict(found.table, levels=levels, draws=draws)
 
 
 def _table(made: Prediction, posterior: Posterior) -> str:
@@ -90,7 +86,10 @@ def _table(made: Prediction, posterior: Posterior) -> str:
         writer.writerows([k + 1, *(f"{p:.6g}" for p in row)] for k, row in enumerate(made.mean))
         return out.getvalue()
     assert made.new_quantiles is not None
-    writer.writerow(["row", "mean", "sd", "lower", "upper", "new_lower", "new_upper"])
-    columns = (made.mean, made.sd, *made.quantiles, *made.new_quantiles)
-    writer.writerows([k + 1, *(f"{v:.8g}" for v in row)] for k, row in enumerate(zip(*columns, strict=True)))
+    columns = {"mean": made.mean, "sd": made.sd, **dict(zip(("lower", "upper"), made.quantiles, strict=True))}
+    columns |= dict(zip(("new_lower", "new_upper"), made.new_quantiles, strict=True))
+    if made.trials is not None and made.probability is not None:
+        columns |= {"trials": made.trials, "probability": made.probability}
+    writer.writerow(["row", *columns])
+    writer.writerows([k + 1, *(f"{v:.8g}" for v in row)] for k, row in enumerate(zip(*columns.values(), strict=True)))
     return out.getvalue()

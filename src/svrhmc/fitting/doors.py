@@ -101,10 +101,11 @@ def fit(
         dropped=made.dropped,
         guessed=response.guessed,
         shifted=any(value is not None and not isinstance(value, str) for value in (offset, exposure)),
+        tried=trials is not None and not isinstance(trials, str),
     )
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
-    shift, count = given["offset"], given["weights"]
-    kept = Kept.of(needed, _each(shift, needed.n), _each(count, needed.n))
+    counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
+    kept = Kept.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     return replace(posterior_of(found, **settings), design=design).about(found.target, kept)
 
 

@@ -1,6 +1,7 @@
 """Average marginal effects: what a change of a column does to the mean of y, on the scale of y.
 
-With μ(row, x) the mean of y at a row under a draw x, weights wᵢ of the rows that were fitted and W their sum,
+With μ(row, x) the mean of y at a row under a draw x (of one trial, where y counts successes), weights wᵢ of the rows
+that were fitted (their trials too, as a row of m trials stands for m observations) and W their sum,
 
     a number:      (1/W) Σᵢ wᵢ [μ(rowᵢ with a + h, x) − μ(rowᵢ with a − h, x)]/2h,      h = 10⁻⁴ sd(a),
     a category:    (1/W) Σᵢ wᵢ [μ(rowᵢ with the level, x) − μ(rowᵢ with the baseline, x)],
@@ -33,10 +34,11 @@ from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import Model, Predictions, thinned
 from svrhmc.posterior.statements import end_names, level_ends, moved
 from svrhmc.posterior.units import Units
-from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of
+from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
 from svrhmc.tables.design import Design, told
 from svrhmc.tables.terms import shown
 from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.losses import Loss
 
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
 _ROUNDING = 1e-6  # of a sum over rows in float32
@@ -258,7 +260,7 @@ def effects_of(
         some, centre = kept.chosen(spread(kept.columns.n, rows, seed)), inner.mean(axis=0, keepdims=True)
         model = posterior.design, posterior.model, posterior.units
         contrasts, found = by_design(*model, some, np.concatenate([inner, centre]), chosen)
-        found, middle, used, n = found[:-1], found[-1], some.columns.n, kept.n
+        found, middle, used, n, counts = found[:-1], found[-1], some.columns.n, kept.n, kept.weights
         if used < n:
             wide, error = beyond(kept, lambda part: by_design(*model, part, centre, chosen)[1][0])
             found, off = found + (wide - middle), float((error / found.std(axis=0, ddof=1)).max())
@@ -268,12 +270,13 @@ def effects_of(
         form = posterior.fitted()
         n, places = form.rows.n, spread(form.rows.n, rows, seed)
         contrasts, found = _of_arrays(posterior, form.chosen(places), x, inner, chosen)
-        used = len(places)
+        used, counts = len(places), form.weights
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
-    said = f"Averaged over {few}, under {len(x):,} draws of the posterior."
+    by = "" if counts is None else ", by their trials" if posterior.model.loss.tried else ", by their weights"
+    said = f"Averaged over {few}{by}, under {len(x):,} draws of the posterior."
     if off > _MATTERS:
         said += f" That not every row was seen puts a mean off by up to {off:.2g} of its sd (one standard error)."
-    return Effects.of(contrasts, found, level, said, _changed(posterior.design))
+    return Effects.of(contrasts, found, level, said, _changed(posterior.design, posterior.model.loss))
 
 
 def _listed(variables: Any) -> Sequence[str] | None:
@@ -284,8 +287,12 @@ def _listed(variables: Any) -> Sequence[str] | None:
     return names
 
 
-def _changed(design: Any) -> str:
+def _changed(design: Any, loss: Loss) -> str:
     """What the effects are on, in words."""
+    response = "y" if design is None else design.response
+    if loss.tried:
+        of = f" of {design.trials}" if design is not None and design.trials else ""
+        return f"the probability of a success in one trial ({response}{of})"
     if design is None:
         return "the mean of y"
     if design.classes:
@@ -335,7 +342,9 @@ def _kept(posterior: Any, table: Any) -> Kept:
         columns = columns_of(table, posterior.design.variables)
         if gaps := columns.gaps():
             raise DataError(f"the table must have no missing values in {told(gaps)}: leave these rows out.")
-        return Kept(columns, posterior.design.offsets(table), None, columns.n)
+        has_trials = posterior.design.trials in names_of(table)
+        counts = posterior.design.trials_of(table) if has_trials else None
+        return Kept(columns, posterior.design.offsets(table), counts, columns.n)
     if posterior._kept is None:
         raise requirement(
             "the posterior",

@@ -47,7 +47,8 @@ class Prediction:
     mean, sd, quantiles: of μ(t), the mean of y (for classes, their probabilities: one more axis). new_sd,
     new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
     of the quantiles, which are their first axis. draws: how many were used. classes: their names, where they are known.
-    Print it, or take `to_frame()`.
+    trials: those of each row, of a binomial y; then y is the number of successes in them, `mean` that expected, and
+    `probability` that of a success in one trial. Print it, or take `to_frame()`.
     """
 
     mean: Array
@@ -58,11 +59,14 @@ class Prediction:
     levels: tuple[float, ...]
     draws: int
     classes: tuple[str, ...] = ()
+    trials: Array | None = None
+    probability: Array | None = None
 
     @property
     def summary(self) -> Summary:
         """A table with a line for each row: mean, sd, quantiles of the mean of y ("5%") and of a new y ("new 5%"); for
-        classes, the probability of each.
+        classes, the probability of each. Where there are trials these are numbers of successes, and the trials and the
+        probability of a success stand before them.
         """
         rows = tuple(map(str, range(len(self.mean))))
         if self.mean.ndim > 1:
@@ -70,6 +74,8 @@ class Prediction:
             return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
         named = [f"{100 * level:.4g}%" for level in self.levels]
         columns = {"mean": self.mean, "sd": self.sd, **dict(zip(named, self.quantiles, strict=True))}
+        if self.trials is not None and self.probability is not None:
+            columns = {"trials": self.trials, "probability": self.probability, **columns}
         if self.new_quantiles is not None and len(self.classes) != 2:
             columns |= {f"new {name}": each for name, each in zip(named, self.new_quantiles, strict=True)}
         return Summary(rows, columns)
@@ -84,11 +90,14 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some rows, from `start` on: μ(t) (draws, rows, …) and new y (draws, rows) under every draw."""
+    """Some rows, from `start` on: μ(t) (draws, rows, …) and new y (draws, rows) under every draw, and the mean of one
+    observation: of one trial, where y is the number of successes in several.
+    """
 
     start: int
     mean: Array
     new: Array
+    each: Array
 
 
 @part
@@ -142,10 +151,9 @@ class Predictions:
         """With the u that `chances` has for the rows from one on, so many of them."""
         for start, t, chosen in self.predictors():
             trials = None if self.trials is None else self.trials[chosen]
-            mean = self.form.loss.mean(t)
-            if trials is not None:
-                mean = mean * trials
-            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials))
+            each = self.form.loss.mean(t)
+            mean = each if trials is None else each * trials
+            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials), each)
 
     def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
         """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
@@ -156,7 +164,7 @@ class Predictions:
 
     def summed(self, levels: tuple[float, ...]) -> Prediction:
         """Means, deviations and quantiles over the draws."""
-        means, sds, quantiles, new_sds, new_quantiles = [], [], [], [], []
+        means, sds, quantiles, new_sds, new_quantiles, shares = [], [], [], [], [], []
         several = False
         for block in self._blocks(self._even):
             several = block.mean.ndim > block.new.ndim
@@ -164,6 +172,7 @@ class Predictions:
             means.append(mean)
             sds.append(sd)
             quantiles.append(np.quantile(block.mean, levels, axis=0))
+            shares.append(block.each.mean(axis=0))
             new_sds.append(_moments(block.new)[1])
             new_quantiles.append(np.quantile(block.new, levels, axis=0))
         return Prediction(
@@ -174,6 +183,8 @@ class Predictions:
             None if several else np.concatenate(new_quantiles, axis=1),
             levels,
             len(self.x),
+            trials=self.trials,
+            probability=None if self.trials is None else np.concatenate(shares),
         )
 
     def _even(self, start: int, count: int) -> Array:

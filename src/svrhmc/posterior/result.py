@@ -238,7 +238,9 @@ class Posterior:
 
         X: rows with the same columns as those of the target, in the same order.
         offset, trials: as for the target, one number for each new row. A column that `fit` was told by name is found in
-            the table; an offset that `fit` was given as an array has to be given here too (else it is 0).
+            the table; what `fit` was given as an array has to be given here too. Of rows of arrays offsets are 0 and
+            trials 1 unless they are given. With trials y is the number of successes in them, and `probability` in the
+            result is that of a success in one.
         levels: the levels of the quantiles.
         draws: use at most this many draws of the posterior, taken evenly from every chain.
         seed: of the random numbers that make new y.
@@ -275,6 +277,7 @@ class Posterior:
             raise requirement("the posterior", "of a target with rows, to predict from", "one without")
         if self.design is not None and is_table(X):
             offset = self.design.offsets(X) if offset is None else offset
+            trials = self.design.trials_of(X) if trials is None else trials
             X = self.design.rows(X)
         form = self.model.at(X, offset, self.units)
         count = None

@@ -95,6 +95,9 @@ def title(posterior: Any) -> str:
         said += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
     elif design.classes:
         said += f"; classes are compared with {design.classes[0]!r}"
+    elif design.trials or design.tried:
+        of = f" of {design.trials!r}" if design.trials else ""
+        said += f"; modelled is the probability of a success in each of the trials{of}"
     if many:
         said += f"; {many}"
     if design.dropped:

@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.tables.columns import Columns, columns_of
+from svrhmc.tables.columns import Columns, columns_of, names_of
 from svrhmc.tables.terms import Term, from_text, shown
 
 _BLOCK = 1 << 13  # rows that are put together at a time
@@ -36,6 +36,7 @@ class Design:
     dropped: int = 0
     guessed: str = ""
     shifted: bool = False  # whether an offset or an exposure was given beside the table
+    tried: bool = False  # whether trials were given beside the table
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
@@ -116,6 +117,18 @@ class Design:
         if self.offset:
             found += np.asarray(known[self.offset].values, np.float64)
         return found + log_exposure(known[self.exposure].values) if self.exposure else found
+
+    def trials_of(self, table: Any) -> Array | None:
+        """The trials of the rows of a new table, where the model has any; else None."""
+        if self.trials and self.trials in names_of(table):
+            return np.asarray(columns_of(table, [self.trials])[self.trials].values, np.float64)
+        if self.trials or self.tried:
+            where = f"the column {self.trials!r}, which the table lacks" if self.trials else "an array"
+            raise DataError(
+                f"the model was fitted with the trials of {where}: give trials=… for the new rows, one number or one "
+                "for each (1: predictions are then probabilities of a success)."
+            )
+        return None
 
     def matrix(self, columns: Columns) -> Any:
         """Dense, or sparse where most columns are levels."""
