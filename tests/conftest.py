@@ -27,10 +27,14 @@ def untraced(function):
     return call
 
 
-def pytest_configure():
-    """What tests write may be lost with the machine: only the processes that they start wait for the disk."""
+def pytest_configure(config):
+    """What tests write may be lost with the machine: only the processes that they start wait for the disk. Most tests
+    are about something else than the verdict, and make too few draws for one: only those of alerts hear its warnings.
+    """
     os.fsync = lambda file: None
     _FunctionCompiler.compile = untraced(_FunctionCompiler.compile)
+    for category in ("svrhmc.VerdictWarning", "sklearn.exceptions.ConvergenceWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
 
 
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow

@@ -15,6 +15,7 @@ from svrhmc.core.errors import (
     PosteriorFileError,
     TraceFileError,
     UnstableStepError,
+    VerdictWarning,
     WorkersError,
 )
 from svrhmc.core.summaries import Summary
@@ -53,6 +54,7 @@ __all__ = [
     "Trace",
     "TraceFileError",
     "UnstableStepError",
+    "VerdictWarning",
     "WorkersError",
     "cv_hmc",
     "data",

@@ -18,6 +18,9 @@ n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. Th
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
     None every fit has another.
 verbose: whether to show progress.
+
+Where the verdict on the posterior is undecided, refuted or (certificate=False) unjudged, `fit` gives scikit-learn's
+`ConvergenceWarning`, which says why and what to do.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from svrhmc.targets.priors import Prior
 try:
     from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import d2_tweedie_score
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
@@ -134,6 +138,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         )
         self.posterior_: Posterior = posterior_of(
             made,
+            ConvergenceWarning,
             **{name: getattr(self, name) for name in _SETTINGS},
             threads=effective_n_jobs(self.n_jobs),
             seed=_seed(self.random_state),

@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc import exact, samplers, targets
 from svrhmc.core.errors import requirement
-from svrhmc.posterior import sample
+from svrhmc.posterior.automatic import sampled, usual_settings
 from svrhmc.targets.base import FiniteSum
 
 _ROWS, _COLUMNS, _MANY = 400, 3, 1 << 14  # _MANY rows of 32 columns are gone through by compiled passes
@@ -62,7 +62,8 @@ def _use(kind: Kind) -> None:
         _target(kind, _MANY, 32).warm()
     if small.closed_form is None:
         for method in ("split-hmc", "subsampled-mh", "anchored"):
-            sample(small, 50, 2, tolerance=10.0, method=method, progress=False)
+            few = {"draws": 50, "chains": 2, "tolerance": 10.0, "method": method, "progress": False}
+            sampled(small, None, **{**usual_settings(), **few})  # whose verdict is no matter here
         exact.SplitHMC().run(small, 2, whitening="low rank", progress=False)
 
 

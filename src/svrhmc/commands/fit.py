@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import warnings
 from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.table import Table
 
 from svrhmc.commands import folders, written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, one_of
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
 from svrhmc.fitting.regress import posterior_of, regression
@@ -139,27 +140,10 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
 def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progress) -> Posterior:
     """The fit, from where an interrupted one of the same settings left it; complaints about the data name the file."""
     settings = {**asked.sampling(), "progress": show, "checkpoint": asked.out / written.UNFINISHED}
-    family = asked.family or None
     try:
-        if isinstance(found.X, Partitions):
-            return folders.fitted(found, asked, family, **settings)
-        if found.X is not None:
-            if asked.columns or asked.formula:
-                raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
-            response = folders.response(found, family)
-            made = regression(found.X, response.y, response.loss, names=found.names, classes=response.classes or None)
-            return posterior_of(made, **settings)
-        return fit(
-            formula,
-            found.table,
-            family,
-            weights=asked.weights or None,
-            offset=asked.offset or None,
-            exposure=asked.exposure or None,
-            trials=asked.trials or None,
-            missing=asked.missing,
-            **settings,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VerdictWarning)  # the verdict is printed
+            return _fitted(asked, found, formula, settings)
     except CheckpointInUseError:
         raise
     except CheckpointError as error:
@@ -167,6 +151,29 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
         raise CheckpointError(f"{error} Remove {where} to begin anew, or name another --out.") from error
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
+
+
+def _fitted(asked: Asked, found: Read, formula: str, settings: dict[str, Any]) -> Posterior:
+    family = asked.family or None
+    if isinstance(found.X, Partitions):
+        return folders.fitted(found, asked, family, **settings)
+    if found.X is not None:
+        if asked.columns or asked.formula:
+            raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
+        response = folders.response(found, family)
+        made = regression(found.X, response.y, response.loss, names=found.names, classes=response.classes or None)
+        return posterior_of(made, **settings)
+    return fit(
+        formula,
+        found.table,
+        family,
+        weights=asked.weights or None,
+        offset=asked.offset or None,
+        exposure=asked.exposure or None,
+        trials=asked.trials or None,
+        missing=asked.missing,
+        **settings,
+    )
 
 
 def _show(

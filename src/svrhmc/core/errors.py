@@ -104,6 +104,10 @@ class WorkersError(RuntimeError):
     """Those who make passes over partitions died or went away; says in which pass, and how to go on."""
 
 
+class VerdictWarning(UserWarning):
+    """What a posterior reports is not known to be right: its verdict is undecided, refuted or unjudged."""
+
+
 class MissingDataError(DataError):
     """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
 

@@ -30,9 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, one_of, real_array, requirement
+from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
 from svrhmc.fitting.scales import Scales, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
+from svrhmc.posterior.alerts import alert_of_verdict
 from svrhmc.posterior.automatic import sampled, usual_settings
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
@@ -120,12 +121,13 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
         one_of(f"a keyword of {door.__name__}", word, (*own, *usual_settings()))
 
 
-def posterior_of(made: Regression, **settings: Any) -> Posterior:
-    """Sample it, with the settings of `svrhmc.sample` (`require_settings`)."""
+def posterior_of(made: Regression, warning: type[Warning] = VerdictWarning, **settings: Any) -> Posterior:
+    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open."""
     found = sampled(made.target, made.units, **{**usual_settings(), **settings})
     influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
-    told: Posterior = examined(named.about(made.target), stacklevel=4, given=made.given)
+    told: Posterior = examined(named.about(made.target), given=made.given)
+    alert_of_verdict(told, warning)
     return told
 
 

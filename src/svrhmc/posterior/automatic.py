@@ -19,6 +19,7 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
 from svrhmc.diagnostics import spread
+from svrhmc.posterior.alerts import alert_of_verdict
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
 from svrhmc.posterior.clashes import examined
@@ -67,7 +68,7 @@ def sample(
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
-        that have one.
+        that have one. (Of a verdict that is undecided, refuted or unjudged a `VerdictWarning` tells.)
     progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function that is
         called with (done, total) in chain steps.
     checkpoint: a folder in which to store what has been found and drawn. After an interruption the same call continues
@@ -94,7 +95,8 @@ def sample(
         progress=progress,
         checkpoint=checkpoint,
     )
-    told: Posterior = examined(found, stacklevel=3)
+    told: Posterior = examined(found)
+    alert_of_verdict(told)
     return told
 
 

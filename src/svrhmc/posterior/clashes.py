@@ -17,13 +17,13 @@ too large or too small clashes: then all sds are wrong by that factor.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, ratio
+from svrhmc.posterior.alerts import alert
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import spread
 from svrhmc.targets.forms import RowsForm
@@ -35,7 +35,7 @@ _ERRORS = 4.0  # standard errors that chance is allowed
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
-def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
+def examined(posterior: Any, given: bool = True) -> Any:
     """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well.
 
     given: whether the prior was. One that follows the data's scale by itself is weak, and no matter of a warning; what
@@ -56,9 +56,7 @@ def examined(posterior: Any, stacklevel: int, given: bool = True) -> Any:
         said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
     found = tuple(filter(None, said))
     if found:
-        warnings.warn(
-            "The model contradicts the data's scale: " + " And ".join(found), UserWarning, stacklevel=stacklevel
-        )
+        alert("The model contradicts the data's scale: " + " And ".join(found))
     return replace(posterior, prior=prior, clashes=found).about(posterior._target, posterior._kept)
 
 

@@ -248,13 +248,20 @@ def arguments(given):
     "svrhmc.CheckpointError",
     "svrhmc.DataError",
     "svrhmc.WorkersError",
+    "svrhmc.VerdictWarning",
 )
 def errors(given):
     """Errors survive a trip to another process."""
     import pickle
 
     out_of_time = svrhmc.BudgetError("budget_seconds", given[2], given[4], given[3])
-    plain = (svrhmc.CheckpointError, svrhmc.TraceFileError, svrhmc.DataError, svrhmc.WorkersError)
+    plain = (
+        svrhmc.CheckpointError,
+        svrhmc.TraceFileError,
+        svrhmc.DataError,
+        svrhmc.WorkersError,
+        svrhmc.VerdictWarning,
+    )
     for one in (svrhmc.DivergenceError(*given), out_of_time, *(kind("x") for kind in plain)):
         again = pickle.loads(pickle.dumps(one))
         holds(str(again) == str(one) and type(again) is type(one), "another error")
