@@ -10,7 +10,7 @@ from typing import Any
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.posterior.automatic import usual_settings
-from svrhmc.tables.making import quoted
+from svrhmc.tables.grammar import quoted
 from svrhmc.tables.reading import Read, Reading, wanted
 
 _LEVELS = 50  # different texts of a column from which on it may be a name for each row

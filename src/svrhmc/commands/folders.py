@@ -16,7 +16,7 @@ from svrhmc.fitting.responses import Response, response_of
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design
-from svrhmc.tables.making import quoted
+from svrhmc.tables.grammar import quoted
 from svrhmc.tables.reading import Read
 from svrhmc.tables.terms import Category, Number, Term, to_text
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +35,14 @@ def fit(
     noise_variance: float | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
     missing: str = "refuse",
+    transforms: Mapping[str, Callable[..., Any]] | None = None,
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression, from a formula and a table.
 
-    formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and what formulaic
-        knows (interactions, `poly`, `bs`, `np.log`) can be used. There is an intercept unless the formula says 0.
+    formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and interactions,
+        arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
+        intercept unless the formula says 0.
     table: a pandas, polars or pyarrow table, or a dictionary of columns.
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
         "student-t", "categorical", or one of `svrhmc.targets.families`; None chooses by the response, and
@@ -51,6 +54,9 @@ def fit(
         of coefficients or of categories (for all of their levels); None: weak ones that follow the data's scale
         (`svrhmc.fitting.regress`), which `posterior.prior` states.
     missing: "refuse" rows with missing values, or "drop" them.
+    transforms: functions of your own that the formula calls, by their names: {"f": f} for "y ~ f(x)". They get columns
+        as pandas series, and give one number for each row (or a row of numbers). No file holds them: pass them to
+        `Posterior.load` again.
     settings: those of `svrhmc.sample`, such as draws, tolerance, seed, budget_seconds, checkpoint.
 
     >>> import numpy as np
@@ -72,13 +78,13 @@ def fit(
     require_settings(fit, settings)
     named: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     columns = [value for value in named.values() if isinstance(value, str)]
-    made = designed(formula, table, columns, missing == "drop")
+    made = designed(formula, table, columns, missing == "drop", transforms)
     response = response_of(made.design.response, made.y, family)
     given = {word: _numbers(word, value, made.extra, made) for word, value in named.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     names = made.design.names
     if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
     found = regression(
         made.X,
@@ -102,7 +108,7 @@ def fit(
         guessed=response.guessed,
         shifted=any(value is not None and not isinstance(value, str) for value in (offset, exposure)),
         tried=trials is not None and not isinstance(trials, str),
-    )
+    ).with_transforms(made.design.transforms)
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
     counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     kept = Kept.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)

@@ -291,7 +291,8 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> 
     odd = [each for each in prior.values() if not isinstance(each, Prior)]
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
-    unknown = [name for name in prior if name not in names and name != INTERCEPT]
+    columns = {*names, INTERCEPT}
+    unknown = [name for name in prior if name not in columns]
     if unknown:
         raise requirement("prior", f"by the names of the columns ({', '.join(names[:8])}, …)", repr(unknown[0]))
     return [

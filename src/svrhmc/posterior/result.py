@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,6 +38,7 @@ from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_like
 from svrhmc.posterior.statements import level_ends, moved, probability, quantiles
 from svrhmc.posterior.units import Units
 from svrhmc.tables.design import Design, is_table
+from svrhmc.tables.expressions import require_transforms
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.trace import Trace, numbered
@@ -375,12 +376,18 @@ class Posterior:
         saving.save(Path(path), kept, "posterior", _VERSION)
 
     @staticmethod
-    def load(path: str | Path) -> Posterior:
-        """Read a file that `save` wrote, in this version or an earlier one; other files raise `PosteriorFileError`."""
+    def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:
+        """Read a file that `save` wrote, in this version or an earlier one; other files raise `PosteriorFileError`.
+
+        transforms: the functions of your own that its formula calls, as `fit` was given them. A file holds none, and
+        runs none: whoever it comes from, loading it and predicting from it only calculates.
+        """
+        given = require_transforms(transforms)
         try:
-            return saving.load(Path(path), Posterior, "posterior", _VERSION)
+            found = saving.load(Path(path), Posterior, "posterior", _VERSION)
         except StorageError as error:
             raise PosteriorFileError(str(error)) from error
+        return found if found.design is None else replace(found, design=found.design.with_transforms(given))
 
     def require_sound(self) -> None:
         """Raise an error unless shapes and numbers are such as `sample` returns; used when a file is read."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, nearest
 
-NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
+KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +86,8 @@ class Columns:
         """Some rows."""
         return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
 
-    def frame(self) -> Any:
-        """As formulaic takes it: a pandas data frame; categories stay categories."""
+    def series(self) -> dict[str, Any]:
+        """As formulas take them: pandas series; categories stay categories."""
         import pandas
 
         made = {}
@@ -96,15 +96,31 @@ class Columns:
             if column.kind == CATEGORY:
                 levels = column.levels if len(column.levels) else sorted(set(values.tolist()))
                 values = pandas.Categorical(values, categories=list(levels))
-            made[name] = values
-        return pandas.DataFrame(made)
+            made[name] = pandas.Series(values, name=name)
+        return made
 
 
 def names_of(table: Any) -> list[str]:
-    """The names of its columns; a `DataError` for what is no table."""
-    if isinstance(table, Mapping):
-        return [str(name) for name in table]
-    return [str(name) for name in _native(table).columns]
+    """The names of its columns, as texts; a `DataError` for what is no table."""
+    return list(_labels(table if isinstance(table, Mapping) else _native(table)))
+
+
+def _labels(frame: Any) -> dict[str, Any]:
+    """The labels of its columns by their names: a label may be a number, or what else a dictionary takes."""
+    labels: dict[str, Any] = {}
+    for label in frame if isinstance(frame, Mapping) else frame.columns:
+        if labels.setdefault(str(label), label) is not label:
+            other = labels[str(label)]
+            raise DataError(f"the table has columns {other!r} and {label!r}, which have one name: rename one of them.")
+    return labels
+
+
+def _values(frame: Any, label: Any) -> Any:
+    """A column by its label; of pandas by pandas, as narwhals takes a number for a place, and takes its time."""
+    if isinstance(frame, Mapping):
+        return frame[label]
+    native = frame.to_native()
+    return native[label] if hasattr(native, "iloc") else frame[label]
 
 
 def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Columns:
@@ -113,14 +129,15 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
     >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
     'category'
     """
-    known = names_of(table)
     frame = table if isinstance(table, Mapping) else _native(table)
+    labels = _labels(frame)
     found: dict[str, Column] = {}
     for name in names:
-        if name not in known:
-            hint = nearest(name, known) or "it has " + ", ".join(map(repr, known[:12])) + _more(known)
+        if name not in labels:
+            known = list(labels)
+            hint = nearest(name, known[:_NEAR]) or "it has " + ", ".join(map(repr, known[:12])) + _more(known)
             raise DataError(f"{what} has no column {name!r}: {hint}")
-        found[name] = _no_dates(name, _column(name, frame[name]))
+        found[name] = _no_dates(name, _column(name, _values(frame, labels[name])))
         _require_finite(name, found[name])
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
@@ -146,6 +163,7 @@ def _no_dates(name: str, column: Column) -> Column:
     return column
 
 
+_NEAR = 10_000  # names among which one that was meant is looked for
 _READ = ": read the file first, as pandas.read_csv does, or open what is beyond memory by svrhmc.data"
 _DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
@@ -187,7 +205,9 @@ def _native(table: Any) -> Any:
 
 def _column(name: str, values: Any) -> Column:
     """One column, of whatever kind it is."""
-    if hasattr(values, "to_numpy") and hasattr(values, "dtype") and hasattr(values, "is_null"):
+    if isinstance(getattr(values, "dtype", None), np.dtype) and hasattr(values, "to_numpy"):  # pandas
+        values = values.to_numpy()
+    if hasattr(values, "to_native"):
         return _series(name, values)
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a data frame's column, in a dictionary
         return _series(name, _nw().from_native(_in_series(values), series_only=True))
@@ -197,7 +217,22 @@ def _column(name: str, values: Any) -> Column:
         raise DataError(f"column {name!r} must be one value for each row; got lists of unequal lengths.") from None
     if array.ndim != 1:
         raise DataError(f"column {name!r} must be one value for each row; got an array of shape {array.shape}.")
+    if isinstance(values, np.ma.MaskedArray):
+        return _masked(name, array, np.ma.getmaskarray(values))
     return _array(name, array)
+
+
+def _masked(name: str, array: npt.NDArray[Any], mask: npt.NDArray[np.bool_]) -> Column:
+    """A masked array: what is under the mask is missing, whatever stands there."""
+    there = _array(name, array[~mask])
+    values = np.full(len(array), _FILLED[there.kind], there.values.dtype)
+    values[~mask] = there.values
+    gaps = mask.copy()
+    gaps[~mask] = False if there.gaps is None else there.gaps
+    return Column(there.kind, values, _some(gaps), there.levels)
+
+
+_FILLED: dict[str, Any] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
 
 
 def _in_series(values: Any) -> Any:
@@ -211,10 +246,14 @@ def _in_series(values: Any) -> Any:
 
 def _series(name: str, series: Any) -> Column:
     """A narwhals series."""
+    native = series.to_native()
     dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
+    if dtype.is_integer():
+        filled = (series.fill_null(series.min()) if gaps.any() and not gaps.all() else series).to_numpy()
+        found = _array(name, np.asarray(filled)) if not gaps.all() else Column(NUMBER, np.empty(len(gaps)), None)
+        return Column(NUMBER, np.where(gaps, np.nan, found.values), _some(gaps))
     if dtype.is_numeric():
-        values = series.cast(_nw().Float64()).to_numpy()
-        values = np.asarray(values, np.float64)
+        values = np.asarray(series.cast(_nw().Float64()).to_numpy(), np.float64)
         return Column(NUMBER, values, _some(gaps | np.isnan(values)))
     if dtype == _nw().Boolean:
         values = np.asarray(series.to_numpy())
@@ -224,7 +263,6 @@ def _series(name: str, series: Any) -> Column:
     if dtype.is_temporal():
         raise _dates(name)
     if dtype in (_nw().Categorical, _nw().Enum):
-        native = series.to_native()
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas
             levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
             values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
@@ -275,10 +313,12 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
     """Plain values: numbers, truth values, or texts with None or nan where one is missing."""
     if array.dtype.kind in "iuf":
         values = array.astype(np.float64)
+        if array.dtype.kind in "iu" and len(array):
+            _require_exact(name, int(array.min()), int(array.max()))
         return Column(NUMBER, values, _some(np.isnan(values)))
     if array.dtype.kind == "b":
         return Column(TRUTH, array.astype(bool), None)
-    if array.dtype.kind == "M":
+    if array.dtype.kind in "Mm":
         raise _dates(name)
     if array.dtype.kind == "U":
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
@@ -288,6 +328,9 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
     kinds = {_kind(each) for each in array[~gaps]}
     if kinds <= {NUMBER}:
         values = np.array([np.nan if gap else float(each) for each, gap in zip(array, gaps, strict=True)])
+        wholes = [each for each in array[~gaps].tolist() if isinstance(each, int)]
+        if wholes:
+            _require_exact(name, min(wholes), max(wholes))
         return Column(NUMBER, values, _some(gaps))
     if kinds == {TRUTH}:
         return Column(TRUTH, np.where(gaps, False, array).astype(bool), _some(gaps))
@@ -301,6 +344,21 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
         f"column {name!r} mixes texts and numbers: row {texts[0]} is {array[texts[0]]!r:.40}. Make all of it numbers, "
         "or all of it texts."
     )
+
+
+def _require_exact(name: str, low: int, high: int) -> None:
+    """Refuse whole numbers whose differences are lost in float64: their rounding, half the spacing of float64 at the
+    largest one, must be below a millionth of their range.
+    """
+    largest = max(abs(low), abs(high))
+    if low < high and largest > _WHOLE and float(np.spacing(float(largest))) / 2 > _LOST * (high - low):
+        raise DataError(
+            f"column {name!r} holds whole numbers from {low:,} to {high:,}, whose differences are lost in float64: "
+            "subtract the smallest one first (column - column.min()), or leave the column out where it names rows."
+        )
+
+
+_WHOLE, _LOST = 1 << 53, 1e-6
 
 
 def _is_gap(value: Any) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,15 +37,22 @@ class Design:
     guessed: str = ""
     shifted: bool = False  # whether an offset or an exposure was given beside the table
     tried: bool = False  # whether trials were given beside the table
+    transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
         from_text(self.terms)
 
+    def with_transforms(self, transforms: Mapping[str, Callable[..., Any]]) -> Design:
+        """The same with functions that its formula calls by name, which no file holds."""
+        made = replace(self)
+        object.__setattr__(made, "transforms", transforms)
+        return made
+
     @cached_property
     def made_of(self) -> tuple[Term, ...]:
         """The terms."""
-        return from_text(self.terms)
+        return from_text(self.terms, self.transforms)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,18 +1,18 @@
-"""What formulaic does for us: reading formulas, and transformations and interactions of columns.
+"""Columns of a design from the terms of a formula: factors are computed by `svrhmc.tables.expressions`, and formulaic,
+which sees their values only and evaluates nothing, codes categories and multiplies factors so that columns stay
+independent.
 
-What a transformation remembers of the table it was made with (the knots of a spline, the centre of `center`) is kept as
-JSON; the rest of formulaic's own state follows from the text of the formula and the levels of its categories, and is
-made again from a small table that has them all.
+What a transformation learned of the table it was made with (the knots of a spline, the centre of `center`, the levels
+of a category) is kept as JSON.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import keyword
+import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,160 +20,137 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, missing
-from svrhmc.tables.columns import CATEGORY, Column, Columns
+from svrhmc.core.memory import free_memory
+from svrhmc.tables.columns import Columns
+from svrhmc.tables.grammar import Factor, Term
 
+Transforms = Mapping[str, Callable[..., Any]]
 _MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
+_COPIES = 3  # of a design while it is made
+_FEW_LEVELS = 50
 
 
-def formulaic() -> Any:
-    """The library, or an error that says how to install it."""
-    try:
-        import formulaic as found
-    except ModuleNotFoundError:
-        raise missing("formulaic", "formula", "a formula") from None
+def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None:
+    """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others."""
+    if levels > max(_FEW_LEVELS, rows // 2):
+        raise DataError(
+            f"{name} has {levels:,} different {what} in {rows:,} rows, and would have a coefficient for each of them: "
+            "leave it out of the formula where it names rows, put rare levels together where it is a category, or take "
+            "it as a number."
+        )
+
+
+def made(
+    terms: Sequence[Term],
+    intercept: bool,
+    columns: Columns,
+    transforms: Transforms,
+    state: dict[str, Any],
+    levels: Mapping[str, tuple[Any, ...]] | None = None,
+) -> tuple[Array, list[str]]:
+    """The columns of some terms, and their names, the intercept among them.
+
+    state, levels: as `Expression.compute` takes them.
+    """
+    factors = dict.fromkeys(factor for term in terms for factor in term.factors)
+    text = " + ".join(term.written for term in terms)
+    series = columns.series()
+    with plainly(text):
+        values = {factor: _values(factor, series, columns.n, transforms, state, levels) for factor in factors}
+    _require_room(terms, values, columns.n, levels is None)
+    with plainly(text):
+        return _coded(terms, intercept, values, columns.n)
+
+
+def computed(factor: Factor, columns: Columns, transforms: Transforms) -> Array:
+    """The numbers of one factor: (n, columns)."""
+    with plainly(factor.text):
+        values = _values(factor, columns.series(), columns.n, transforms, {}, None)
+        return _coded([Term((factor,))], False, {factor: values}, columns.n)[0]
+
+
+def remembered(state: dict[str, Any]) -> str:
+    """What transformations learned, as JSON; a TypeError where that is more than numbers and texts."""
+    return json.dumps(state, default=_number)
+
+
+def _values(
+    factor: Factor,
+    series: dict[str, Any],
+    n: int,
+    transforms: Transforms,
+    state: dict[str, Any],
+    levels: Mapping[str, Any] | None,
+) -> Any:
+    if factor.expression is None:
+        return series[factor.text]
+    found = factor.expression.compute(series, n, transforms, state, levels)
+    if not hasattr(found, "__formulaic_metadata__") and getattr(found, "dtype", np.dtype(float)).kind == "O":
+        raise DataError(f"the formula's {factor.text!r} holds texts: write C({factor.text}) for a category.")
     return found
 
 
-def parsed(formula: str, available: list[str]) -> tuple[str, list[str], bool]:
-    """The response, the terms and whether there is an intercept; `.` stands for all other columns."""
-    if "~" not in str(formula):
-        raise DataError(f"the formula must read 'response ~ terms', such as 'y ~ age + C(plan)'; got {formula!r}.")
-    for name in ("0", "1"):  # formulaic takes the column for the number
-        if name in available and (f"`{name}`" in formula or re.search(r"(?<![\w`)])\.(?!\w)", formula)):
-            raise DataError(f"no formula can name the column {name!r}, which means an intercept: rename it.")
-    with plainly(formula):
-        found = formulaic().Formula(formula, _context={"__formulaic_variables_available__": available})
-    sides = getattr(found, "_structure", {})
-    if "lhs" not in sides or len(list(found.lhs)) != 1 or not str(found.lhs).strip():
-        raise DataError(f"the formula must have one response before '~', such as 'y ~ age'; got {formula!r}.")
-    rhs = found.rhs
-    if not hasattr(rhs, "required_variables"):
-        raise DataError(f"the formula must have one list of terms after '~'; got {formula!r}.")
-    terms = [":".join(_written(factor) for factor in term.factors) for term in rhs]
-    return str(found.lhs), [term for term in terms if term not in ("0", "1")], "1" in terms
-
-
-def quoted(name: str) -> str:
-    """The name of a column as a formula takes it.
-
-    >>> quoted("age"), quoted("age in years")
-    ('age', '`age in years`')
-    """
-    if name.isidentifier() and not keyword.iskeyword(name) and name != "C":
-        return name
-    if "`" in name:
-        raise DataError(f"column {name!r} has a ` in its name, which no formula can name: rename it.")
-    if name.endswith("\\") or not name.strip():
-        raise DataError(f"column {name!r} has a name that no formula can name: rename it.")
-    return f"`{name}`"
-
-
-def _written(factor: Any) -> str:
-    """A factor as a formula takes it again, which formulaic's own text is not where a name has signs in it."""
-    text = str(factor.expr)
-    if factor.eval_method.value == "lookup":
-        return quoted(text)
-    if factor.eval_method.value == "literal" or re.fullmatch(r"[\w.]+\(.*\)", text, re.DOTALL):
-        return text
-    return f"{{{text}}}"
-
-
-def variables_in(term: str, available: list[str]) -> list[str]:
-    """The columns of a table that a term names, bare or within an expression."""
-    known, found = set(available), re.findall(r"`([^`]+)`", term)
-    plain = re.sub(r"`[^`]+`", "1", term)
-    for piece in pieces(plain):
-        if piece in known:
-            found.append(piece)
-            continue
-        try:
-            tree = ast.parse(piece, mode="eval")
-        except SyntaxError:
-            continue
-        nodes = list(ast.walk(tree))
-        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and hasattr(node.func, "id")}
-        called |= {node.value.id for node in nodes if isinstance(node, ast.Attribute) and hasattr(node.value, "id")}
-        names = [node.id for node in nodes if isinstance(node, ast.Name)]
-        found += [name for name in names if name in known or name not in called]
-    return list(dict.fromkeys(found))
-
-
-def pieces(term: str) -> list[str]:
-    """The factors of an interaction: what stands between colons that no bracket encloses."""
-    pieces, depth = [""], 0
-    for sign in term:
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == ":" and not depth:
-            pieces.append("")
-        else:
-            pieces[-1] += sign
-    return [piece.strip() for piece in pieces]
-
-
-def made(text: str, columns: Columns) -> tuple[Any, list[str], Any]:
-    """The matrix of a formula without a response, the names of its columns, and its specification."""
-    with plainly(text):
-        found = (
-            formulaic()
-            .Formula(text)
-            .get_model_matrix(columns.frame(), context=_context(), na_action="ignore", output="numpy")
-        )
-    spec = found.model_spec
-    return found.__wrapped__, [_pretty(str(name)) for name in spec.column_names], spec
-
-
-def matrix(spec: Any, columns: Columns, levels: dict[str, tuple[Any, ...]]) -> Array:
-    """New rows by a specification."""
-    by_name = {
-        name: Column(column.kind, column.values, None, levels[name] or column.levels)
-        for name, column in columns.by_name.items()
-        if name in levels
-    }
-    with plainly("the formula"):
-        found = spec.get_model_matrix(Columns(by_name, columns.n).frame(), context=_context(), na_action="ignore")
-    inner = found.__wrapped__
-    return np.asarray(inner.toarray() if hasattr(inner, "toarray") else inner, np.float64)
-
-
-def remembered(spec: Any) -> str:
-    """What its transformations remember, as JSON; a TypeError where that is more than numbers."""
-    return json.dumps(spec.transform_state, default=_number)
-
-
-def recalled(text: str, variables: dict[str, tuple[str, tuple[Any, ...]]], state: str) -> Any:
-    """The specification once more, from a small table with every level."""
+def _coded(terms: Sequence[Term], intercept: bool, values: dict[Factor, Any], n: int) -> tuple[Array, list[str]]:
+    """By formulaic, from values that it looks up by the texts of their factors."""
+    try:
+        import formulaic
+        from formulaic.parser import types
+    except ModuleNotFoundError:
+        raise missing("formulaic", "formula", "a formula") from None
     import pandas
 
-    rows = max([16, *(len(levels) for _, levels in variables.values())])
-    table: dict[str, Any] = {}
-    for name, (kind, levels) in variables.items():
-        cycle = [levels[k % len(levels)] for k in range(rows)] if levels else list(np.arange(1.0, rows + 1))
-        table[name] = pandas.Categorical(cycle, categories=list(levels)) if kind == CATEGORY else np.array(cycle)
-    with plainly(text):
-        spec = (
-            formulaic()
-            .Formula(text)
-            .get_model_matrix(pandas.DataFrame(table), context=_context(), na_action="ignore", output="numpy")
-            .model_spec
+    first = [types.Term([types.Factor("1", eval_method="literal")])] if intercept else []
+    others = [types.Term([types.Factor(each.text, eval_method="lookup") for each in term.factors]) for term in terms]
+    found = formulaic.Formula(first + others).get_model_matrix(
+        pandas.DataFrame(index=range(n)),
+        context={factor.text: value for factor, value in values.items()},
+        na_action="ignore",
+        output="numpy",
+    )
+    names = [_pretty(str(name)) for name in found.model_spec.column_names]
+    return np.asarray(found.__wrapped__, np.float64), names
+
+
+def _require_room(terms: Sequence[Term], values: dict[Factor, Any], n: int, fitted: bool) -> None:
+    """Refuse terms that would have too many columns for the memory, or for the rows fitted, before any is made.
+
+    With n rows, kⱼ columns of term j and lᵢ levels of category i that is Σ 8nkⱼ bytes, a few times, and Σ 8lᵢ² for the
+    codes of levels.
+    """
+    widths = {factor: _width(value) for factor, value in values.items()}
+    total = 0
+    for term in terms:
+        coded = math.prod(width for width, category in (widths[factor] for factor in term.factors) if category)
+        if fitted and coded > 1:
+            what = "levels" if len(term.factors) == 1 else "combinations of levels"
+            require_few(f"the formula's {':'.join(factor.text for factor in term.factors)!r}", coded, n, what)
+        total += math.prod(widths[factor][0] for factor in term.factors)
+    codes = sum(width**2 for width, category in widths.values() if category)
+    needed, there = 8.0 * (n * total * _COPIES + codes), free_memory()
+    if needed > there:
+        raise DataError(
+            f"the formula's terms make {total:,} columns of {n:,} rows, which take about {needed / 1e9:.3g} GB, and "
+            f"{there / 1e9:.3g} GB are free: take fewer terms, smaller bases, or a part of the rows."
         )
-    return spec.update(transform_state={key: _keys(value) for key, value in json.loads(state).items()})
 
 
-def _keys(value: Any) -> Any:
-    """JSON has texts for keys that were numbers."""
-    if isinstance(value, dict):
-        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _keys(each) for key, each in value.items()}
-    return value
+def _width(value: Any) -> tuple[int, bool]:
+    """How many columns a factor has, and whether these are levels."""
+    import pandas
+
+    known = getattr(value, "__formulaic_metadata__", None)
+    inner = getattr(value, "__wrapped__", value)
+    if known is not None and getattr(known.kind, "value", known.kind) == "categorical":
+        return int(pandas.Series(np.asarray(inner)).nunique()), True
+    if isinstance(inner, dict):
+        return sum(not str(key).startswith("__") for key in inner), False
+    if isinstance(getattr(inner, "dtype", None), pandas.CategoricalDtype):
+        return len(inner.cat.categories), True
+    return (int(np.shape(inner)[1]) if np.ndim(inner) > 1 else 1), False
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value.item()
-
-
-def _context() -> dict[str, Any]:
-    return {"np": np, "log": np.log, "exp": np.exp, "sqrt": np.sqrt}
+    return value.tolist() if isinstance(value, np.ndarray) else value.item()
 
 
 def _pretty(name: str) -> str:
@@ -192,4 +169,4 @@ def plainly(formula: str) -> Iterator[None]:
         raise
     except Exception as error:
         told = " ".join(_MARK.sub("", str(error)).split())
-        raise DataError(f"the formula {formula!r} cannot be used: {told or type(error).__name__}") from error
+        raise DataError(f"the formula {formula[:120]!r} cannot be used: {told or type(error).__name__}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,7 +19,9 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.tables.columns import CATEGORY, Columns
+from svrhmc.tables import grammar
+from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns
+from svrhmc.tables.expressions import require_state
 
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
 
@@ -45,6 +48,10 @@ class Term(ABC):
     @abstractmethod
     def numbers(self, columns: Columns) -> Array:
         """(n, columns)."""
+
+    @abstractmethod
+    def require_sound(self) -> None:
+        """Raise an error where it cannot be used; asked when it is read from a file."""
 
     @property
     def baseline(self) -> str:
@@ -87,6 +94,9 @@ class Number(Term):
     def names(self) -> tuple[str, ...]:
         """That of the variable."""
         return (self.variable,)
+
+    def require_sound(self) -> None:
+        """A name is enough."""
 
     def places(self, columns: Columns) -> None:
         """Numbers."""
@@ -138,6 +148,12 @@ class Category(Term):
     def _coded(self) -> tuple[Any, ...]:
         return self.levels if self.full else self.levels[1:]
 
+    def require_sound(self) -> None:
+        """Refuse levels that are none."""
+        _require_levels(self.levels)
+        if not self.levels:
+            raise ValueError("a category without levels")
+
     def places(self, columns: Columns) -> npt.NDArray[np.int64]:
         """The number of the level; a level that the design does not know is refused."""
         column = columns[self.variable]
@@ -168,6 +184,7 @@ class Made(Term):
     levels: tuple[tuple[Any, ...], ...]
     made: tuple[str, ...]
     state: str
+    transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # set by `from_text`: no file holds functions
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -192,9 +209,7 @@ class Made(Term):
     @property
     def factors(self) -> tuple[tuple[str, ...], ...]:
         """plan[pro]:age is the product of plan[pro] and age."""
-        from svrhmc.tables.making import pieces
-
-        return tuple(tuple(pieces(name)) for name in self.names)
+        return tuple(_pieces(name) for name in self.names)
 
     @property
     def baseline(self) -> str:
@@ -214,18 +229,37 @@ class Made(Term):
                 Category(name, levels).places(columns)
             elif columns[name].kind == CATEGORY:
                 raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
-        from svrhmc.tables.making import matrix
+        from svrhmc.tables.making import made
 
-        found = matrix(self._spec, columns, dict(zip(self.needs, self.levels, strict=True)))
-        return found[:, [name != _INTERCEPT for name in self.made]]
+        terms, intercept = self._terms
+        fitted = dict(zip(self.needs, self.levels, strict=True))
+        some = {
+            name: Column(columns[name].kind, columns[name].values, None, known or columns[name].levels)
+            for name, known in fitted.items()
+        }
+        found, names = made(terms, intercept, Columns(some, columns.n), self.transforms, json.loads(self.state), fitted)
+        if tuple(names) != self.made:
+            raise DataError(f"the formula's {self.text[:80]!r} makes other columns of these rows than of those fitted.")
+        return found[:, [name != _INTERCEPT for name in names]]
+
+    def require_sound(self) -> None:
+        """Refuse a text that is no formula, and a state that is more than numbers and texts."""
+        terms, _ = self._terms
+        unknown = {name for term in terms for name in term.variables} - set(self.needs)
+        if unknown:
+            raise ValueError(f"a term of columns that it does not name: {sorted(unknown)[0]!r}")
+        state = json.loads(self.state)
+        if not isinstance(state, dict) or not all(isinstance(each, dict) for each in state.values()):
+            raise TypeError("a state that is no dictionary")
+        require_state(state)
+        if not len(self.needs) == len(self.kinds) == len(self.levels) or not set(self.kinds) <= set(KINDS):
+            raise ValueError("kinds and levels that do not fit its columns")
+        for levels in self.levels:
+            _require_levels(levels)
 
     @cached_property
-    def _spec(self) -> Any:
-        from svrhmc.tables.making import recalled
-
-        return recalled(
-            self.text, dict(zip(self.needs, zip(self.kinds, self.levels, strict=True), strict=True)), self.state
-        )
+    def _terms(self) -> tuple[tuple[grammar.Term, ...], bool]:
+        return grammar.terms_of(self.text)
 
 
 _KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Made)}
@@ -236,17 +270,28 @@ def to_text(terms: tuple[Term, ...]) -> str:
     return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
 
 
-def from_text(text: str) -> tuple[Term, ...]:
-    """What `to_text` wrote; anything else is a ValueError."""
+def from_text(text: str, transforms: Mapping[str, Callable[..., Any]] | None = None) -> tuple[Term, ...]:
+    """What `to_text` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
     try:
         told = json.loads(text)
         terms = tuple(_KINDS[each.pop("kind")](**{key: _tuples(value) for key, value in each.items()}) for each in told)
         for term in terms:
             if not all(isinstance(name, str) for name in (*term.variables, *term.names)):
                 raise TypeError("a name that is no text")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+            term.require_sound()
+            if transforms and isinstance(term, Made):
+                object.__setattr__(term, "transforms", transforms)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise requirement("terms", "those of a design", text[:60], str(error)) from error
     return terms
+
+
+def _require_levels(levels: Any) -> None:
+    """Refuse what is not a list of different texts, numbers or truth values."""
+    if not isinstance(levels, tuple) or not all(isinstance(level, str | int | float) for level in levels):
+        raise TypeError("levels that are no texts or numbers")
+    if len(set(levels)) < len(levels):
+        raise ValueError("a level that stands twice")
 
 
 def _part(name: str) -> tuple[str, str]:
@@ -263,6 +308,18 @@ def _part(name: str) -> tuple[str, str]:
         if sign == "]":
             depth -= 1
     return bare, ", ".join(level[1:-1] for level in levels[1:])
+
+
+def _pieces(name: str) -> tuple[str, ...]:
+    """The factors of a product: what stands between colons that no bracket encloses."""
+    pieces, depth = [""], 0
+    for sign in name:
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == ":" and not depth:
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    return tuple(piece.strip() for piece in pieces)
 
 
 def _tuples(value: Any) -> Any:

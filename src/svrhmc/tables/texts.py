@@ -94,13 +94,13 @@ def layout(path: Path, head: Head, delimiter: str | None) -> Layout:
 
 def require_names(path: Path, names: list[str]) -> None:
     """Every column has a name of its own."""
+    places: dict[str, int] = {}
     for k, name in enumerate(names):
         if not name:
             raise DataError(f"{path}: column {k + 1} has no name. Give it one in the first line.")
-        if name in names[:k]:
-            raise DataError(
-                f"{path}: columns {names.index(name) + 1} and {k + 1} are both named {name!r}. Rename one of them."
-            )
+        first = places.setdefault(name, k)
+        if first < k:
+            raise DataError(f"{path}: columns {first + 1} and {k + 1} are both named {name!r}. Rename one of them.")
 
 
 def require_even(path: Path, how: Layout, encoding: str) -> None:

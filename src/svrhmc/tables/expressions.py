@@ -1,0 +1,617 @@
+"""Expressions in formulas, such as `np.log(age)` or `C(plan, Sum)`: read by a whitelist and computed here, never by
+Python's `eval`.
+
+A formula may come from a stranger, in a saved posterior for instance, so an expression can do nothing but calculate:
+
+    expression = number | text | True | False | None | column | [constants]
+               | expression (+ - * / // % **) expression        | (+ - not ~) expression
+               | expression (< <= > >= == != in) expression     | expression (and or & |) expression
+               | function(expressions, keyword=expression)
+
+Columns stand by their names, any of them also between backticks. Functions are those of `FUNCTIONS` and the ones that a
+caller of Python passes by name (`transforms`). There are no attributes but their dotted names, no subscripts, lambdas
+or comprehensions. Lengths, depths, powers of numbers and sizes of bases are bounded: what is beyond is refused at once.
+
+A function that learns from the table (the knots of a spline, the levels of a category) keeps what it learned in a
+dictionary of plain data, by the text of its call, and finds it there when new rows are computed.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import DataError, missing, nearest, requirement
+
+_LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
+_LARGEST = 1 << 63  # of whole numbers
+_REMEMBERED = 5_000  # numbers in a list that a transform may have kept
+
+_NUMPY = (
+    "abs", "absolute", "arccos", "arcsin", "arctan", "arctan2", "cbrt", "ceil", "clip", "cos", "cosh", "exp", "exp2",
+    "expm1", "floor", "hypot", "isfinite", "isnan", "log", "log10", "log1p", "log2", "logical_and", "logical_not",
+    "logical_or", "maximum", "minimum", "mod", "power", "rint", "round", "sign", "sin", "sinh", "sqrt", "square", "tan",
+    "tanh", "trunc", "where",
+)  # fmt: skip
+_CONSTANT = {"np.pi": np.pi, "np.e": np.e, "np.nan": np.nan, "np.inf": np.inf}
+_SIZES: dict[str, dict[str, int]] = {  # of formulaic's functions, the largest whole numbers that some parameters take
+    "bs": {"df": 1_000, "degree": 20},
+    "cc": {"df": 1_000},
+    "center": {},
+    "cr": {"df": 1_000},
+    "cs": {"df": 1_000},
+    "hashed": {"levels": 10_000},
+    "lag": {"k": 1_000_000},
+    "poly": {"degree": 100},
+    "scale": {},
+    "standardize": {},
+}
+_CONTRASTS = {
+    "Diff": "diff",
+    "Helmert": "helmert",
+    "Poly": "poly",
+    "Sum": "sum",
+    "Treatment": "treatment",
+    "contr.SAS": "SAS",
+    "contr.diff": "diff",
+    "contr.helmert": "helmert",
+    "contr.poly": "poly",
+    "contr.sum": "sum",
+    "contr.treatment": "treatment",
+}
+_OWN = ("C", "I", "Q")
+FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
+_INSTEAD = {  # names of other languages and libraries, and what to write here
+    "as.factor": "write C(x)",
+    "factor": "write C(x)",
+    "ifelse": "write np.where(condition, a, b)",
+    "mean": "a mean would be another one for new rows: write center(x), which keeps that of the table",
+    "np.mean": "a mean would be another one for new rows: write center(x), which keeps that of the table",
+    "np.std": "it would be another one for new rows: write scale(x), which keeps that of the table",
+    "ns": "write cr(x, df=…), natural cubic splines",
+    "offset": "give the offset as fit(…, offset='column')",
+    "s": "write bs(x, df=…) or cr(x, df=…), which are splines without a penalty",
+}
+_ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
+_COMPARED: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+_ALLOWED = (
+    ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Attribute, ast.Call, ast.keyword, ast.List, ast.Tuple,
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, *_ARITHMETIC, *_COMPARED, ast.BitAnd, ast.BitOr, ast.UAdd,
+    ast.USub, ast.Not, ast.Invert, ast.And, ast.Or, ast.In, ast.NotIn,
+)  # fmt: skip
+_FUNCTION = re.compile(r"[^\W\d_]\w*(\.[^\W\d_]\w*)*")
+_WORD = re.compile(
+    r"""(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|`(?P<quoted>[^`]+)`|(?P<word>[^\W\d]\w*)""", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression: its text as Python writes it, its tree, and the names that placeholders stand for."""
+
+    text: str
+    tree: ast.expr
+    names: Mapping[str, str]
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The columns that it names, in their order."""
+        return tuple(dict.fromkeys(self._variables(self.tree)))
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """The functions that it calls and that formulas do not have by themselves."""
+        calls = [self._called(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
+
+    @cached_property
+    def category(self) -> str | None:
+        """The column x of `C(x)`; None of all else."""
+        tree = self.tree
+        bare = isinstance(tree, ast.Call) and self._called(tree) == "C" and len(tree.args) == 1 and not tree.keywords
+        return self._column(tree.args[0]) if bare and isinstance(tree, ast.Call) else None
+
+    @property
+    def coded(self) -> bool:
+        """Whether it makes a category."""
+        return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
+
+    def compute(
+        self,
+        columns: Mapping[str, Any],
+        rows: int,
+        transforms: Mapping[str, Callable[..., Any]],
+        state: dict[str, Any],
+        levels: Mapping[str, tuple[Any, ...]] | None = None,
+    ) -> Any:
+        """Its values for the rows of some columns.
+
+        state: what its functions learned, by their calls; filled where `levels` is None. levels: those of the columns
+        that were fitted; given where new rows are computed by what was learned.
+        """
+        for name in self.functions:
+            if name not in transforms:
+                raise self._needs(name)
+        found = _Computation(self, columns, rows, transforms, state, levels).value(self.tree)
+        if np.ndim(getattr(found, "__wrapped__", found)) == 0 and not isinstance(found, Mapping):
+            raise self._wrong("it is the same for all rows")
+        return _of_rows(found, rows, self.text)
+
+    def key(self, node: ast.AST, legacy: bool = False) -> str:
+        """The text of a call, by which its state is kept; legacy: as formulaic made it."""
+        return _restored(ast.unparse(node), self.names, legacy)
+
+    def _needs(self, name: str) -> DataError:
+        hint = f"{_INSTEAD[name]}." if name in _INSTEAD else nearest(name, FUNCTIONS, 0.75)
+        return DataError(
+            f"the formula calls {name!r}, which is no function of formulas{': ' if hint else '.'}{hint} A function of "
+            f"your own is passed by its name: fit(…, transforms={{{name!r}: …}}), and again for a saved model, "
+            f"Posterior.load(path, transforms={{{name!r}: …}})."
+        )
+
+    def _wrong(self, why: str) -> DataError:
+        return DataError(f"the formula's {self.text[:80]!r} cannot be used: {why}.")
+
+    def _variables(self, node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Call):
+            if self._called(node) == "Q":
+                yield self._quoted(node)
+                return
+            for child in (*node.args, *(each.value for each in node.keywords)):
+                if not self._is_contrast(node, child):
+                    yield from self._variables(child)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = self._column(node)
+            if name is not None and name not in _CONSTANT:
+                yield name
+        else:
+            for part in ast.iter_child_nodes(node):
+                yield from self._variables(part)
+
+    def _column(self, node: ast.AST) -> str | None:
+        """The name of a column, or the dotted one of a constant."""
+        name = _dotted(node)
+        return None if name is None else self.names.get(name, name)
+
+    def _called(self, node: ast.Call) -> str:
+        name = _dotted(node.func) or ""
+        return self.names.get(name, name)
+
+    def _is_contrast(self, call: ast.Call, node: ast.AST) -> bool:
+        """Whether an argument of C is the name of contrasts, as in C(plan, Sum), and not that of a column."""
+        return self._called(call) == "C" and node not in call.args[:1] and self._column(node) in _CONTRASTS
+
+    def _quoted(self, node: ast.Call) -> str:
+        if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Constant):
+            raise self._wrong('Q takes the name of a column as a text, such as Q("a b")')
+        return str(node.args[0].value)
+
+
+def expression(text: str) -> Expression:
+    """Read one; whatever is not in the grammar is refused.
+
+    >>> expression("np.log(`age in years`) + x").variables
+    ('age in years', 'x')
+    >>> expression("__import__('os').system('ls')")
+    Traceback (most recent call last):
+    svrhmc.core.errors.DataError: the formula's "__import__('os').system('ls')" cannot be used: ...
+    """
+    if len(text) > _LONGEST:
+        raise DataError(f"an expression in a formula must have at most {_LONGEST:,} signs; got {len(text):,}.")
+    plain, names = _replaced(text)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree: ast.expr = ast.parse(plain.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError | MemoryError) else "it cannot be read"
+        raise DataError(
+            f"the formula's {text[:80]!r} cannot be used: {why}. Names with signs in them stand between backticks."
+        ) from None
+    checked = Expression(text, tree, names)
+    _check(checked, tree, 0)
+    if sum(1 for _ in ast.walk(tree)) > _NODES:
+        raise checked._wrong(f"it has more than {_NODES:,} parts")
+    found = Expression(_restored(ast.unparse(tree), names), tree, names)
+    found.variables  # noqa: B018 -- refuses a Q that names no column
+    return found
+
+
+def require_transforms(transforms: Mapping[str, Callable[..., Any]] | None) -> dict[str, Callable[..., Any]]:
+    """Functions by their names in formulas; refuses what is none, and names that formulas have already."""
+    if transforms is None:
+        return {}
+    if not isinstance(transforms, Mapping):
+        raise requirement("transforms", "a dictionary of functions by name", type(transforms).__name__)
+    for name, function in transforms.items():
+        if not _FUNCTION.fullmatch(str(name)):
+            raise requirement("transforms", "a dictionary of functions by name", f"the name {name!r}")
+        if not callable(function):
+            raise requirement("transforms", "a dictionary of functions by name", f"{name!r}: {function!r}"[:80])
+        if name in FUNCTIONS:
+            raise requirement("transforms", "of names that formulas do not have", repr(name), "take another name")
+    return dict(transforms)
+
+
+def require_state(state: Any, depth: int = 0) -> None:
+    """Refuse a kept state that is anything but numbers, texts and lists and dictionaries of these."""
+    if depth > 6:
+        raise ValueError("a state that is nested too deeply")
+    if isinstance(state, dict):
+        for name, value in state.items():
+            if isinstance(value, list) and name != "levels" and np.size(np.array(value, object)) > _REMEMBERED:
+                raise ValueError("a state of too many numbers")
+            require_state(value, depth + 1)
+    elif isinstance(state, list):
+        for value in state:
+            require_state(value, depth + 1)
+    elif not (state is None or isinstance(state, bool | int | float | str)):
+        raise TypeError(f"a state of {type(state).__name__}")
+
+
+def _check(whole: Expression, node: ast.AST, depth: int) -> None:
+    """Refuse what is not in the grammar."""
+    if depth > _DEEPEST:
+        raise whole._wrong(f"it is nested more than {_DEEPEST} times")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+        raise whole._wrong("powers are written **, not ^, within a function or braces")
+    if not isinstance(node, _ALLOWED):
+        kind = type(node).__name__.lower()
+        raise whole._wrong(f"a formula has numbers, texts, columns, operators and functions, and no {kind}")
+    if isinstance(node, ast.Constant):
+        _check_constant(whole, node.value)
+    if isinstance(node, ast.List | ast.Tuple):
+        if len(node.elts) > _CONSTANTS:
+            raise whole._wrong(f"a list in it has more than {_CONSTANTS:,} entries")
+        inner = [each.operand if isinstance(each, ast.UnaryOp) else each for each in node.elts]
+        if not all(isinstance(each, ast.Constant) for each in inner):
+            raise whole._wrong("a list in it may hold numbers and texts only")
+    if isinstance(node, ast.Call) and not _FUNCTION.fullmatch(whole._called(node)):
+        raise whole._wrong("only functions that stand by their names can be called")
+    if isinstance(node, ast.Attribute):
+        if _dotted(node) is None:
+            raise whole._wrong("a formula takes no attributes")
+        return
+    if isinstance(node, ast.keyword) and (node.arg is None or node.arg.startswith("_")):
+        raise whole._wrong("keywords of a function have names, and none that begins with _")
+    for child in ast.iter_child_nodes(node):
+        _check(whole, child, depth + 1)
+
+
+def _check_constant(whole: Expression, value: Any) -> None:
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise whole._wrong("a number in it is beyond 2**63")
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise whole._wrong(f"a formula takes no {type(value).__name__}")
+
+
+class _Computation:
+    """The values of one expression."""
+
+    def __init__(
+        self,
+        whole: Expression,
+        columns: Mapping[str, Any],
+        rows: int,
+        transforms: Mapping[str, Callable[..., Any]],
+        state: dict[str, Any],
+        levels: Mapping[str, tuple[Any, ...]] | None,
+    ) -> None:
+        self.whole, self.columns, self.rows = whole, columns, rows
+        self.transforms, self.state, self.levels = transforms, state, levels
+
+    def value(self, node: Any) -> Any:
+        """Of one node."""
+        compute: dict[type[ast.AST], Callable[[], Any]] = {
+            ast.Constant: lambda: node.value,
+            ast.List: lambda: [self.value(each) for each in node.elts],
+            ast.Tuple: lambda: [self.value(each) for each in node.elts],
+            ast.Name: lambda: self._named(node),
+            ast.Attribute: lambda: self._named(node),
+            ast.BinOp: lambda: self._binary(node),
+            ast.UnaryOp: lambda: self._unary(node),
+            ast.BoolOp: lambda: self._joined(node),
+            ast.Compare: lambda: self._compared(node),
+            ast.Call: lambda: self._call(node),
+        }
+        with np.errstate(all="ignore"):
+            return compute[type(node)]()
+
+    def _named(self, node: ast.AST) -> Any:
+        name = str(self.whole._column(node))
+        if name in self.columns:
+            return self.columns[name]
+        if name in _CONSTANT:
+            return _CONSTANT[name]
+        raise self.whole._wrong(f"there is no column {name!r}")
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(node.op, ast.BitAnd | ast.BitOr):
+            a, b = self._truth(left), self._truth(right)
+            return a & b if isinstance(node.op, ast.BitAnd) else a | b
+        return self._arithmetic(_ARITHMETIC[type(node.op)], self._number(left), self._number(right))
+
+    def _arithmetic(self, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+        if not (isinstance(a, int | float) and isinstance(b, int | float)):
+            return operation(a, b)
+        try:
+            found = operation(float(a), float(b))  # of bounded size, whatever the numbers are
+            if not isinstance(found, float):
+                raise ArithmeticError
+        except ArithmeticError:
+            raise self.whole._wrong("a number in it is not defined or too large") from None
+        if isinstance(a, int) and isinstance(b, int) and found.is_integer() and abs(found) < _LARGEST:
+            exact = operation(a, b)
+            return int(exact) if isinstance(exact, int) else found
+        return found
+
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        value = self.value(node.operand)
+        if isinstance(node.op, ast.Not | ast.Invert):
+            return ~self._truth(value)
+        number = self._number(value)
+        return number if isinstance(node.op, ast.UAdd) else -number
+
+    def _joined(self, node: ast.BoolOp) -> Any:
+        found, *others = (self._truth(self.value(each)) for each in node.values)
+        for other in others:
+            found = found & other if isinstance(node.op, ast.And) else found | other
+        return found
+
+    def _compared(self, node: ast.Compare) -> Any:
+        left, found = self.value(node.left), None
+        for sign, each in zip(node.ops, node.comparators, strict=True):
+            right = self.value(each)
+            if isinstance(sign, ast.In | ast.NotIn):
+                if not isinstance(right, list) or not hasattr(left, "isin"):
+                    raise self.whole._wrong("'in' stands between a column and a list")
+                holds = left.isin(right) if isinstance(sign, ast.In) else ~left.isin(right)
+            elif not (hasattr(left, "dtype") or hasattr(right, "dtype")):
+                raise self.whole._wrong("a comparison in it names no column")
+            else:
+                holds = _COMPARED[type(sign)](left, right)
+            found = holds if found is None else found & holds
+            left = right
+        return found
+
+    def _truth(self, value: Any) -> Any:
+        if getattr(getattr(value, "dtype", None), "kind", "") != "b":
+            raise self.whole._wrong("and, or, not, & and | join truth values, such as comparisons")
+        return value
+
+    def _number(self, value: Any) -> Any:
+        """A number or numbers; truth values as 0 and 1."""
+        if isinstance(value, bool | np.bool_):
+            return int(value)
+        if isinstance(value, int | float):
+            return value
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        if kind == "b":
+            return value.astype(np.float64)
+        if kind not in ("i", "u", "f") or np.ndim(value) == 0:
+            raise self.whole._wrong("arithmetic takes numbers, not texts or lists")
+        return value
+
+    def _call(self, node: ast.Call) -> Any:
+        name = self.whole._called(node)
+        if name == "Q":
+            return self.columns[self.whole._quoted(node)]
+        arguments = [self._argument(node, each) for each in node.args]
+        keywords = {str(each.arg): self._argument(node, each.value) for each in node.keywords}
+        if name == "C":
+            return self._category(node, *arguments, **keywords)
+        if name == "I":
+            return self._one(arguments, keywords)
+        if name in _CONTRASTS:
+            return _contrast(name, *arguments, **keywords)
+        if name.removeprefix("np.") in _NUMPY:
+            return self._elementwise(name.removeprefix("np."), arguments, keywords)
+        function = self.transforms[name] if name in self.transforms else _formulaic().TRANSFORMS[name]
+        if name in _SIZES:
+            self._require_size(name, function, arguments, keywords)
+        if getattr(function, "__is_stateful_transform__", False):
+            keywords["_state"] = self._kept(node)
+        return _of_rows(function(*arguments, **keywords), self.rows, name)
+
+    def _argument(self, call: ast.Call, node: ast.AST) -> Any:
+        return _contrast(str(self.whole._column(node))) if self.whole._is_contrast(call, node) else self.value(node)
+
+    def _one(self, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if len(arguments) != 1 or keywords:
+            raise self.whole._wrong("I takes one expression")
+        return arguments[0]
+
+    def _elementwise(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if keywords and name not in ("clip", "round"):
+            raise self.whole._wrong(f"{name} takes no keywords")
+        if name == "where":
+            return self._where(*arguments)
+        if name.startswith("logical_"):
+            return getattr(np, name)(*map(self._truth, arguments))
+        numbers = [self._number_or_none(name, each) for each in arguments]
+        return getattr(np, name)(
+            *numbers, **{word: self._number_or_none(name, each) for word, each in keywords.items()}
+        )
+
+    def _number_or_none(self, name: str, value: Any) -> Any:
+        """None is a bound of clip."""
+        return None if value is None and name == "clip" else self._number(value)
+
+    def _where(self, condition: Any = None, then: Any = None, otherwise: Any = None) -> Any:
+        if isinstance(then, str) and isinstance(otherwise, str):
+            return np.where(self._truth(condition), then, otherwise).astype(object)
+        return np.where(self._truth(condition), self._number(then), self._number(otherwise))
+
+    def _require_size(self, name: str, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> None:
+        """Refuse bases so large that they can only be a mistake or an attack, before anything is computed."""
+        try:
+            given = signature(function).bind(*arguments, **keywords).arguments
+        except TypeError as error:
+            raise self.whole._wrong(f"{name}: {error}") from None
+        for word, most in _SIZES[name].items():
+            value = given.get(word)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or abs(value) > most:
+                shown = value if isinstance(value, int | float | str) else type(value).__name__
+                raise self.whole._wrong(f"{word} of {name} must be a whole number up to {most:,}; got {shown!r:.40}")
+        for word in ("knots", "levels"):
+            if isinstance(given.get(word), list) and len(given[word]) > 1_000:
+                raise self.whole._wrong(f"{word} of {name} must be a list of at most 1,000")
+
+    def _kept(self, node: ast.Call) -> dict[str, Any]:
+        """What a call learned; an empty dictionary, to be filled, where the table is the one that is fitted."""
+        key = self.whole.key(node)
+        if self.levels is None:
+            found: dict[str, Any] = self.state.setdefault(key, {})
+            return found
+        for known in (key, self.whole.key(node, legacy=True)):
+            if known in self.state:
+                return {
+                    name: value if name == "levels" else _numbers(value) for name, value in self.state[known].items()
+                }
+        raise self.whole._wrong(f"the model does not hold what {key!r} learned from its table")
+
+    def _category(self, node: ast.Call, *arguments: Any, **keywords: Any) -> Any:
+        """C(values, contrasts, levels=…, spans_intercept=…); values that are none of its levels are refused."""
+        values = arguments[0] if arguments else keywords.pop("data", None)
+        if not hasattr(values, "dtype") or np.ndim(values) != 1:
+            raise self.whole._wrong("C takes a column")
+        levels = keywords.get("levels")
+        if levels is None:
+            kept = self._levels_of(node)
+            if "levels" not in kept:
+                coded = hasattr(values, "cat")
+                kept["levels"] = values.cat.categories.tolist() if coded else _sorted(np.asarray(values))
+            levels = kept["levels"]
+        import pandas
+
+        unknown = set(pandas.unique(np.asarray(values)).tolist()) - set(levels)
+        if unknown:
+            shown = ", ".join(map(repr, levels[:8])) + (", …" if len(levels) > 8 else "")
+            raise self.whole._wrong(
+                f"{sorted(map(repr, unknown))[0]} is not among its levels ({shown}), and nothing is known of it"
+            )
+        told = {**keywords, "levels": levels}
+        return _formulaic().C(values, *arguments[1:], **told)
+
+    def _levels_of(self, node: ast.Call) -> dict[str, Any]:
+        """The state of a C; in files that have none, the levels of the column in it."""
+        try:
+            return self._kept(node)
+        except DataError:
+            column = self.whole._column(node.args[0]) if node.args else None
+            if self.levels is None or not self.levels.get(str(column)):
+                raise
+            return {"levels": list(self.levels[str(column)])}
+
+
+def _of_rows(value: Any, rows: int, name: str) -> Any:
+    """What a function returned; refuses other than one value, or one list of values, for each row."""
+    inner = getattr(value, "__wrapped__", value)
+    parts = (
+        [each for key, each in inner.items() if not str(key).startswith("__")] if isinstance(inner, dict) else [inner]
+    )
+    for part in parts:
+        if getattr(part, "ndim", np.ndim(part)) not in (0, 1, 2) or (np.ndim(part) and np.shape(part)[0] != rows):
+            raise DataError(f"{name} must give one value for each of {rows:,} rows; got shape {np.shape(part)}.")
+    return value
+
+
+def _sorted(values: Any) -> list[Any]:
+    try:
+        return sorted(set(values.tolist()))
+    except TypeError:
+        raise DataError("the levels of a category must be all texts or all numbers.") from None
+
+
+def _contrast(name: str, *arguments: Any, **keywords: Any) -> Any:
+    if name == "Treatment":  # patsy's name of the base
+        keywords = {"base" if word == "reference" else word: value for word, value in keywords.items()}
+    return getattr(_formulaic().ContrastsRegistry, _CONTRASTS[name])(*arguments, **keywords)
+
+
+def _formulaic() -> Any:
+    """Its functions, or an error that says how to install it."""
+    try:
+        from formulaic import transforms
+    except ModuleNotFoundError:
+        raise missing("formulaic", "formula", "a formula") from None
+    return transforms
+
+
+def _dotted(node: ast.AST) -> str | None:
+    """a or a.b.c; None of all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return None if before is None else f"{before}.{node.attr}"
+    return None
+
+
+def _replaced(text: str) -> tuple[str, dict[str, str]]:
+    """The text with a placeholder for each name between backticks, and for those that Python would spell otherwise (it
+    normalises letters such as µ); texts stay as they are.
+    """
+    prefix = "column_"
+    while prefix in text:
+        prefix += "_"
+    places: dict[str, str] = {}
+
+    def placed(match: re.Match[str]) -> str:
+        name = match["quoted"] or match["word"]
+        if match["text"] is not None or (match["word"] is not None and name.isascii()):
+            return match[0]
+        return (
+            f" {places.setdefault(name, f'{prefix}{len(places)}')} "
+            if match["quoted"]
+            else places.setdefault(name, f"{prefix}{len(places)}")
+        )
+
+    plain = _WORD.sub(placed, text)
+    return plain, {place: name for name, place in places.items()}
+
+
+def _restored(text: str, names: Mapping[str, str], legacy: bool = False) -> str:
+    """The text with names for placeholders, between backticks where they need them."""
+    if not names:
+        return text
+
+    def named(match: re.Match[str]) -> str:
+        name = names[match[0]]
+        if legacy:
+            plain = re.sub(r"\W", "_", name)
+            return f"_{plain}" if plain[0].isdigit() else plain
+        return name if is_word(name) else f"`{name}`"
+
+    return re.sub("|".join(rf"\b{re.escape(place)}\b" for place in names), named, text)
+
+
+def is_word(name: str) -> bool:
+    """Whether a name can stand in a formula without backticks."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _numbers(value: Any) -> Any:
+    """As a transformation had them: JSON has texts for keys that were numbers, and lists for arrays."""
+    if isinstance(value, dict):
+        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _numbers(each) for key, each in value.items()}
+    return np.array(value, np.float64) if isinstance(value, list) else value
