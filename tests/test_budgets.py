@@ -364,6 +364,43 @@ def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
     assert found.seconds <= 5.0
 
 
+@pytest.mark.parametrize("owner", [SplitChains, CompiledChains])
+@pytest.mark.parametrize("each", [0.004, 0.04])
+def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch):
+    """However wrong the estimate is of what follows the draws: here that takes no time at all."""
+    plain = owner.extend
+
+    def extend(self, count, *rest):
+        clock.now += each * count
+        return plain(self, count, *rest)
+
+    monkeypatch.setattr(owner, "extend", extend)
+    method = "split-hmc" if owner is SplitChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
+    found = sample(regression(), 10**6, method=method, budget_seconds=40.0)
+    assert not found.complete
+    assert 0.8 * 40 <= found.seconds <= 40
+
+
+def test_what_follows_the_draws_is_paid_for_once_it_was_measured(clock, monkeypatch):
+    """Gradients at the draws and moments take a third as long as the draws themselves, and are made again."""
+    plain, of = CompiledChains.extend, search.Found.of
+
+    def extend(self, count, *rest):
+        clock.now += 0.01 * count
+        return plain(self, count, *rest)
+
+    def found_of(few, *rest):
+        clock.now += 0.01 / 3 * few.x.shape[1]
+        return of(few, *rest)
+
+    monkeypatch.setattr(CompiledChains, "extend", extend)
+    monkeypatch.setattr(search.Found, "of", staticmethod(found_of))
+    method = Sampler(UBU(0.3, 1.0, 1.0), Full())
+    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert 0.7 * 40 <= found.seconds <= 40
+    assert np.isfinite(found.errors).all()
+
+
 def churn():
     rng = np.random.default_rng(5)
     age = rng.normal(size=60)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -66,9 +67,10 @@ class Recording:
         finally:
             _binding.reset(before)
 
-    def once(self, compute: Callable[[], Sequence[Any]], shapes: Sequence[Shape], key: int) -> Sequence[Any]:
+    def once(self, compute: Callable[[], Sequence[Any]], shapes: Sequence[Shape], of: Any) -> Sequence[Any]:
         """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
-        place, known = self._place, self._known(shapes, key)
+        key, place = _key(of), self._place
+        known = self._known(shapes, key)
         if known == _FAILED:
             before = _binding.set(None)
             try:
@@ -86,20 +88,21 @@ class Recording:
         self._keep(place, tuple(np.array(array) for array in arrays), key)
         return arrays
 
-    def repeat(self, advance: Advance, state: Sequence[Any], most: int) -> Sequence[Any]:
+    def repeat(self, advance: Advance, state: Sequence[Any], most: int, of: Any) -> Sequence[Any]:
         """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
         shapes = [np.shape(array) for array in state]
-        place, known = self._place, self._known([(2,), *shapes])
+        key, place = _key(of), self._place
+        known = self._known([(2,), *shapes], key)
         if known is None:
             known = (np.zeros(2), *(np.array(array) for array in state))
-            self._keep(place, known, new=False)
+            self._keep(place, known, key, new=False)
         number, done = (int(part) for part in known[0])
         now: Sequence[Any] = tuple(array.copy() for array in known[1:])
         while number < most and not done:
             with self._inside():
                 *now, done = advance(number, now)
             number += 1
-            self._keep(place, (np.array([number, float(done)]), *(np.array(array) for array in now)))
+            self._keep(place, (np.array([number, float(done)]), *(np.array(array) for array in now)), key)
         return now
 
     @contextmanager
@@ -142,6 +145,14 @@ class Recording:
             self._saved = True
 
 
+def _key(of: Any) -> int:
+    """A checksum of some arrays, or of one."""
+    key = 0
+    for array in of if isinstance(of, tuple) else (of,):
+        key = crc32(np.ascontiguousarray(array).data, key)
+    return key
+
+
 def _fit(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
     """Whether these are arrays of such shapes."""
     return len(arrays) == len(shapes) and all(
@@ -154,27 +165,28 @@ _binding: ContextVar[Recording | None] = ContextVar("recording", default=None)
 Advance = Callable[[int, Any], Sequence[Any]]
 
 
-def once(compute: Callable[[], Sequence[Any]], *shapes: Shape, key: int = 0) -> Any:
+def once(compute: Callable[[], Sequence[Any]], *shapes: Shape, of: Any = ()) -> Any:
     """The arrays of these shapes that a function gives; those of before a kill, where they were recorded.
 
-    key: of its arguments, where the same work may come here with others after a kill; then it is computed anew.
+    of: arrays that it depends on, where after a kill others may come here, as where something is remembered in memory:
+    then it is computed anew.
     """
     recording = _binding.get()
-    return compute() if recording is None else recording.once(compute, shapes, key)
+    return compute() if recording is None else recording.once(compute, shapes, of)
 
 
-def recorded(compute: Callable[[], Any], shape: Shape) -> Any:
+def recorded(compute: Callable[[], Any], shape: Shape, of: Any = ()) -> Any:
     """The same for one array."""
-    return once(lambda: (compute(),), shape)[0]
+    return once(lambda: (compute(),), shape, of=of)[0]
 
 
-def repeat(advance: Advance, state: Sequence[Any], most: int) -> Any:
+def repeat(advance: Advance, state: Sequence[Any], most: int, of: Any = ()) -> Any:
     """state ← advance(number, state), at most so many times: `advance` gives the next state, and after it whether that
-    is the last. The state is arrays whose shapes do not change.
+    is the last. The state is arrays whose shapes do not change. `of` is that of `once`.
     """
     recording = _binding.get()
     if recording is not None:
-        return recording.repeat(advance, state, most)
+        return recording.repeat(advance, state, most, of)
     done: Any = False
     for number in range(most):
         *state, done = advance(number, state)

@@ -31,6 +31,8 @@ _SOME = 16  # chains by which it is told what it takes to show a draw
 _NUMBERS, _FEWEST = 1 << 22, 64  # numbers of draws made at once, and steps at least
 _LONG, _APART = 4, 1.5  # times as many draws, after which chains that stick, or modes with a larger R-hat, end it
 _MOST = 100  # times the draws that were expected to be enough
+_USED = 0.85  # of a budget: with more left than the rest, draws that it ended go on
+_WORTH, _SAFE = 0.1, 1.25  # of the draws so far: the fewest to go on for; times what followed them before, that is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,8 @@ class Drawing:
         self._looked = 0  # the goal at which the last look was taken
         self._pieces: list[tuple[float, int]] = []  # seconds and steps of each
         self._showing = 0.0  # seconds that it takes to show a draw of all chains
+        self._followed: tuple[float, float] | None = None  # seconds and passes of what follows a draw of all chains
+        self._ended = False  # whether no more draws are made, whatever is left of a budget
         self._free, self._stopped = True, False
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
@@ -119,6 +123,8 @@ class Drawing:
             self._accepted, self._looked = found.arrays.get("accepted"), said["looked"]
             self._goal, self._until = said["goal"], said["until"]
             self._free, self._stopped, self._burn_in = said["free"], said["stopped"], said["burn_in"]
+            self._ended, followed = said["ended"], said["followed"]
+            self._followed = None if followed is None else (followed[0], followed[1])
             ledger.restore(said["ledger"])
 
     def settle(self, steps: int, progress: Progress) -> Indices:
@@ -196,6 +202,27 @@ class Drawing:
             self._stopped,
         )
 
+    def goes_on(self, since: tuple[float, float]) -> bool:
+        """Whether draws that a budget ended are to be continued after all that follows them was done.
+
+        What follows m draws was kept from the budget by an estimate. Once it was done it is known: with seconds (or
+        passes) p of a draw and a of what follows it, both measured, m more draws after `made` are paid for where
+
+            m p + (made + m) a ≤ left.
+
+        since: what was used when the draws ended.
+        """
+        ledger, made = self._ledger, self.made
+        if not self._ended:
+            used, limits = ledger.used(), ledger.limits
+            self._followed = (_SAFE * (used[0] - since[0]) / made, _SAFE * (used[1] - since[1]) / made)
+            share = max(now / limit for now, limit in zip(used, limits, strict=True))
+            self._ended = share > _USED or self._affordable(made) < max(1, _WORTH * made)
+            self._stopped = self._ended
+            if self._journal.kept:
+                self._record()
+        return not self._ended
+
     def _hopeless(self) -> bool:
         """Whether chains that began at different modes stay there, or one stays at a point: then more draws do not
         help.
@@ -231,9 +258,8 @@ class Drawing:
         seconds, passes = self._price()
         after = self._after(made)
         kept = (after[0] + steps * seconds, after[1] + steps * passes)
-        each, chains = self._later.each, len(self._numbers)
-        whole = (seconds + self._pace() * chains * each[0], passes + chains * each[1])
-        count = self._ledger.affordable(whole, kept)
+        follows = self._follows()
+        count = self._ledger.affordable((seconds + follows[0], passes + follows[1]), kept)
         return math.floor(min(count if count < 2 * _FIRST else count / 2, sys.maxsize))
 
     def _price(self) -> tuple[float, float]:
@@ -254,11 +280,26 @@ class Drawing:
         price = self._price()[0]
         return min(max(price, seconds / max(steps, 1)), _HELD_UP * price) / self._later.step
 
+    def _follows(self) -> tuple[float, float]:
+        """What is made for a draw of all chains after it, in seconds and passes: as it was measured, or as it is
+        expected.
+        """
+        chains, each = len(self._numbers), self._later.each
+        return self._followed or (self._pace() * chains * each[0], chains * each[1])
+
     def _after(self, made: int) -> tuple[float, float]:
         """What is made after so many draws of a chain, in seconds and passes."""
-        chains, later = len(self._numbers), self._later
-        seconds, passes = (made * chains * each + once for each, once in zip(later.each, later.once, strict=True))
-        return self._pace() * seconds + self._showing, passes
+        (seconds, passes), once = self._follows(), self._once()
+        return made * seconds + once[0] + self._showing, made * passes + once[1]
+
+    def _once(self) -> tuple[float, float]:
+        """What is made once after all draws; nothing where it was measured with what follows each, or would take more
+        than half of a budget: then the draws come first.
+        """
+        seconds, passes = self._pace() * self._later.once[0], self._later.once[1]
+        half = [limit / 2 for limit in self._ledger.limits]
+        kept = self._followed is None and seconds <= half[0] and passes <= half[1]
+        return (seconds, passes) if kept else (0.0, 0.0)
 
     def _learn_to_show(self) -> None:
         """What it takes to show the draws of all chains in the user's variables, from some of them."""
@@ -331,7 +372,8 @@ class Drawing:
         state = self.chains.state
         said = {
             **self._told, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until,
-            "free": self._free, "stopped": self._stopped, "looked": self._looked, "ledger": self._ledger.said(),
+            "free": self._free, "stopped": self._stopped, "looked": self._looked, "ended": self._ended,
+            "followed": self._followed, "ledger": self._ledger.said(),
         }  # fmt: skip
         counts = {} if self._accepted is None else {"accepted": self._accepted}
         self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, **counts})

@@ -89,8 +89,9 @@ class Judging:
             pairs = Pairs(sampler, setup, found.control, seed + (1 << 51), self.shown)
             self.ledger.compile(pairs.compile)
             start = late[np.unravel_index(numbers * count // plan.chains % count, late.shape[:2])]
+            name = f"pairs-{number}-{found.z.shape[1]}-{begun}"
             try:
-                averages.append(pairs.averages(start, plan, self.journal, f"pairs-{number}-{begun}", self.ledger))
+                averages.append(pairs.averages(start, plan, self.journal, name, self.ledger))
             except BudgetSpent:  # then those before them decide
                 break
             self.ledger.evaluations += price[1] * plan.chains * space.n

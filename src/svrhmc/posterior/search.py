@@ -86,7 +86,7 @@ class Search:
         self.chooser = Chooser(request.target, self.space, request.draws, request.tolerance, request.seconds, *known)
         self.shown = Shown(self.space.whitening, request.units)
         self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
-        self._raw: list[Location] = []  # moments of the draws of each attempt
+        self._raw: dict[int, Location] = {}  # moments of the draws of each attempt, by its number
         self._best: Posterior | None = None
         self._endless = ""  # why no step can help
         self.ledger.lap("mode and whitening")
@@ -180,20 +180,26 @@ class Search:
             drawing.settle(self._burn_in(sampler), request.progress)
         expected = 0.7 if sampler.invariant else 0.4
         made, wanted = _Attempt(number, seed, choice, sampler), self._wanted(number)
+        before: Posterior | None = None
         while True:
             drawn = drawing.draw(wanted, expected, request.progress)
             self.ledger.lap("sampling")
+            since = self.ledger.used()
             with stage("moments", request.progress):
                 try:
                     few, gradient, pulled = self._gradients(drawn, made, wanted)
                 except BudgetSpent:
-                    return self._posterior(made, drawing, drawn, uncorrected(drawn)), True
+                    return before or self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
                 with self._recording(f"moments-{number}", drawn, wanted):
                     found = Found.of(few, gradient, pulled, self.shown.variances, drawn.effective)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
-                return self._posterior(made, drawing, drawn, found), drawn.stopped
+                posterior = self._posterior(made, drawing, drawn, found)
+                if drawn.stopped and drawn.effective.min() < wanted and drawing.goes_on(since):
+                    before = posterior
+                    continue
+                return posterior, drawn.stopped
             wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
             if self.journal.kept:
                 self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.ledger.said()})
@@ -308,7 +314,7 @@ class Search:
         modes = len(request.target.modes())
         self._endless = heavy or request.target.doubt
         doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
-        doubt = doubt or self._seen_before(raw) or found.doubt or request.target.doubt
+        doubt = doubt or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:
@@ -319,7 +325,9 @@ class Search:
                 certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
         else:
             certificate = unjudged(request.tolerance, found.stein, doubt)
-        certificate = certificate.knowing(self._one_mode(), modes, request.target.mode_starts)
+        with stage("other modes", request.progress), self.journal.recording("one mode", ledger):
+            one = self._one_mode()
+        certificate = certificate.knowing(one, modes, request.target.mode_starts)
         ledger.lap("certificate")
         best: Any = found.corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
@@ -367,10 +375,10 @@ class Search:
         except BudgetSpent:
             return None
 
-    def _seen_before(self, raw: Location) -> str:
+    def _seen_before(self, raw: Location, number: int) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""
-        earlier, self._raw = self._raw, [*self._raw, raw]
-        for other in earlier:
+        self._raw[number] = raw
+        for other in (self._raw[earlier] for earlier in range(number) if earlier in self._raw):
             if ((np.abs(other.mean - raw.mean) > other.sd) | (other.sd > _WIDER * raw.sd)).any():
                 return "a run with a longer step reached more of the posterior, which may have other modes"
         return ""
@@ -382,7 +390,8 @@ class Search:
         if drawn.pulled is not None:
             return drawn, Full(), drawn.pulled
         few = drawn.thinned(_CORRECTED * wanted)
-        name, flat = f"gradients-{attempt.number}-{wanted}", few.z.reshape(-1, few.z.shape[2])
+        name = f"gradients-{attempt.number}-{wanted}-{drawn.x.shape[1]}"
+        flat = few.z.reshape(-1, few.z.shape[2])
         most = max(1, _NUMBERS // flat.shape[1])
         found, rows = self.journal.get(name), self.journal.growing(name, (1, few.z.shape[2]), name)
         if found is not None:

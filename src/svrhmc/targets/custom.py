@@ -197,7 +197,7 @@ class Custom(FiniteSum):
         potential = self._potential
         if potential is None:
             raise requirement("potential", "given to custom(…)", "None", "the value of f is needed here")
-        return np.array([float(recorded(partial(potential, state), ())) for state in x])
+        return np.array([float(recorded(partial(potential, state), (), state)) for state in x])
 
     def gradients(self, x: Array) -> Array:
         """The mean of all component gradients, in blocks of rows."""
@@ -208,9 +208,9 @@ class Custom(FiniteSum):
             def add(number: int, before: Any) -> Any:
                 return before[0] + self._summed(state, blocks[number]), False
 
-            return repeat(add, (np.zeros(self.dim),), len(blocks))[0]
+            return repeat(add, (np.zeros(self.dim),), len(blocks), state)[0]
 
-        return np.array([recorded(partial(total, state), (self.dim,)) / self.n for state in x])
+        return np.array([recorded(partial(total, state), (self.dim,), state) / self.n for state in x])
 
     def _summed(self, state: Array, rows: Indices) -> Array:
         """Of some components."""

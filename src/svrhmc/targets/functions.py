@@ -177,7 +177,7 @@ def hessian(functions: Functions, data: Any, x: Any) -> Any:
     for first in range(0, functions.dim, COLUMNS):
         which = np.arange(first, first + COLUMNS)
         unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
-        found.append(recorded(partial(products, functions, data, x, unit), unit.shape))
+        found.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
     H = np.concatenate(found)[: functions.dim]
     return (H + H.T) / 2
 

@@ -199,7 +199,7 @@ class GeneralisedLinear(FiniteSum):
         bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
 
         def gram(_: Any) -> Array:
-            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), bent.shape)
+            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), bent.shape, curvature)
             return made + bent
 
         return self._known(what, point, gram)
@@ -270,7 +270,7 @@ class GeneralisedLinear(FiniteSum):
         curvature = self._form.curvatures(t)
         pull = curvature * (t if self.offset is None else t - self.offset)
         force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
-        gram = recorded(lambda: self.rows.gram(curvature, precise=True), (self.dim, self.dim))
+        gram = recorded(lambda: self.rows.gram(curvature, precise=True), (self.dim, self.dim), curvature)
         gram = gram + np.diag(self.prior_precision)
         try:
             with piece(CHOLESKY * self.dim**3):
@@ -290,7 +290,7 @@ class GeneralisedLinear(FiniteSum):
         prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
         if self.heavy is not None:
             prior = prior + self.heavy.value(x)
-        values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),))
+        values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x)
         return values + prior
 
     def gradients(self, x: Array) -> Array:
@@ -300,7 +300,7 @@ class GeneralisedLinear(FiniteSum):
             combined = self.rows.slopes_combined(self.loss, x, self._labels)
             return self.assemble(self.parts(x, None), None) if combined is None else combined
 
-        slopes: Array = recorded(of_rows, x.shape)
+        slopes: Array = recorded(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
@@ -400,7 +400,7 @@ class GeneralisedLinear(FiniteSum):
         def of_rows() -> Any:
             return self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
 
-        product: Array = recorded(of_rows, (self.dim,))
+        product: Array = recorded(of_rows, (self.dim,), row)
         return np.asarray(product + row[0] * bend)
 
     @cached_property

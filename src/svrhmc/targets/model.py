@@ -296,7 +296,9 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import products
 
         at = np.asarray(x, np.float64)
-        return np.array(recorded(lambda: products(self.functions, self.data, at, directions), directions.shape))
+        return np.array(
+            recorded(lambda: products(self.functions, self.data, at, directions), directions.shape, (at, directions))
+        )
 
     @scoped
     def prior_spread(self) -> Array:
@@ -313,7 +315,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import potentials
 
         look()
-        return np.array(recorded(lambda: potentials(self.functions, self.data, x), (len(x),)))
+        return np.array(recorded(lambda: potentials(self.functions, self.data, x), (len(x),), x))
 
     @scoped
     def energies(self, x: Array) -> tuple[Array, Array]:
@@ -321,7 +323,7 @@ class Model(FiniteSum):
         from svrhmc.targets.functions import energies
 
         look()
-        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x))
+        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), of=np.asarray(x))
         return np.array(value), np.array(slope)
 
     def gradients(self, x: Array) -> Array:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +157,9 @@ class PartitionedLinear(FiniteSum):
         """Weights of all rows, summed by partition; None where S was too large."""
         with self._timed():
             parts = self._parts(measure, (self.coding, lengths), "lengths of all rows")
-            found = listed(parts, len(self._numbers), Measured.packed, Measured.unpacked, (), ())
+            by = np.array([lengths.scale, lengths.radius])
+            keys = [(by, lengths.centre)] * len(self._numbers)
+            found = listed(parts, len(self._numbers), Measured.packed, Measured.unpacked, (), (), of=keys)
         self._count(1.0)
         return None if any(each is None for each in found) else found
 
@@ -178,9 +179,9 @@ class PartitionedLinear(FiniteSum):
             return self.partitions.each(gather, arguments[first:], "fetching rows")
 
         shapes = ((ANY,),) * 3 + packing.shapes
-        scale = b"" if lengths is None else repr((lengths.scale, lengths.radius)).encode()
-        keys = [crc32(scale, crc32(np.ascontiguousarray(places[k]).data)) for k in wanted]
-        found = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, keys=keys), strict=True))
+        by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
+        keys = [(by, places[k]) for k in wanted]
+        found = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, of=keys), strict=True))
         share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
         self.passes += share
         self._count(share)
@@ -189,7 +190,7 @@ class PartitionedLinear(FiniteSum):
     def _total(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str, zero: Any) -> Any:
         """The sum of a pass over all partitions."""
         with self._timed():
-            return total_of(self._parts(work, arguments, told), len(self._numbers), zero)
+            return total_of(self._parts(work, arguments, told), len(self._numbers), zero, arguments[-1])
 
     def _parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> Callable[[int], Any]:
         """What the partitions from one of them on give."""
@@ -420,7 +421,7 @@ class PartitionedLinear(FiniteSum):
                 break
         most = -(-wanted // len(chosen))
         arguments = [(k, self.coding, most) for k in sorted(chosen)]
-        packing = Packing(reader)
+        packing, arguments_of = Packing(reader), [np.array([k, most]) for k, *_ in arguments]
         X, y, offset, weights = some_of(
             listed(
                 lambda first: self.partitions.each(some_rows, arguments[first:], "some rows to start from"),
@@ -428,6 +429,7 @@ class PartitionedLinear(FiniteSum):
                 lambda some: packing.packed(*some),
                 lambda arrays: Some(*packing.unpacked(arrays)),
                 *packing.shapes,
+                of=arguments_of,
             )
         )
         rows = seen_by(make_rows(X), self.loss)

@@ -44,8 +44,9 @@ _LARGEST = (1 << 63) - 1
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
-def total_of(parts: Callable[[int], Iterable[Any]], count: int, zero: Any) -> Any:
-    """The sum of what a pass over so many partitions gives, in their order. `zero` is a sum of the same kind.
+def total_of(parts: Callable[[int], Iterable[Any]], count: int, zero: Any, of: Any = ()) -> Any:
+    """The sum of what a pass over so many partitions gives, in their order. `zero` is a sum of the same kind, and
+    `of` what the pass depends on.
 
     parts: what the partitions from one of them on give. No more is held, or recorded, than the sum so far.
     """
@@ -57,7 +58,7 @@ def total_of(parts: Callable[[int], Iterable[Any]], count: int, zero: Any) -> An
             filled, total = filled + 1, total + one if filled else one
         return filled, *total, False
 
-    filled, *total = repeat(add, (0.0, *zero), count)
+    filled, *total = repeat(add, (0.0, *zero), count, of)
     if not filled:
         raise DataError("there are no rows in any partition.")
     return type(zero)(*total)
@@ -69,16 +70,15 @@ def listed(
     pack: Callable[[Any], Any],
     unpack: Callable[[Any], Any],
     *shapes: Any,
-    keys: Sequence[int] | None = None,
+    of: Sequence[Any],
 ) -> Any:
     """What so many partitions give, in their order, each recorded as the arrays that `pack` makes of it."""
     source = Ordered(parts)
-    told = [0] * count if keys is None else keys
 
     def taken(number: int) -> Any:
         return pack(source.take(number))
 
-    return [unpack(once(partial(taken, k), *shapes, key=told[k])) for k in range(count)]
+    return [unpack(once(partial(taken, k), *shapes, of=of[k])) for k in range(count)]
 
 
 class Sums(NamedTuple):

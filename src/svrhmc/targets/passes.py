@@ -101,12 +101,14 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     with piece(count * n * dim**2 / 2), ThreadPoolExecutor(min(cores(), parts)) as pool:
         if parts == 1:
             rows = size * max(1, _ROUND // (count * size * dim**2))
-            (joined,) = repeat(lambda k, now: (added(now[0], k * rows, (k + 1) * rows), False), (zero,), -(-n // rows))
+            (joined,) = repeat(
+                lambda k, now: (added(now[0], k * rows, (k + 1) * rows), False), (zero,), -(-n // rows), tuple(weights)
+            )
         else:
             sums = Ordered(
                 lambda first: pool.map(lambda a, b: added(np.zeros_like(zero), a, b), cuts[first:-1], cuts[first + 1 :])
             )
-            (joined,) = repeat(lambda k, now: (now[0] + sums.take(k), False), (zero,), parts)
+            (joined,) = repeat(lambda k, now: (now[0] + sums.take(k), False), (zero,), parts, tuple(weights))
     return np.asarray(joined)
 
 
