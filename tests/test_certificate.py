@@ -253,22 +253,34 @@ def test_chains_that_stick_or_are_slow_are_no_ground_for_a_verdict():
 
 
 @pytest.mark.parametrize(
-    ("power", "count", "said"),
-    [(2.0, 400, "density falls along b only like 1/|b|^2"), (0.0, 400, "like 1/|b|^0"), (3.2, 400, ""), (2.0, 0, "")],
+    ("power", "rise", "count", "said"),
+    [
+        (2.0, 0.0, 400, "density falls along b only like 1/|b|^2"),
+        (0.0, 0.0, 400, "like 1/|b|^0"),
+        (2.0, 40.0, 400, "like 1/|b|^2"),  # a Cauchy tail of weight 4e-18: E b² is infinite by it
+        (3.2, 0.0, 400, ""),
+        (2.0, 0.0, 0, ""),
+        (0.0, 3400.0, 400, ""),  # flat, but 3400 below the mode: where exp(b) is 0 in float64, for instance
+        (2.0, 1000.0, 400, ""),
+    ],
 )
-def test_a_tail_without_a_variance_is_found_out(power, count, said):
-    """f = ½a² + c log(1 + b²)/2: where some draws are far out along b, f itself tells how heavy the tail is."""
+def test_a_tail_without_a_variance_is_noticed_where_it_holds_some_of_the_variance(power, rise, count, said):
+    """f = ½a² + c log(1 + b²)/2, far out with a rise: where some draws are far out along b, f itself tells how heavy
+    the tail is.
+    """
     draws = np.random.default_rng(0).standard_normal((4, 1000, 2))
     draws[0, :count, 1] *= 10
     target = SimpleNamespace(
         form=lambda: FunctionsForm(None, None), dim=2, n=7, names=("a", "b"), mode=lambda: np.zeros(2),
-        potentials=lambda x: 0.5 * x[:, 0] ** 2 + power * np.log1p(x[:, 1] ** 2) / 2,
+        potentials=lambda x: (
+            0.5 * x[:, 0] ** 2 + power * np.log1p(x[:, 1] ** 2) / 2 + rise * (np.abs(x[:, 1]) > 100)
+        ),
     )  # fmt: skip
     ledger = SimpleNamespace(pays=lambda seconds, passes: True, evaluations=0.0)
     drawn = SimpleNamespace(x=draws, stopped=False)
     found = heavy_tail(target, drawn, np.ones(2), ledger)
     assert (said in found) if said else found == ""
-    assert ledger.evaluations == (28 if count else 0)
+    assert ledger.evaluations == (35 if count else 0)
     assert heavy_tail(target, SimpleNamespace(x=draws, stopped=True), np.ones(2), ledger) == ""
 
 

@@ -16,6 +16,7 @@ _BULGE = 4.0  # E a⁴/(E a²)² of draws, 3 for a Gaussian, from which a coordi
 _MOST = 8  # coordinates that are looked at
 _NEAR, _FAR = 1e4, 1e8  # standard deviations from the mode between which f is compared
 _POWER = 3.0  # of 1/|a| in a density, up to which E a² is infinite
+_SHARE = 1e-20  # of E a² that a tail has to hold along its ray; the volume of the other coordinates is not known there
 
 
 def heavy_tail(target: FiniteSum, drawn: Drawn, sd: Array, ledger: Ledger) -> str:
@@ -25,6 +26,10 @@ def heavy_tail(target: FiniteSum, drawn: Drawn, sd: Array, ledger: Ledger) -> st
     10⁸ standard deviations by c·log 10⁴. A density like t^{−c} has a variance for c > 3 alone. Draws do not show it:
     no chain of a reasonable length gets so far. They tell where to look: at coordinates with many draws far out. Only
     models of functions are looked at, as others say themselves whether they are proper, and where a budget allows it.
+
+    A tail counts where it holds some of E a²: t³·exp(f(x̂) − f(x̂ + t d)) is its share between t and 2t standard
+    deviations, d along the ray. Where f has risen by thousands before it becomes flat, because exp(t) is 0 or a
+    probability is rounded to 1, the share is 0, and what f does there is of no consequence.
     """
     if drawn.stopped or not (isinstance(target.form(), FunctionsForm) and ledger.pays(0.0, 4.0 * _MOST)):
         return ""
@@ -39,11 +44,15 @@ def heavy_tail(target: FiniteSum, drawn: Drawn, sd: Array, ledger: Ledger) -> st
     mode, count = target.mode(), len(worst)
     rays = np.zeros((count, target.dim))
     rays[np.arange(count), worst] = sd[worst]
-    states = np.concatenate([mode + s * t * rays for t in (_NEAR, _FAR) for s in (-1.0, 1.0)])
+    far_off = [mode + s * t * rays for t in (_NEAR, _FAR) for s in (-1.0, 1.0)]
+    states = np.concatenate([mode[None], *far_off])
     ledger.evaluations += float(len(states)) * target.n
     with np.errstate(over="ignore", invalid="ignore"):
-        near, far = target.potentials(states).reshape(2, 2, count)
-        powers = np.where(np.isfinite(far - near), (far - near) / math.log(_FAR / _NEAR), np.inf).min(axis=0)
+        f = target.potentials(states)
+        near, far = (f[1:] - f[0]).reshape(2, 2, count)
+        log_share = np.maximum(3 * math.log(_NEAR) - near, 3 * math.log(_FAR) - far)
+        counts = np.isfinite(far - near) & (log_share > math.log(_SHARE))
+        powers = np.where(counts, (far - near) / math.log(_FAR / _NEAR), np.inf).min(axis=0)
     least = int(np.argmin(powers))
     if not powers[least] <= _POWER:
         return ""
