@@ -1,4 +1,4 @@
-"""The door for NumPyro: the density is the model's own, quantities come back by name, and what is no sum is refused."""
+"""The door for NumPyro: the density is the model's own, quantities come back by name, and what is no sum is one component."""
 
 from types import SimpleNamespace
 
@@ -352,42 +352,112 @@ def a_batch(x, y):
         numpyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
 
 
+def a_hidden_markov_chain(y):
+    stay = numpyro.sample("stay", dist.Beta(2, 1).expand([2]).to_event(1))
+    mean = numpyro.sample("mean", dist.Normal(0, 1).expand([2]).to_event(1))
+    step = jnp.log(jnp.stack([jnp.stack([stay[0], 1 - stay[0]]), jnp.stack([1 - stay[1], stay[1]])]))
+
+    def forward(state, one):
+        return jax.nn.logsumexp(state[:, None] + step, axis=0) + dist.Normal(mean, 1).log_prob(one), None
+
+    last, _ = jax.lax.scan(forward, jnp.zeros(2), y)
+    numpyro.factor("chain", jax.nn.logsumexp(last))
+
+
+def two_processes(x, y, z):
+    """Two likelihoods, each of all its rows at once, and a derived quantity for each row."""
+    scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+    kernel = jnp.exp(-0.5 * ((x[:, None, 0] - x[:, 0]) / scale) ** 2) + jnp.eye(len(x))
+    numpyro.deterministic("variance", jnp.diag(kernel) * scale)
+    numpyro.sample("y", dist.MultivariateNormal(0.0, kernel), obs=y)
+    numpyro.sample("z", dist.MultivariateNormal(1.0, 2 * kernel[:50, :50]), obs=z)
+
+
+ONE_COMPONENT = {  # and why
+    "latent in the plate": (latent_in_the_plate, (X, EVENTS), "every row has a 'own' of its own"),
+    "latent without a plate": (latent_without_a_plate, (X, EVENTS), "every row has a 'own' of its own"),
+    "standardises": (standardises, (X, EVENTS), "its density is no sum over rows"),
+    "prior by the data": (prior_by_the_data, (X, EVENTS), "its density is no sum over rows"),
+    "all rows at once": (
+        all_rows_at_once,
+        (X, NUMBERS),
+        "its observed sites have no rows in common with its arguments",
+    ),
+    "rows from outside": (rows_from_outside, (EVENTS,), "its density is no sum over rows"),
+    "all from outside": (all_from_outside, (), "its observed sites have no rows in common with its arguments"),
+    "counts its groups": (counts_its_groups, (X, GROUP, COUNTS), "it looks at the numbers in its rows while it runs"),
+    "hidden Markov chain": (a_hidden_markov_chain, (NUMBERS,), "its observed sites have no rows in common"),
+    "two processes": (two_processes, (X, NUMBERS, NUMBERS[:50]), "its observed sites have no rows in common"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_COMPONENT)
+def test_what_is_no_sum_over_rows_is_one_component_with_a_note(name):
+    model, args, reason = ONE_COMPONENT[name]
+    described = describe_numpyro(model, *args)
+    assert described.note.startswith(f"All data are one component, so that batches of rows are not possible: {reason}")
+    assert {len(value) for value in described.data.values()} == {1}
+    params = around(described.init, count=5)
+    np.testing.assert_allclose(densities(described, params), own(model, args, {}, params), rtol=1e-10)
+
+
+def test_one_component_is_sampled_and_says_so():
+    """A Gaussian process with everything else known: E and sd of log scale by quadrature, |z| < 4.5."""
+
+    def process(x, y):
+        log_scale = numpyro.sample("log_scale", dist.Normal(0, 1))
+        kernel = jnp.exp(-0.5 * ((x[:, None] - x) / jnp.exp(log_scale)) ** 2) + jnp.eye(len(x))
+        numpyro.sample("y", dist.MultivariateNormal(0.0, kernel), obs=y)
+
+    x, y = np.linspace(-2, 2, 8), np.array([0.5, 1.0, 1.5, 0.3, -0.2, -1.0, 0.1, 0.4])
+    target = svrhmc.targets.from_numpyro(process, x, y)
+    assert target.n == 1
+    assert "note='All data are one component" in repr(target)
+    grid = np.linspace(-5, 5, 2001)
+    weight = np.exp(-target.potentials(grid[:, None]))
+    mean = weight @ grid / weight.sum()
+    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    posterior = svrhmc.sample(target, draws=500, seed=0)
+    found = posterior.parameters.moments
+    assert abs(found.mean[0] - mean) < 4.5 * found.mean_error[0]
+    assert abs(found.sd[0] - sd) < 4.5 * found.sd_error[0]
+    assert abs(found.mean[0] - mean - sd / 2) > 4.5 * found.mean_error[0]  # so far off would be seen
+    assert "All data are one component" in posterior.why
+    assert "All data are one component" in str(posterior)
+
+
+def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypatch):
+    monkeypatch.setattr("svrhmc.targets.libraries.numpyro._LONG", 50)
+    described = describe_numpyro(two_processes, X, NUMBERS, NUMBERS[:50])
+    assert described.names == ("scale",)
+    assert described.note.endswith("Derived quantities of more than 50 numbers are left out: variance.")
+
+
 REFUSED = {
-    "latent in the plate": (latent_in_the_plate, (X, EVENTS), r"shared by the rows; got 'own', which every row has"),
-    "latent without a plate": (latent_without_a_plate, (X, EVENTS), "shared by the rows; got 'own'"),
-    "standardises": (standardises, (X, EVENTS), r"a sum over rows; got \S+ for the rows' terms of 'y' where all rows"),
-    "prior by the data": (prior_by_the_data, (X, EVENTS), "a sum over rows; got .* for all that belongs to no row"),
-    "all rows at once": (all_rows_at_once, (X, NUMBERS), r"among its arguments; got the observed 'y' of shape \(\)"),
-    "rows from outside": (rows_from_outside, (EVENTS,), "a sum over rows; got .* outside, and give it"),
-    "all from outside": (
-        all_from_outside,
-        (),
-        r"plate 'rows' of size 60: put the observations into numpyro.plate, and",
-    ),
-    "counts its groups": (
-        counts_its_groups,
-        (X, GROUP, COUNTS),
-        "still unknown; got one that looks at them .* outside",
-    ),
     "discrete": (discrete, (NUMBERS,), "continuous parameters; got the discrete 'which': sum it out"),
-    "network without priors": (network_without_priors, (X, NUMBERS), "a sum over rows; got .* or is random"),
+    "network without priors": (network_without_priors, (X, NUMBERS), "the same density each time it is run; got two"),
     "optimised": (optimised, (NUMBERS,), "made of sample statements; got the param 'mean': it has no prior"),
     "two plates": (
         two_plates,
         (X, EVENTS, NUMBERS[:50]),
         "plate must be named .* 'rows' of size 60, 'others' of size 50",
     ),
-    "a batch": (a_batch, (X, EVENTS), "plate 'rows' of size 1000"),
+    "a batch": (a_batch, (X, EVENTS), "given all of its rows, .*; got 60 of the 1,000 rows of plate 'rows'"),
     "no data": (logistic, (X, None), "given data; got no observed site"),
     "no model": (3, (), "a function with NumPyro's statements"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_sum_over_rows_is_refused_with_the_reason(name):
+def test_what_has_no_density_of_all_rows_is_refused_with_the_reason(name):
     model, args, told = REFUSED[name]
     with pytest.raises(ValueError, match=told):
         describe_numpyro(model, *args)
+
+
+def test_rows_that_were_asked_for_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match="shared by the rows; got 'own', which every row has for itself"):
+        describe_numpyro(latent_in_the_plate, X, EVENTS, plate="rows")
 
 
 def test_a_network_with_priors_has_its_parameters_by_name():

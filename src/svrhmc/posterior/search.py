@@ -356,7 +356,7 @@ class Search:
             trace=trace,
             method=attempt.choice.method,
             sampler=sampler,
-            why=f"{attempt.choice.why} {_whitened(self.space.whitening)}".rstrip(),
+            why=" ".join(filter(None, (attempt.choice.why, _whitened(self.space.whitening), request.target.note))),
             certificate=certificate,
             ess=drawn.effective,
             r_hat=agree,

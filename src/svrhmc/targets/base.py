@@ -78,6 +78,7 @@ class FiniteSum(ABC):
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
     mode_passes: float = 0.0  # over the components, to find the mode
+    note: str = ""  # what the user should know of how the target was made, in sentences
     row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known

@@ -114,7 +114,8 @@ def model(
 class Model(FiniteSum):
     """A log-likelihood and a log prior; made by `model`, whose example shows it.
 
-    names: of the coordinates. `params` gives the pytree of a state.
+    names: of the coordinates. `params` gives the pytree of a state. note: of a model of another library, why all of its
+    data are one component, where they are.
     """
 
     scalar_parts = False
@@ -136,7 +137,7 @@ class Model(FiniteSum):
         self._form = FunctionsForm(functions, data)
 
     def __repr__(self) -> str:
-        return f"Model(n={self.n}, dim={self.dim})"
+        return f"Model(n={self.n}, dim={self.dim}{f', note={self.note!r}' if self.note else ''})"
 
     @scoped
     def require_sound(self) -> None:
@@ -372,4 +373,6 @@ class Model(FiniteSum):
             return inner(params) - strength / 2 * (away @ away)
 
         functions = replace(self.functions, prior=prior)
-        return Model(functions, self.data, self.start, self.names, self._entries, self.constrain)
+        made = Model(functions, self.data, self.start, self.names, self._entries, self.constrain)
+        made.note = self.note
+        return made

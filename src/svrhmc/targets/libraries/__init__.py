@@ -20,7 +20,8 @@ def from_numpyro(model: Callable[..., Any], *args: Any, plate: str | None = None
         plate, the leading axis of the observed sites is that of the rows.
 
     Parameters are sampled without constraints and come back constrained, by their names, with derived quantities that
-    need no rows. Refused with the reason: a latent for each row, discrete latents, models that are no sum over rows.
+    need no rows. A model that is no sum over rows (a Gaussian process, a latent for each row) is one component, and the
+    target's `note` says why: no batches of rows are possible then. Refused with the reason: discrete latents, batches.
     """
     from svrhmc.targets.libraries.numpyro import describe_numpyro
 
@@ -33,8 +34,9 @@ def from_pymc(model: Any, *, observed: str | None = None) -> Model:
     observed: the name of the observed variable whose rows are the data, where observed ones have unlike lengths.
 
     The arrays in the model that have as many rows become arguments of a JAX function, and none is compiled into it.
-    Parameters come back as the model has them, by their names, with deterministics that need no rows. Refused with the
-    reason: a latent for each row, discrete parameters, minibatches, models that are no sum over rows.
+    Parameters come back as the model has them, by their names, with deterministics that need no rows. A model that is no
+    sum over rows (a Gaussian process, a latent for each row) is one component, and the target's `note` says why: no
+    batches of rows are possible then. Refused with the reason: discrete parameters, minibatches.
     """
     from svrhmc.targets.libraries.pymc import describe_pymc
 
@@ -49,6 +51,8 @@ def from_bambi(model: Any) -> Model:
 
 
 def _target(found: Described) -> Model:
-    return model(
+    target = model(
         found.log_likelihood, found.log_prior, found.data, found.init, batched=found.batched, constrain=found.constrain
     )
+    target.note = found.note
+    return target

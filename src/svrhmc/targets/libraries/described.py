@@ -24,6 +24,19 @@ _BLOCK = 1 << 14  # rows that are summed in one call
 _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 
 
+class NotByRows(ValueError):
+    """The error for a model that is no sum over rows of its arguments. reason: in a few words, for a note."""
+
+    def __init__(self, reason: str, allowed: str, found: str, why: str) -> None:
+        super().__init__(str(requirement("model", allowed, found, why)))
+        self.reason = reason
+
+    @property
+    def note(self) -> str:
+        """What is to be said where such a model is sampled all the same."""
+        return f"All data are one component, so that batches of rows are not possible: {self.reason}."
+
+
 @dataclass(frozen=True)
 class Described:
     """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jaxed.scope`).
@@ -35,6 +48,7 @@ class Described:
     init: parameters in unconstrained coordinates, by name.
     constrain: of params: the model's own quantities by their names, with those derived ones that take no rows.
     names: of what `constrain` gives.
+    note: what the user should know of how the model was taken; empty where it is a sum over rows.
     """
 
     log_likelihood: Callable[[Params, Row], Any]
@@ -44,6 +58,7 @@ class Described:
     constrain: Callable[[Params], dict[str, Any]]
     names: tuple[str, ...]
     batched: bool = False
+    note: str = ""
 
 
 def needed(package: str, purpose: str) -> Any:
@@ -110,9 +125,9 @@ def require_sum(
                 raise _no_sum(what, apart, together)
 
 
-def _no_sum(what: str, apart: float, together: float) -> ValueError:
-    return requirement(
-        "model",
+def _no_sum(what: str, apart: float, together: float) -> NotByRows:
+    return NotByRows(
+        "its density is no sum over rows",
         "a sum over rows",
         f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
         "something in it takes all rows together, such as a mean of a column, has rows that are not among its "

@@ -6,13 +6,15 @@ the plate to size 1; a plate that is subsampled multiplies by n / size, and that
 observed or not, is taken for log p(z), with the Jacobians by which NumPyro makes z unconstrained. Both are compared
 with NumPyro's density of all rows, site by site. What is sampled is the model on a batch of rows at a time, as it was
 written: the same sum, without an axis of length 1 in every array, by which a gradient would take four times as long.
+
+A model that is no such sum (a Gaussian process, a hidden Markov model, an effect of each row) is one component: a
+single "row" that has all data, with log p(y | z) whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
 from svrhmc.targets.libraries.described import (
     Described,
+    NotByRows,
     Own,
     Params,
     Parts,
@@ -31,9 +34,19 @@ from svrhmc.targets.libraries.described import (
     require_sum,
     total,
 )
-from svrhmc.targets.libraries.statements import Arguments, Model, Rows, Site, first_look, require_sampled, sites_of
+from svrhmc.targets.libraries.statements import (
+    Arguments,
+    Model,
+    Rows,
+    Site,
+    first_look,
+    require_all_rows,
+    require_sampled,
+    sites_of,
+)
 
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
+_LONG = 1000  # numbers of a derived quantity, beyond which it does not come along where a model is one component
 
 
 def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwargs: Any) -> Described:
@@ -45,35 +58,91 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
         arguments = Arguments.of(model, args, kwargs)
         sites = first_look(model, arguments)
         require_sampled(sites)
-        rows = Rows.of(sites, arguments, plate)
-        apart = _Apart(model, arguments, rows)
-        _require_shared(sites, apart.sites())
-        data = {name: arguments.leaves[name] for name in rows.arrays}
-        some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
-        origin, own = apart.origin(sites), apart.own(some)
-        apart.require_rows(origin)
-        init = nudged(origin, own)
-        require_sum(apart.parts, apart.log_prior, some, init, own)
-        same = apart.names(init, some)
-        names = tuple(name for name in sites if name in same)
+        try:
+            return _by_rows(model, arguments, sites, plate)
+        except NotByRows as error:
+            if plate is not None:  # the user asked for rows
+                raise
+            return _as_one(model, arguments, sites, error)
 
-    def constrain(params: Params) -> dict[str, Any]:
-        quantities = apart.quantities(params)
-        return {name: quantities[name] for name in names}
 
-    return Described(total(apart.observed), apart.log_prior, data, init, constrain, names, batched=True)
+def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plate: str | None) -> Described:
+    """The model as a sum over the rows of a plate."""
+    rows = Rows.of(sites, arguments, plate)
+    apart = _Apart(model, arguments.on_device(rows.arrays), rows, 1)
+    _require_shared(sites, apart.sites())
+    data = {name: arguments.leaves[name] for name in rows.arrays}
+    some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
+    origin, own = apart.origin(sites), apart.own(some)
+    apart.require_rows(origin)
+    init = nudged(origin, own)
+    require_sum(apart.parts, apart.log_prior, some, init, own)
+    same = apart.names(init, some)
+    names = tuple(name for name in sites if name in same)
+    return Described(total(apart.observed), apart.log_prior, data, init, apart.constrain(names), names, batched=True)
+
+
+def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRows) -> Described:
+    """The model as one component, whose only row has all arrays among the arguments."""
+    require_all_rows(sites)
+    arrays = _traceable(model, arguments)
+    observed = tuple(site.name for site in sites.values() if site.observed)
+    known = arguments.on_device(arrays) if arrays else arguments
+    apart = _Apart(model, known, Rows(1, arrays, observed, None), None)
+    data = {name: np.asarray(arguments.leaves[name])[None] for name in arrays} or {"all data": np.zeros(1)}
+
+    def parts(params: Params, row: Row) -> Parts:
+        return apart.observed(params, {name: row[name] for name in arrays})
+
+    def log_likelihood(params: Params, rows: Row) -> Any:
+        return total(parts)(params, {name: value[0] for name, value in rows.items()})
+
+    own = apart.own({name: arguments.leaves[name] for name in arrays})
+    init = nudged(apart.origin(sites), own)
+    try:
+        require_sum(parts, apart.log_prior, data, init, own)
+    except NotByRows:
+        raise requirement(
+            "model",
+            "one that has the same density each time it is run",
+            "two densities at the same parameters",
+            "it draws random numbers of its own, such as the weights of a network without priors; draw them by "
+            "numpyro.sample, or give them to the model as arguments",
+        ) from error
+    long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > _LONG)
+    names = tuple(name for name in apart.quantities(init) if name not in long)
+    left = f" Derived quantities of more than {_LONG} numbers are left out: {', '.join(long)}." if long else ""
+    constrain = apart.constrain(names)
+    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note + left)
+
+
+def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
+    """The arrays among the arguments, if the model runs where their numbers are not known; else none."""
+    import jax
+
+    arrays = {name: leaf for name, leaf in arguments.leaves.items() if np.ndim(leaf)}
+    try:
+        sites_of(model, arguments.on_device(arrays), arrays)
+    except jax.errors.JAXTypeError:
+        return ()
+    return tuple(arrays)
 
 
 class _Apart:
-    """A model on some of its rows."""
+    """A model on some of its rows. shown: how many of them quantities are computed with, which need none; None: all."""
 
-    def __init__(self, model: Model, arguments: Arguments, rows: Rows) -> None:
-        self._model, self._arguments, self._rows = model, arguments.on_device(rows.arrays), rows
+    def __init__(self, model: Model, arguments: Arguments, rows: Rows, shown: int | None) -> None:
+        import jax.numpy as jnp
+
+        self._model, self._arguments, self._rows = model, arguments, rows
+        self._first = {name: jnp.asarray(arguments.leaves[name][:shown]) for name in rows.arrays}
 
     def sites(self) -> dict[str, Site]:
         """The statements of the model where there is only one row."""
         with _one_row(self._rows.arrays):
-            return sites_of(_of_size(self._model, self._rows.plate, 1), self._arguments, self._first)
+            plate = self._rows.plate
+            one = self._model if plate is None else _of_size(self._model, plate, 1)
+            return sites_of(one, self._arguments, self._first)
 
     def require_rows(self, params: Params) -> None:
         """Refuse a model whose density cannot be had for one row."""
@@ -105,8 +174,17 @@ class _Apart:
         return -potential_energy(*self._outside(), params)
 
     def quantities(self, params: Params) -> dict[str, Any]:
-        """All latent and derived quantities, as they are where there is only the first row."""
+        """All latent and derived quantities, as they are where there are only the rows shown."""
         return self._constrained(params, self._first)
+
+    def constrain(self, names: tuple[str, ...]) -> Callable[[Params], dict[str, Any]]:
+        """A function of params that gives the quantities of these names."""
+
+        def constrain(params: Params) -> dict[str, Any]:
+            quantities = self.quantities(params)
+            return {name: quantities[name] for name in names}
+
+        return constrain
 
     def origin(self, order: Iterable[str]) -> Params:
         """The unconstrained parameters, all of them 0, in this order."""
@@ -158,12 +236,6 @@ class _Apart:
         found, expected = both(last, data)
         return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
 
-    @cached_property
-    def _first(self) -> dict[str, Any]:
-        import jax.numpy as jnp
-
-        return {name: jnp.asarray(self._arguments.leaves[name][:1]) for name in self._rows.arrays}
-
     def _outside(self) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model without what belongs to rows."""
         from numpyro import handlers
@@ -175,8 +247,10 @@ class _Apart:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 
-        count = len(next(iter(data.values())))
-        return self._arguments.called(_of_size(handlers.seed(self._model, seed), self._rows.plate, count), data)
+        seeded = handlers.seed(self._model, seed)
+        if self._rows.plate is not None:
+            seeded = _of_size(seeded, self._rows.plate, len(next(iter(data.values()))))
+        return self._arguments.called(seeded, data)
 
     def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
         from numpyro.infer.util import constrain_fn
@@ -190,8 +264,8 @@ def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> Non
     for name, site in sites.items():
         latent = site.kind == "sample" and not site.observed
         if latent and (name not in alone or site.shape != alone[name].shape):
-            raise requirement(
-                "model",
+            raise NotByRows(
+                f"every row has a {name!r} of its own",
                 "one whose parameters are shared by the rows",
                 f"{name!r}, which every row has for itself",
                 "a batch of rows says nothing about the others' values; sum or integrate it out",
@@ -206,15 +280,15 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except jax.errors.JAXTypeError as error:
-        raise requirement(
-            "model",
+        raise NotByRows(
+            "it looks at the numbers in its rows while it runs",
             "one that takes its rows as numbers still unknown",
             f"one that looks at them ({_line(error)})",
             "compute what it looks for outside, and give it to the model as an argument",
         ) from error
     except (TypeError, ValueError, IndexError, AssertionError) as error:
-        raise requirement(
-            "model",
+        raise NotByRows(
+            "it cannot be run on a single row",
             "one that can be run on a single row",
             _line(error),
             f"it was given one row of each of {', '.join(arrays)}; rows that are not among the model's "
@@ -222,7 +296,7 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
         ) from error
 
 
-def _of_size(model: Model, plate: str | None, count: int) -> Model:
+def _of_size(model: Model, plate: str, count: int) -> Model:
     """A model whose plate has so many rows, all of them there and none counted for others."""
     import jax.numpy as jnp
     from numpyro.primitives import Messenger

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
+from svrhmc.targets.libraries.described import NotByRows
 
 Model = Callable[..., Any]
 
@@ -77,6 +78,7 @@ class Site:
     batch: tuple[int, ...]  # of its log density
     plates: tuple[str, ...]
     size: int  # of a plate
+    taken: int  # of its rows; fewer where it is subsampled
 
 
 def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Any]) -> dict[str, Site]:
@@ -97,8 +99,8 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Any]) -> d
             batch = np.broadcast_shapes(shape[: len(shape) - event], site["fn"].batch_shape) if sampled else ()
             discrete = sampled and not site["is_observed"] and bool(site["fn"].support.is_discrete)
             plates = tuple(frame.name for frame in site.get("cond_indep_stack", ()))
-            size = int(site["args"][0]) if kind == "plate" else 0
-            found[name] = Site(name, kind, sampled and site["is_observed"], discrete, shape, batch, plates, size)
+            size, taken = (int(site["args"][0]), len(site["value"])) if kind == "plate" else (0, 0)
+            found[name] = Site(name, kind, sampled and site["is_observed"], discrete, shape, batch, plates, size, taken)
 
     jax.eval_shape(look, dict(arrays))
     return found
@@ -139,6 +141,18 @@ def require_sampled(sites: Mapping[str, Site]) -> None:
             )
 
 
+def require_all_rows(sites: Mapping[str, Site]) -> None:
+    """Refuse a batch in the place of all rows."""
+    for site in sites.values():
+        if site.kind == "plate" and site.taken != site.size:
+            raise requirement(
+                "model",
+                "given all of its rows, each counted once",
+                f"{site.taken:,} of the {site.size:,} rows of plate {site.name!r}",
+                "leave subsample_size out: batches are drawn by the sampler, where there are rows among the arguments",
+            )
+
+
 @dataclass(frozen=True)
 class Rows:
     """Which statements are a sum over which rows."""
@@ -169,8 +183,8 @@ class Rows:
         counts = {site.batch[0] for site in observed if site.batch}
         if sizes or len(counts) != 1:
             given = ", ".join(f"{site.name!r} of shape {site.batch}" for site in observed)
-            raise requirement(
-                "model",
+            raise NotByRows(
+                "its observed sites have no rows in common with its arguments",
                 "a sum over rows that are among its arguments",
                 f"the observed {given}" + "".join(f", plate {name!r} of size {n}" for name, n in sizes.items()),
                 "put the observations into numpyro.plate, and give all rows to the model as arguments",
@@ -182,8 +196,8 @@ class Rows:
     def _found(cls, count: int, arguments: Arguments, sites: tuple[str, ...], plate: str | None) -> Rows:
         arrays = arguments.arrays(count)
         if not arrays:
-            raise requirement(
-                "model",
+            raise NotByRows(
+                f"none of its arguments has the {count} rows of its observed sites",
                 f"called with its {count} rows",
                 "no array among its arguments that has so many",
                 "give the data to the model as arguments, all rows of it and no batch",
