@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import NoResidualsError, missing, one_of, requirement, truth, whole
+from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.posterior.prediction import Predictions, thinned
@@ -197,6 +197,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
+        require_unmasked("y", y)
         with read_as_numbers(X=X):
             X, y = validate_data(self, X, y, **_ROWS)
         check_classification_targets(y)

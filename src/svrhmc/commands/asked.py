@@ -11,9 +11,8 @@ from typing import Any
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.posterior.automatic import usual_settings
 from svrhmc.tables.grammar import quoted
+from svrhmc.tables.making import names_rows
 from svrhmc.tables.reading import Read, Reading, wanted
-
-_LEVELS = 50  # different texts of a column from which on it may be a name for each row
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:
         kind = frame[name].dtype
         if kind.is_temporal():
             odd[name] = "it holds dates or times; make a number or a category of them to use it"
-        elif kind == narwhals.String and (different := frame[name].n_unique()) > max(_LEVELS, found.n // 2):
+        elif kind == narwhals.String and names_rows(different := frame[name].n_unique(), found.n):
             odd[name] = f"it has {different:,} different texts, and is taken for a name of each row"
         elif found.n > 1 and (known := frame[name].drop_nulls()).n_unique() == 1:
             value = known[0]

@@ -201,8 +201,7 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
     float32 and float64 are kept; integers, booleans and objects that are numbers (such as `Decimal`) become float64,
     float16 becomes float32, and anything else is refused. Never a copy where the type already fits.
     """
-    if isinstance(value, np.ma.MaskedArray):
-        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
+    require_unmasked(name, value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -223,6 +222,12 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
         raise requirement(name, f"an array of shape {expected}", f"shape {array.shape}")
     require_finite(name, array)
     return array
+
+
+def require_unmasked(name: str, value: object) -> None:
+    """Refuse an array with a mask, which most functions of NumPy ignore."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
 
 
 def require_finite(name: str, array: npt.NDArray[Any]) -> None:

@@ -12,6 +12,7 @@ read, with the default of a field that they do not have.
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -136,9 +137,21 @@ def _number(name: str, value: Any) -> float:
 
 
 def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not (value.isprintable() or value.replace("\n", "").isprintable()):
+    if not isinstance(value, str) or not is_text(value):
         raise requirement(name, "a text", _short(value))
     return value
+
+
+def is_text(value: str) -> bool:
+    """Whether files and pages can hold it: any signs but those that steer a terminal, and halves of signs.
+
+    >>> is_text("a no-break\u00a0space,\ta tab"), is_text("\x1b[31m"), is_text("\ud800")
+    (True, False, False)
+    """
+    return _NO_TEXT.search(value) is None
+
+
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
 _READERS: dict[Any, Any] = {

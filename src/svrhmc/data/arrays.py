@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import digest
-from svrhmc.core.errors import DataError
+from svrhmc.core.errors import DataError, require_unmasked
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 Source = Any  # an array, or the path of an .npy file
@@ -126,6 +126,7 @@ def cuts_of(rows: int, partitions: int) -> npt.NDArray[np.int64]:
 
 def source_of(value: Any) -> Source:
     """A path as text, anything else as an array."""
+    require_unmasked("an array of rows", value)
     return str(value) if isinstance(value, (str, os.PathLike)) else np.asanyarray(value)
 
 

@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
-from svrhmc.fitting.scales import Scales, require_size, scales_of
+from svrhmc.core.saving import is_text
+from svrhmc.fitting.scales import Scales, no_column, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
 from svrhmc.posterior.alerts import alert_of_verdict
 from svrhmc.posterior.automatic import sampled, usual_settings
@@ -177,6 +178,9 @@ def regression(
     for name in known:
         if name == INTERCEPT or name in loss.shared_names:
             raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
+    for name in known:
+        if not is_text(name):
+            raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
     require_size(X, known)
     require_size(observed.y[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
@@ -233,10 +237,10 @@ def _of_partitions(
     require_dense(data.reader)
     known = family_of(family)
     coding, classes = coding_of(data, known if noise is None else known.with_noise(noise))
-    scales, typical, size = known_of(data, coding, intercept)
+    scales, typical, size, least, most = known_of(data, coding, intercept)
     if intercept and scales.constant.any():
-        name = data.reader.names[int(np.argmax(scales.constant))]
-        raise DataError(f"column {name!r} is constant, and cannot be told from the intercept: leave it out.")
+        j = int(np.argmax(scales.constant))
+        raise no_column(data.reader.names[j], float(least[j]), float(most[j]))
     units, each, shared = _laid(coding.loss, scales, data.reader.names, typical, size, intercept, prior)
     target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=each, shared_prior=shared)
     return _regression(target, units, data.reader.names, classes, each, shared, prior)
@@ -246,7 +250,8 @@ def _require_varied(X: Any, names: Sequence[str], intercept: bool, scales: Scale
     """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))
-        raise DataError(f"column {names[j]!r} is constant, and cannot be told from the intercept: leave it out.")
+        column = X[:, j].toarray() if hasattr(X, "format") else X[:, j]
+        raise no_column(names[j], float(column.min()), float(column.max()))
     if hasattr(X, "format") or X.shape[1] > _LOOKED:
         return
     few = X[:: max(1, len(X) // _ROWS)]

@@ -12,6 +12,7 @@ from svrhmc.tables.columns import CATEGORY, TRUTH, Column
 from svrhmc.targets.families import FAMILIES, family_of
 from svrhmc.targets.losses import Loss
 
+_EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
 
 
@@ -71,11 +72,13 @@ def _guess(column: Column) -> tuple[str, str]:
             return "categorical", f"the response has {len(column.levels)} classes"
         raise DataError(f"the response has {len(column.levels):,} different texts: name the family that is meant.")
     values = np.asarray(column.values, np.float64)
-    if len(np.unique(values[:1000])) <= 2 and len(np.unique(values)) == 2:
-        return "bernoulli", "the response has two values"
+    two = np.unique(values) if len(np.unique(values[:1000])) <= 2 else values[:0]
+    if two.tolist() in _EVENTS:
+        return "bernoulli", f"the response is {two[0]:g} or {two[1]:g}"
     if (values >= 0).all() and (values == np.floor(values)).all() and values.min() == 0 and values.max() <= _COUNT:
         return "poisson", "the response holds counts from 0 on"
-    return "gaussian", "the response holds numbers"
+    classes = f"; if {two[0]:g} and {two[1]:g} are classes, name the family 'bernoulli'" if len(two) == 2 else ""
+    return "gaussian", f"the response holds numbers{classes}"
 
 
 def _plain(value: Any, kind: str) -> Any:

@@ -69,6 +69,18 @@ def constant_columns(sd: Array, size: Array, first: Array) -> npt.NDArray[np.boo
     return sd <= _ROUNDING * np.maximum(size, np.abs(first))
 
 
+def no_column(name: str, low: float, high: float) -> DataError:
+    """Why a column from low to high says nothing beside an intercept: it is constant, or its spread is lost in the
+    rounding of its size, as that of time stamps in nanoseconds may be.
+    """
+    if high > low:
+        return DataError(
+            f"column {name!r} goes from {low:.17g} to {high:.17g}, a range that would be lost in rounding beside its "
+            "size: subtract its smallest value first (column - column.min())."
+        )
+    return DataError(f"column {name!r} is constant, and cannot be told from the intercept: leave it out.")
+
+
 def _differences(X: Any, sparse: bool) -> Array:
     """The difference of the two values of each column that has two; nan of the others.
 

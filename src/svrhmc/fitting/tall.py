@@ -69,6 +69,8 @@ class Known(NamedTuple):
     scales: Scales
     typical: float
     size: float
+    least: Array  # numbers of the columns
+    most: Array
 
 
 def known_of(data: Partitions, coding: Coding, intercept: bool) -> Known:
@@ -96,7 +98,7 @@ def _known(told: Described, coding: Coding, x0: Array, y0: float, intercept: boo
     centre = x0 + mean if intercept else np.zeros_like(mean)
     step = np.where(told.two & ~constant, told.most - told.least, scale)
     scales = Scales(centre, scale, constant, (x0 + mean - centre) / scale, step)
-    return Known(scales, *_overall(told, coding, y0))
+    return Known(scales, *_overall(told, coding, y0), told.least, told.most)
 
 
 def _overall(told: Described, coding: Coding, y0: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import require_unmasked, requirement
 
 _REMEDIES = {
     "X": (
@@ -27,8 +27,11 @@ _DATES = "make a number of it first, such as days since the first one"
 def read_as_numbers(**given: Any) -> Iterator[None]:
     """Where an error comes from a text or a date among what was given (by name), say where that stands.
 
-    Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides.
+    Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides,
+    and masks, which scikit-learn ignores, at once.
     """
+    for name, values in given.items():
+        require_unmasked(name, values)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield

@@ -11,6 +11,7 @@ appearance, means nothing. So the same values have the same first level, the bas
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, nearest
+from svrhmc.core.saving import is_text
 
 KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
@@ -138,6 +140,9 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
             hint = nearest(name, known[:_NEAR]) or "it has " + ", ".join(map(repr, known[:12])) + _more(known)
             raise DataError(f"{what} has no column {name!r}: {hint}")
         found[name] = _no_dates(name, _column(name, _values(frame, labels[name])))
+        odd = next((text for text in (name, *found[name].levels) if isinstance(text, str) and not is_text(text)), None)
+        if odd is not None:
+            raise DataError(f"column {name!r} has a control sign in {odd!r}, which no file can hold: rename it.")
         _require_finite(name, found[name])
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
@@ -212,7 +217,9 @@ def _column(name: str, values: Any) -> Column:
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a data frame's column, in a dictionary
         return _series(name, _nw().from_native(_in_series(values), series_only=True))
     try:
-        array = np.asarray(values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warning: converting a masked element")  # it is nan, and so missing
+            array = np.asarray(values)
     except ValueError:
         raise DataError(f"column {name!r} must be one value for each row; got lists of unequal lengths.") from None
     if array.ndim != 1:

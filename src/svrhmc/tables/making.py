@@ -30,9 +30,14 @@ _COPIES = 3  # of a design while it is made
 _FEW_LEVELS = 50
 
 
+def names_rows(levels: int, rows: int) -> bool:
+    """Whether a category has so many levels that it rather names rows than tells what they have in common."""
+    return levels > max(_FEW_LEVELS, rows // 2)
+
+
 def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None:
     """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others."""
-    if levels > max(_FEW_LEVELS, rows // 2):
+    if names_rows(levels, rows):
         raise DataError(
             f"{name} has {levels:,} different {what} in {rows:,} rows, and would have a coefficient for each of them: "
             "leave it out of the formula where it names rows, put rare levels together where it is a category, or take "

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import nearest, one_of, requirement
+from svrhmc.core.errors import nearest, one_of, require_unmasked, requirement
 from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.faces import Faces, sides
@@ -77,6 +77,7 @@ class BinomialLoss(Loss):
             if (successes > 1).any():
                 raise requirement("y", "0 or 1 where trials is None", first(successes, successes > 1), why)
             return Observed(successes, None)
+        require_unmasked("trials", trials)
         given = np.asarray(trials)
         m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(given), ("n",) if not given.ndim else (n,)), n))
         if (few := m < successes).any():

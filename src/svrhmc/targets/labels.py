@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import real_array, require_unmasked, requirement
 
 _MOST = 2.0**53  # from here on float64 does not tell one count from the next
 
@@ -63,6 +63,7 @@ def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]
     >>> two_texts(["no", "yes", "no"])
     (array([0., 1., 0.]), array(['no', 'yes'], dtype='<U3'))
     """
+    require_unmasked("y", y)
     array = np.asarray(y)
     if array.dtype.kind not in "US" and not (array.dtype.kind == "O" and any(isinstance(v, str) for v in array.flat)):
         return y, None
@@ -77,11 +78,10 @@ def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]
 
 def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
     """One label for each row, none of them missing."""
+    require_unmasked("y", y)
     array = np.asarray(y)
-    if isinstance(y, np.ma.MaskedArray) or array.ndim != 1 or not len(array):
-        raise requirement(
-            "y", "one label for each row", "a masked array" if array.ndim == 1 else f"shape {array.shape}"
-        )
+    if array.ndim != 1 or not len(array):
+        raise requirement("y", "one label for each row", f"shape {array.shape}")
     if array.dtype.kind not in "biufUSO":
         raise requirement("y", "labels: texts, whole numbers or truth values", f"dtype {array.dtype}")
     if array.dtype.kind in "fO":
