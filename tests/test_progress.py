@@ -1,11 +1,19 @@
 import gc
 import io
+import re
 import time
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 import svrhmc
+from svrhmc import estimators
 from svrhmc.core import progress
+from svrhmc.dynamics import UBU
+from svrhmc.fitting import doors
+from svrhmc.gradients import Full
+from svrhmc.posterior import drawing, search
 from svrhmc.targets import synthetic
 
 
@@ -32,7 +40,7 @@ def test_a_line_is_shown_where_it_should_be(monkeypatch, show, terminal, expecte
     line(5)
     line.close()
     assert ("50%" in screen.getvalue()) == expected
-    assert screen.getvalue().endswith("\r") == expected
+    assert screen.getvalue().endswith("\r" if terminal else "\n") == expected  # wiped, or one line after another
 
 
 def test_short_runs_show_nothing():
@@ -78,3 +86,81 @@ def test_a_stage_within_another_has_the_line():
     with progress.stage("outer", True, stream):
         time.sleep(0.8)
     assert "outer: " in stream.getvalue()
+
+
+def test_a_stage_that_tells_its_share_foretells_its_end():
+    stream = Terminal()
+    with progress.stage("long work", None, stream):
+        progress.share(0.25)
+        time.sleep(0.8)
+    assert "long work: " in stream.getvalue()
+    assert ", about 2 s left" in stream.getvalue()
+    with progress.stage("another", None, stream):
+        time.sleep(0.8)
+    assert "left" not in stream.getvalue().split("another")[1]  # what one stage told is not another's
+
+
+def test_where_there_is_no_terminal_each_state_is_a_line(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(progress, "_PERIOD_OF_LINES", 0.1)
+    with progress.stage("work", True, stream):
+        time.sleep(0.8)
+    assert stream.getvalue().splitlines()[0].startswith("work: ")
+    assert "\r" not in stream.getvalue()
+
+
+def test_every_long_stage_of_a_call_has_a_name(monkeypatch, capsys):
+    """Each is shown at once here, and every part of the call is made slow: no two seconds are silent."""
+    shown = []
+
+    @contextmanager
+    def stage(name, asked, stream=None):
+        assert asked is True
+        shown.append(name)
+        yield
+
+    for module in (drawing, search, progress, doors):
+        monkeypatch.setattr(module, "stage", stage)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    table = {"x": x, "y": rng.poisson(np.exp(x / 2))}
+    svrhmc.fit("y ~ x", table, "poisson", progress=True, draws=100)
+    told = ["making columns of the table", "scales of the columns", "finding the mode", "choosing a sampler"]
+    told += ["effective draws", "moments", "tails", "other modes", "parameters"]
+    assert [name for name in dict.fromkeys(shown) if "compiled code" not in name] == told
+    assert any("compiled code" in name for name in shown)
+
+
+def test_a_run_that_takes_far_longer_than_expected_says_so_and_what_to_do(monkeypatch):
+    """A step that hardly moves: 1 draw in hundreds is effective."""
+    remarks = []
+
+    def reporter(asked, total, remark=""):
+        remarks.append(remark)
+        return (lambda amount: None), (lambda: None)
+
+    monkeypatch.setattr(drawing, "reporter", reporter)
+    monkeypatch.setattr(drawing, "_SLOW", 0.0)
+    monkeypatch.setattr(drawing, "_MOST", 8)
+    target = svrhmc.targets.logistic(np.eye(2), [0, 1])
+    svrhmc.sample(target, 100, method=svrhmc.Sampler(UBU(0.01, 1.0, 1.0), Full()), certificate=False)
+    assert not remarks[0]
+    assert re.fullmatch(
+        r"  \d+ of 100 effective, .* more \(budget_seconds=60 or fewer draws end it sooner\)", remarks[-1]
+    )
+
+
+@pytest.mark.parametrize(("verbose", "expected"), [(None, None), (0, False), (False, False), (1, True), (2, True)])
+def test_estimators_show_progress_where_they_are_asked_to(verbose, expected, monkeypatch):
+    class AskedError(Exception):
+        pass
+
+    def posterior_of(*_, progress, **__):
+        raise AskedError(progress)
+
+    monkeypatch.setattr(estimators, "posterior_of", posterior_of)
+    X, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
+    with pytest.raises(AskedError, match=str(expected)):
+        svrhmc.BayesianLogisticRegression(verbose=verbose).fit(X, y)
+    with pytest.raises(ValueError, match="verbose must be a whole number"):
+        svrhmc.BayesianLogisticRegression(verbose="yes").fit(X, y)

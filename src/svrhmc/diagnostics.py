@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from svrhmc.core.arrays import Array, unit_of
+from svrhmc.core.progress import share
 from svrhmc.core.recording import recorded
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
@@ -37,12 +38,11 @@ def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
     @wraps(measure)
     def measured(draws: Array) -> Array:
         chains, count, columns = draws.shape
-        return np.concatenate(
-            [
-                recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,))
-                for some in some_columns(chains * count, columns)
-            ]
-        )
+        found = []
+        for some in some_columns(chains * count, columns):
+            found.append(recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
+            share(some.stop / columns)
+        return np.concatenate(found)
 
     return measured
 

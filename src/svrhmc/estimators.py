@@ -17,7 +17,7 @@ draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
     None every fit has another.
-verbose: whether to show progress.
+verbose: 1 or True to show progress, 0 or False not to, None to show it on a terminal only.
 
 Where the verdict on the posterior is undecided, refuted or (certificate=False) unjudged, `fit` gives scikit-learn's
 `ConvergenceWarning`, which says why and what to do.
@@ -80,7 +80,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: int | bool | None = None,
     ) -> None:
         self.fit_intercept = fit_intercept
         self.prior = prior
@@ -142,7 +142,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             **{name: getattr(self, name) for name in _SETTINGS},
             threads=effective_n_jobs(self.n_jobs),
             seed=_seed(self.random_state),
-            progress=truth("verbose", self.verbose),
+            progress=_shown(self.verbose),
         )
 
     def _coefficients(self) -> tuple[Array, Array]:
@@ -175,6 +175,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         found = self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS))
         for _, t, _ in found.predictors():
             yield found.form.loss.mean(t).mean(axis=0)
+
+
+def _shown(verbose: Any) -> bool | None:
+    """Whether to show progress: always, never, or (None) on a terminal."""
+    if verbose is None or isinstance(verbose, bool | np.bool_):
+        return None if verbose is None else bool(verbose)
+    return whole("verbose", verbose, 0) > 0
 
 
 class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[misc]
@@ -298,7 +305,7 @@ class BayesianRegression(_Regressor):
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: int | bool | None = None,
     ) -> None:
         self.family = family
         super().__init__(

@@ -67,6 +67,7 @@ def fit_command(
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    progress: Annotated[bool, typer.Option("--progress", help="Show progress without a terminal, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -89,7 +90,7 @@ def fit_command(
         file, target, formula, family, weights, offset, exposure, trials,
         missing, place, draws, tolerance, seed, budget, reading,
     )  # fmt: skip
-    show: Progress = False if as_json or quiet else None
+    show: Progress = True if progress else False if as_json or quiet else None
     if file is None:
         asked = replace(asked, target=target or "survived", weights=weights or "persons")
         with as_file(files("svrhmc").joinpath("data", _EXAMPLE)) as example:

@@ -19,6 +19,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from svrhmc.core import progress
+
 Clock = Callable[[], float]
 Look = Callable[[float], None]
 T = TypeVar("T")
@@ -174,7 +176,8 @@ def trial(clock: Clock) -> float:
 
 
 def done(share: float) -> None:
-    """Tell the deadline how much of a stage of unknown length is made, for who asks how long it would take."""
+    """Tell the deadline, and who waits for it, how much of a stage of unknown length is made."""
+    progress.share(share)
     deadline = _binding.get()
     if deadline is not None:
         deadline.done = share

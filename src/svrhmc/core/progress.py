@@ -14,9 +14,10 @@ from svrhmc.core.caching import tell
 from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
-_PERIOD = 0.2
+_PERIOD, _PERIOD_OF_LINES = 0.2, 10.0  # seconds between two of its states, on a terminal and where each is a line
 _stages: list[Event] = []  # those under way, the innermost last
-_noted = [""]  # how far the work of the innermost is
+_noted = [""]  # how far the work of the innermost is, in words,
+_share = [0.0]  # and as a share of it, where that is known
 
 
 def note(text: str) -> None:
@@ -24,46 +25,74 @@ def note(text: str) -> None:
     _noted[0] = text
 
 
+def share(made: float) -> None:
+    """Say how much of the work of a stage is made, so that its end can be foretold."""
+    _share[0] = made
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(40.2), duration(200.0), duration(9000.0)
+    ('40 s', '3 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+class _Line:
+    """One line of a terminal, written over itself; elsewhere a line for each text, some seconds apart."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._width = 0
+        self.period = _PERIOD if self._terminal else _PERIOD_OF_LINES
+
+    def show(self, text: str) -> None:
+        """In place of what stood there."""
+        _write(self._stream, "\r" + text.ljust(self._width) if self._terminal else text + "\n")
+        self._width = max(self._width, len(text)) if self._terminal else 0
+
+    def wipe(self) -> None:
+        """Where it was written on a terminal."""
+        if self._width:
+            _write(self._stream, "\r" + " " * self._width + "\r")
+
+
 class ProgressLine:
     """Counts work done; from 1.5 s on shows share, rate and time left on one line of a terminal.
 
-    `show=None` shows it only where `stream` is a terminal.
+    `show=None` shows it only where `stream` is a terminal; `remark` stands at its end.
     """
 
-    def __init__(self, total: int, show: bool | None = None, stream: TextIO | None = None) -> None:
-        self._total, self._done = total, 0
-        self._stream = sys.stderr if stream is None else stream
-        self._show = is_shown(show, self._stream)
-        self._bar = "━" if _can_write("━", self._stream) else "="
+    def __init__(self, total: int, show: bool | None = None, stream: TextIO | None = None, remark: str = "") -> None:
+        self._total, self._done, self._remark = total, 0, remark
+        out = sys.stderr if stream is None else stream
+        self._line = _Line(out) if is_shown(show, out) else None
+        self._bar = "━" if _can_write("━", out) else "="
         self._began = time.monotonic()
         self._next = self._began + _PATIENCE
-        self._width = 0
 
     def __call__(self, amount: int) -> None:
         """Some more work is done."""
         self._done += amount
-        if self._show and time.monotonic() >= self._next:
-            self._draw()
-            self._next = time.monotonic() + _PERIOD
+        if self._line is not None and time.monotonic() >= self._next:
+            self._line.show(self._text())
+            self._next = time.monotonic() + self._line.period
 
     def close(self) -> None:
         """Wipe the line."""
-        if self._width and self._stream is not None:
-            _write(self._stream, "\r" + " " * self._width + "\r")
+        if self._line is not None:
+            self._line.wipe()
 
-    def _draw(self) -> None:
-        if self._stream is None:
-            return
-        spent = time.monotonic() - self._began
+    def _text(self) -> str:
+        spent = max(time.monotonic() - self._began, 1e-9)
         share = self._done / self._total
         filled = int(30 * share)
-        left = spent * (1 - share) / share if share else float("inf")
-        text = (
-            f"sampling [{self._bar * filled}{' ' * (30 - filled)}] {share:4.0%}  "
-            f"{self._done / spent:,.0f} chain steps/s  {left:,.0f} s left"
-        )
-        _write(self._stream, "\r" + text.ljust(self._width))
-        self._width = max(self._width, len(text))
+        left = f"{duration(spent * (1 - share) / share)} left" if share else ""
+        bar = f"[{self._bar * filled}{' ' * (30 - filled)}] {share:4.0%}"
+        return f"sampling {bar}  {self._done / spent:,.0f} chain steps/s  {left}{self._remark}"
 
 
 def is_shown(show: bool | None, stream: TextIO | None) -> bool:
@@ -99,7 +128,8 @@ def finishing(finish: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
-    """Work whose length nobody knows: from 0.5 s on, a terminal shows its name and the seconds it has taken.
+    """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, where the work
+    tells how much of it is made (`share`), about how many are left.
 
     `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
     """
@@ -107,19 +137,20 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
     if callable(progress) or out is None or not is_shown(progress, out):
         yield
         return
-    done, width, began = Event(), 0, time.monotonic()
+    done, line, began = Event(), _Line(out), time.monotonic()
+    before, _share[0] = _share[0], 0.0
     _stages.append(done)
 
     def tell() -> None:
-        nonlocal width
         wait = 0.5
         while not done.wait(wait):
             if _stages[-1] is not done:  # a stage within this one has the line
                 continue
+            spent, made = time.monotonic() - began, _share[0]
             far = f" ({_noted[0]})" if _noted[0] else ""
-            text = f"{name}{far}: {time.monotonic() - began:.0f} s"
-            _write(out, "\r" + text.ljust(width))
-            width, wait = max(width, len(text)), 1.0
+            left = f", about {duration(spent * (1 - made) / made)} left" if 0.02 < made < 1 else ""
+            line.show(f"{name}{far}: {spent:.0f} s{left}")
+            wait = max(1.0, line.period)
 
     teller = Thread(target=tell, daemon=True)
     teller.start()
@@ -129,8 +160,8 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
         done.set()
         teller.join()
         _stages.remove(done)
-        if width:
-            _write(out, "\r" + " " * width + "\r")
+        _share[0] = before
+        line.wipe()
 
 
 @contextmanager
@@ -154,7 +185,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
 Progress = bool | Callable[[int, int], None] | None
 
 
-def reporter(progress: Progress, total: int) -> tuple[Callable[[int], None], Callable[[], None]]:
+def reporter(progress: Progress, total: int, remark: str = "") -> tuple[Callable[[int], None], Callable[[], None]]:
     """What an engine calls with each amount of work done, and what ends it.
 
     A callable is given (done, total) in chain steps; True, False and None mean a line always, never, on a terminal.
@@ -170,5 +201,5 @@ def reporter(progress: Progress, total: int) -> tuple[Callable[[int], None], Cal
         return tell, lambda: None
     if not (progress is None or isinstance(progress, bool)):
         raise requirement("progress", "True, False, None or a function of (done, total)", repr(progress))
-    line = ProgressLine(total, progress)
+    line = ProgressLine(total, progress, remark=remark)
     return line, line.close

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, one_of, real_array
+from svrhmc.core.progress import stage
 from svrhmc.fitting.regress import posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
 from svrhmc.posterior.kept import Kept
@@ -78,7 +79,8 @@ def fit(
     require_settings(fit, settings)
     named: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     columns = [value for value in named.values() if isinstance(value, str)]
-    made = designed(formula, table, columns, missing == "drop", transforms)
+    with stage("making columns of the table", settings.get("progress")):
+        made = designed(formula, table, columns, missing == "drop", transforms)
     response = response_of(made.design.response, made.y, family)
     given = {word: _numbers(word, value, made.extra, made) for word, value in named.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
@@ -86,18 +88,19 @@ def fit(
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
-    found = regression(
-        made.X,
-        response.y,
-        response.loss,
-        names=names,
-        intercept=made.design.intercept,
-        prior=_by_column(prior, made.design.parts, names),
-        noise_variance=noise_variance,
-        classes=response.classes or None,
-        varied=True,
-        **given,
-    )
+    with stage("scales of the columns", settings.get("progress")):
+        found = regression(
+            made.X,
+            response.y,
+            response.loss,
+            names=names,
+            intercept=made.design.intercept,
+            prior=_by_column(prior, made.design.parts, names),
+            noise_variance=noise_variance,
+            classes=response.classes or None,
+            varied=True,
+            **given,
+        )
     design = replace(
         made.design,
         classes=tuple(map(str, response.classes)),

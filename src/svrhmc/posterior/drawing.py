@@ -13,7 +13,7 @@ from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import DivergenceError
-from svrhmc.core.progress import Progress, reporter
+from svrhmc.core.progress import Progress, duration, reporter, stage
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
@@ -31,6 +31,7 @@ _SOME = 16  # chains by which it is told what it takes to show a draw
 _NUMBERS, _FEWEST = 1 << 22, 64  # numbers of draws made at once, and steps at least
 _LONG, _APART = 4, 1.5  # times as many draws, after which chains that stick, or modes with a larger R-hat, end it
 _MOST = 100  # times the draws that were expected to be enough
+_SLOW = 30.0  # seconds more than which a run that is slower than was expected is said to take
 _USED = 0.85  # of a budget: with more left than the rest, draws that it ended go on
 _WORTH, _SAFE = 0.1, 1.25  # of the draws so far: the fewest to go on for; times what followed them before, that is kept
 
@@ -108,7 +109,7 @@ class Drawing:
         self._showing = 0.0  # seconds that it takes to show a draw of all chains
         self._followed: tuple[float, float] | None = None  # seconds and passes of what follows a draw of all chains
         self._ended = False  # whether no more draws are made, whatever is left of a budget
-        self._free, self._stopped = True, False
+        self._free, self._stopped, self._remark = True, False, ""
         self._burn_in: int | None = None  # steps made before the first draw that is kept
         shape = chains.state.x.shape
         found = journal.get(name)
@@ -182,13 +183,15 @@ class Drawing:
             made = self.made
             if made < LEAST:
                 raise BudgetSpent
-            with self._journal.recording(f"effective-{self._name}", ledger, {"draws": made}):
+            counting = self._journal.recording(f"effective-{self._name}", ledger, {"draws": made})
+            with stage("effective draws", progress), counting:
                 effective = effective_draws(_ordered(self._draws))
                 least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
                 enough = least >= wanted or self._stopped or made >= most
                 hopeless = not enough and made >= _LONG * first and self._hopeless()
             if enough or hopeless:
                 break
+            self._remark = self._outlook(least, wanted, most, first)
             more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
             self._goal = min(most, self._goal + more)
         pulled = _ordered(self._pulled) if self._free else None
@@ -201,6 +204,16 @@ class Drawing:
             least >= wanted and not self._stopped,
             self._stopped,
         )
+
+    def _outlook(self, least: float, wanted: int, most: int, first: int) -> str:
+        """What a person who waits is told: how many draws are effective, and how long the others take where that is far
+        longer than was expected.
+        """
+        told, needed = f"  {least:,.0f} of {wanted:,} effective", self.made * wanted / max(least, 1.0)
+        seconds = (min(needed, most) - self.made) * self._price()[0]
+        if needed > _LONG * first and seconds > _SLOW:
+            told += f", {duration(seconds)} more (budget_seconds=60 or fewer draws end it sooner)"
+        return told
 
     def goes_on(self, since: tuple[float, float]) -> bool:
         """Whether draws that a budget ended are to be continued after all that follows them was done.
@@ -311,7 +324,7 @@ class Drawing:
         """Steps to `end`, in pieces where the journal outlives the process."""
         chains, journal = self.chains, self._journal
         left = max(0, end - chains.state.step)
-        tell, finish = reporter(progress, left * len(chains.state.x))
+        tell, finish = reporter(progress, left * len(chains.state.x), self._remark)
         report = tell if self._ledger.unlimited else self._watched(tell)
         try:
             while (step := chains.state.step) < end:

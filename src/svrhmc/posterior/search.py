@@ -161,7 +161,7 @@ class Search:
             self.fresh.recall(said["row noise"])
             self.shape.recall(said["tail"], found.arrays.get("spread"))
             return Choice(said["method"], sampler_of(said["sampler"]), said["why"])
-        with self.journal.recording("choosing", self.ledger):
+        with stage("choosing a sampler", self.request.progress), self.journal.recording("choosing", self.ledger):
             choice = self.chooser.choose(self.request.method)
         if self.journal.kept and not self._given:
             tail, spread = self.shape.known()

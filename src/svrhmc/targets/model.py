@@ -17,6 +17,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jaxed import load, scoped
+from svrhmc.core.progress import compiling
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
 from svrhmc.targets.base import FiniteSum, Moments
@@ -105,9 +106,10 @@ def model(
         checked.scalar("log_likelihood(params, row)", found)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     functions = Functions(n, len(flat), likelihood, log_prior, unravel, kind, where)
-    named = checked.coordinates(params, constrain)
-    target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain)
-    target.require_sound()
+    with compiling(None):
+        named = checked.coordinates(params, constrain)
+        target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain)
+        target.require_sound()
     return target
 
 
