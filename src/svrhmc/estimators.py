@@ -11,8 +11,9 @@ that of the table with its rows repeated.
 Each estimator takes the same parameters.
 
 fit_intercept: whether the predictor has a constant.
-prior: of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a dictionary by
-    the names of the columns; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
+prior: of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but the intercept,
+    or a dictionary by the names of the columns, with "Intercept", and "sigma", "scale" or "shape" where the family has
+    one; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with

@@ -51,9 +51,10 @@ def fit(
     weights, offset, exposure, trials: a column's name, or one number for each row. Weights count rows; an exposure (for
         counts: months observed, say) is an offset of its logarithm.
     noise_variance: the variance of the noise of "gaussian", where it is known.
-    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients, or a dictionary by the names
-        of coefficients or of categories (for all of their levels); None: weak ones that follow the data's scale
-        (`svrhmc.fitting.regress`), which `posterior.prior` states.
+    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients but the intercept, or a
+        dictionary by the names of coefficients or of categories (for all of their levels), with "Intercept" for the
+        intercept at the means of the columns and "sigma", "scale" or "shape" for that parameter of the family; None:
+        weak ones that follow the data's scale (`svrhmc.fitting.regress`). `posterior.prior` states all of them.
     missing: "refuse" rows with missing values, or "drop" them.
     transforms: functions of your own that the formula calls, by their names: {"f": f} for "y ~ f(x)". They get columns
         as pandas series, and give one number for each row (or a row of numbers). No file holds them: pass them to

@@ -89,9 +89,10 @@ def regress(
     names: the names of the columns; x0, x1, … if None.
     intercept: whether there is one.
     trials, offset, weights: as `svrhmc.targets.glm` takes them.
-    prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them, or a
-        dictionary by name (with "Intercept" for the intercept at the centre of the columns). None stands for weakly
-        informative priors that follow the scale of the data.
+    prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but
+        the intercept, or a dictionary by name, with "Intercept" for the intercept at the centre of the columns, and
+        "sigma", "scale" or "shape" ("log sigma", … for the logarithm) for what all rows share. None, and whatever the
+        dictionary does not name, stands for weakly informative priors that follow the scale of the data.
     noise_variance: the variance of the noise of "gaussian", if it is known.
     settings: those of `svrhmc.sample`.
 
@@ -205,17 +206,16 @@ def regression(
 
 def _laid(
     loss: Loss, scales: Scales, names: tuple[str, ...], typical: float, size: float, intercept: bool, prior: Any
-) -> tuple[Units, list[Prior], list[Normal] | None]:
+) -> tuple[Units, list[Prior], list[Prior] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters."""
     by_offset = loss.identity_link and intercept
     response = typical if by_offset else 0.0
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step)
-    slopes = _slopes(prior, names, scales, size)
+    slopes = _slopes(prior, names, scales, size, loss)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    shared = [Normal(_SHARED_SD**-2, float(np.log(size)))] * loss.shared if loss.identity_link and loss.shared else None
-    return units, ([middle] if intercept else []) + slopes, shared
+    return units, ([middle] if intercept else []) + slopes, _shared(prior, loss, size, names)
 
 
 def _regression(
@@ -223,7 +223,8 @@ def _regression(
 ) -> Regression:
     location, precision = _stated(each, target.loss, shared)
     named = _names(names, units.intercept, target.loss, labels)
-    return Regression(target, units, named, location, precision, _said(prior, target.loss), prior is not None)
+    said = _said(prior, target.loss, each[0] if units.intercept else None, units.response, shared)
+    return Regression(target, units, named, location, precision, said, prior is not None)
 
 
 def _of_partitions(
@@ -284,7 +285,7 @@ def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
     return count
 
 
-def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> list[Prior]:
+def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, loss: Loss) -> list[Prior]:
     """Priors of the standardised slopes."""
     usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
@@ -296,10 +297,12 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float) -> 
     odd = [each for each in prior.values() if not isinstance(each, Prior)]
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
-    columns = {*names, INTERCEPT}
-    unknown = [name for name in prior if name not in columns]
+    more = (INTERCEPT, *loss.shared_names, *(_positive(name) for name in loss.shared_names))
+    known = {*names, *more}
+    unknown = [name for name in prior if name not in known]
     if unknown:
-        raise requirement("prior", f"by the names of the columns ({', '.join(names[:8])}, …)", repr(unknown[0]))
+        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise requirement("prior", f"by the names of the columns ({shown}) or {', '.join(more)}", repr(unknown[0]))
     return [
         prior[name].scaled(float(s)) if name in prior else one
         for name, s, one in zip(names, scales.scale, usual, strict=True)
@@ -314,10 +317,38 @@ def _intercept(prior: Any, location: float, size: float, taken_off: float) -> Pr
     return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
 
 
-def _stated(each: list[Prior], loss: Loss, shared: list[Normal] | None) -> tuple[Array, Array]:
+def _positive(name: str) -> str:
+    """The parameter whose logarithm is the coordinate of this name: sigma of log sigma."""
+    return name.removeprefix("log ")
+
+
+def _shared(prior: Any, loss: Loss, size: float, names: tuple[str, ...]) -> list[Prior] | None:
+    """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
+    where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
+    """
+    usual = Normal(_SHARED_SD**-2, float(np.log(size))) if loss.identity_link else Normal(*loss.shared_prior)
+    found: list[Prior] = []
+    for name in loss.shared_names:
+        bare = _positive(name)
+        by_name = prior if isinstance(prior, Mapping) else {}
+        given = {key: by_name[key] for key in (name, bare) if key in by_name and key not in names}
+        if len(given) > 1:
+            raise requirement("prior", f"of {bare!r} or of {name!r}", "both", "one follows from the other")
+        for key, each in given.items():
+            if each.positive and key == name:
+                why = f"it is one of {bare!r}, whose logarithm this is"
+                raise requirement(f"the prior of {name!r}", "one of numbers of either sign", repr(each), why)
+            if not each.positive and key == bare:
+                allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
+                raise requirement(f"the prior of {bare!r}", allowed, repr(each), why)
+        found.append(next(iter(given.values()), usual))
+    return found or None
+
+
+def _stated(each: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[Array, Array]:
     """Location and precision of every standardised coordinate."""
     told = [one.spread for one in each] * loss.blocks
-    last = [one.spread for one in shared] if shared is not None else [Normal(*loss.shared_prior).spread] * loss.shared
+    last = [one.spread for one in shared or ()]
     location, sd = (np.array(column) for column in zip(*(told + last), strict=True))
     return location, np.where(np.isfinite(sd), sd, np.inf) ** -2.0
 
@@ -330,17 +361,44 @@ def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) 
     return tuple(f"{label}: {name}" for label in labels[1:] for name in block)
 
 
-def _said(prior: Any, loss: Loss) -> str:
-    if prior is not None:
-        return f"given: {prior!r}"
-    if not loss.identity_link:
-        centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
+def _said(prior: Any, loss: Loss, middle: Prior | None, response: float, shared: list[Prior] | None) -> str:
+    """The prior of everything in words: of coefficients, of the intercept (`middle`, after what was taken off the
+    response) and of what rows share. Where some are given, the others are said in numbers.
+    """
+    if prior is None:
+        return "; ".join(filter(None, ("weak, on the scale of the data: " + _weak(loss), *_weak_shared(loss))))
+    if isinstance(prior, Mapping):
+        said = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
+    else:
+        said = [f"given: every coefficient ~ {prior!r}"]
+    by_name = prior if isinstance(prior, Mapping) else {}
+    if middle is not None and INTERCEPT not in by_name:
+        law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
+        said.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
+    for name, each in zip(loss.shared_names, shared or (), strict=True):
+        if not {name, _positive(name)} & set(by_name):
+            said.append(f"{name} ~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it")
+    return "; ".join(said)
+
+
+def _normal(mean: float, sd: float) -> str:
+    return f"N({mean:.4g}, {sd:.4g}²)"
+
+
+def _weak(loss: Loss) -> str:
+    if loss.identity_link:
         return (
-            "weak, on the scale of the data: coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²); the "
-            f"intercept, at the means of the columns, ~ {centre}"
+            "coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, (2.5·sd(y))²); the intercept, at the "
+            "means of the columns, ~ N(mean of y, (5·sd(y))²)"
         )
-    noise = "; log σ ~ N(log sd(y), 5²)" if loss.shared else ""
+    centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
     return (
-        "weak, on the scale of the data: coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, "
-        f"(2.5·sd(y))²); the intercept, at the means of the columns, ~ N(mean of y, (5·sd(y))²){noise}"
+        "coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²); the intercept, at the means of the "
+        f"columns, ~ {centre}"
     )
+
+
+def _weak_shared(loss: Loss) -> list[str]:
+    location = "log sd(y)" if loss.identity_link else f"{loss.shared_prior[1]:g}"
+    sd = _SHARED_SD if loss.identity_link else loss.shared_prior[0] ** -0.5
+    return [f"{name.replace('sigma', 'σ')} ~ N({location}, {sd:g}²)" for name in loss.shared_names]

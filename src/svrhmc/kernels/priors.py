@@ -18,7 +18,7 @@ from svrhmc.kernels.compiling import PLAIN
 from svrhmc.kernels.frames import LowRank, pull
 from svrhmc.kernels.layout import FULL, is_a, is_none
 
-STUDENT, LAPLACE = 1, 2
+STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4
 
 
 class Heavy(NamedTuple):
@@ -40,6 +40,10 @@ def _slope(kind, d, s, shape):
         return (shape + 1.0) * d / (shape * s * s + d * d)
     if kind == LAPLACE:
         return d / math.sqrt(d * d + shape * shape) / s
+    if kind == HALF_STUDENT:
+        return (shape + 1.0) / (1.0 + shape * math.exp(-2.0 * d)) - 1.0
+    if kind == HALF_POWER:
+        return math.exp(shape * d) - 1.0
     return math.nan
 
 
@@ -49,6 +53,11 @@ def _value(kind, d, s, shape):
         return 0.5 * (shape + 1.0) * math.log1p((d / s) ** 2 / shape)
     if kind == LAPLACE:
         return d * (d / (math.sqrt(d * d + shape * shape) + shape)) / s
+    if kind == HALF_STUDENT:
+        w = 2.0 * d - math.log(shape)
+        return 0.5 * (shape + 1.0) * (max(w, 0.0) + math.log1p(math.exp(-abs(w)))) - d
+    if kind == HALF_POWER:
+        return math.exp(shape * d) / shape - d
     return math.nan
 
 

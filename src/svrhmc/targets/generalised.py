@@ -26,7 +26,7 @@ from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
-from svrhmc.targets.laws import Law, scale_mixture
+from svrhmc.targets.laws import Law, mixes, scale_mixture
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
@@ -171,8 +171,8 @@ class GeneralisedLinear(FiniteSum):
 
     @cached_property
     def exact_law(self) -> Law | None:
-        """Also where coefficients are Gaussian given log σ, and their prior is normal."""
-        if not (self.loss.mixture and self.heavy is None):
+        """Also where coefficients are Gaussian given log σ."""
+        if not mixes(self.loss, self.heavy, self.dim):
             return super().exact_law
         self._require_rank()
         return scale_mixture(self._form)

@@ -1,6 +1,7 @@
 """Posteriors whose law is known: a Gaussian, or a Gaussian given log σ, whose own law is found on a line.
 
-For y ~ N(aᵀβ, σ²) with rows of weight wᵢ, and normal priors β ~ N(m, Λ⁻¹) and τ = log σ ~ N(m_τ, 1/λ_τ), the rows enter
+For y ~ N(aᵀβ, σ²) with rows of weight wᵢ, and priors β ~ N(m, Λ⁻¹) and τ = log σ ~ N(m_τ, 1/λ_τ) (or any that is
+log-concave in τ, whose −log density then stands for ½λ_τ(τ − m_τ)² below), the rows enter
 by sums alone: G = Aᵀ diag(w) A, and for a fit β̂ with residuals e = y − Aβ̂ the sums W = Σw, S = Σwe², g = Aᵀ(we).
 With c = β − β̂ and r = e^{−2τ},
 
@@ -44,6 +45,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import EIGENVECTORS, INVERSE, LEAST_SQUARES, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Stream
+from svrhmc.targets.priors import Heavy
 
 _POINTS = 2001  # of the line
 _NEGLIGIBLE = 45.0  # below the largest log density: e⁻⁴⁵ is below all rounding
@@ -267,9 +269,25 @@ def _unseen(gram: Array) -> int:
 
 
 def scale_mixture(form: Any) -> ScaleMixture:
-    """Of rows with one predictor and log σ, the last coordinate, under normal priors."""
+    """Of rows with one predictor and log σ, the last coordinate, under priors that `mixes` allows."""
     dim, precision, mean = form.rows.columns, form.prior_precision, form.prior_mean
+
+    def prior(tau: Array) -> Array:
+        x = np.zeros((*np.shape(tau), dim + 1))
+        x[..., dim] = tau
+        value: Array = -form.log_prior(x)[..., dim]
+        return value
+
     y = form.y if form.offset is None else form.y - form.offset
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         sums = sums_of(form.rows.rows, y, form.weights, precision[:dim], mean[:dim])
-        return ScaleMixture(sums, lambda tau: 0.5 * precision[dim] * (tau - mean[dim]) ** 2)
+        return ScaleMixture(sums, prior)
+
+
+def mixes(loss: Any, heavy: Heavy | None, dim: int) -> bool:
+    """Whether coefficients are Gaussian given the shared parameter, the last coordinate, whose own prior has a log
+    density that is concave.
+    """
+    if not loss.mixture or heavy is None:
+        return bool(loss.mixture)
+    return bool(heavy.columns.min() >= dim - loss.shared and heavy.bounds(dim)[0].min() >= 0)

@@ -60,6 +60,7 @@ class Loss(ABC):
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
+    without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
     outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 

@@ -30,7 +30,7 @@ from svrhmc.targets.coding import Coding
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.improper import separable
-from svrhmc.targets.laws import Law
+from svrhmc.targets.laws import Law, mixes
 from svrhmc.targets.mode import DENSE_DIM, TOLERANCE
 from svrhmc.targets.partitions import (
     Gathered,
@@ -264,7 +264,7 @@ class PartitionedLinear(FiniteSum):
     @cached_property
     def exact_law(self) -> Law | None:
         """Also where coefficients are Gaussian given log σ."""
-        known = self.quadratic or (self.loss.mixture and self.heavy is None)
+        known = self.quadratic or mixes(self.loss, self.heavy, self.dim)
         return self.condensed.exact_law if known else None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Priors: sums over coordinates, each normal, flat, Student-t or Laplace.
+"""Priors: sums over coordinates, each normal, flat, Student-t or Laplace; and those of positive numbers.
 
     −log p(x) = ½ (x − p)ᵀΛ(x − p) + Σ_{j ∈ J} ψⱼ(xⱼ) + constant,         d = x − location, s = scale:
 
@@ -9,16 +9,27 @@
 
 A Laplace density has a kink at its location, where no gradient is: it is *smoothed* over ε = smoothing·scale, which
 makes it the hyperbolic density. Within a few ε of the location it is rounder than Laplace's, and beyond it is the same.
+A spread σ or a shape is positive, and its coordinate is τ = log σ. A prior p(σ) is one of τ by the change of variables
+dσ = e^τ dτ: −log p(τ) = −log p(e^τ) − τ. With d = τ − log s,
+
+    half normal, p(σ) ∝ e^{−σ²/2s²}                         ψ = e^{2d}/2 − d
+    exponential, p(σ) ∝ e^{−σ/s}, s = 1/rate                ψ = e^d − d
+    half Student-t, p(σ) ∝ (1 + σ²/(νs²))^{−(ν + 1)/2}      ψ = (ν + 1)/2 · log(1 + e^{2d}/ν) − d
+
+(half Cauchy: ν = 1). All are convex in τ: the first two are ψ = e^{kd}/k − d with k = 2 and 1, ψ″ = ke^{kd}, and the
+third has ψ″ = 2ν(ν + 1)e^{2d}/(ν + e^{2d})², from 0 to (ν + 1)/2.
+
 The gradient of a prior is exact in every sampler: it is never subsampled. A user gives one prior for all columns, or
 a list with one for each.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +38,13 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
 _RANGE = (1e-50, 1e50)  # of scales and shapes
-STUDENT, LAPLACE = 1, 2  # kinds of ψ, as compiled code has them
+STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4  # kinds of ψ, as compiled code has them
 
 
 class Prior(ABC):
     """The prior of one coordinate, or of all."""
+
+    positive: ClassVar[bool] = False  # whether it is one of a positive number, whose logarithm is the coordinate
 
     @abstractmethod
     def of(self, j: int) -> tuple[float, float] | tuple[int, float, float, float]:
@@ -208,6 +221,125 @@ class Laplace(Prior):
         return float(self.location), float(2**0.5 * self.scale)
 
 
+class PositivePrior(Prior):
+    """The prior of a positive number, such as σ, whose logarithm is the coordinate; in the units of that number."""
+
+    positive = True
+
+    def scaled(self, factor: float) -> Prior:
+        """Coefficients may have either sign."""
+        raise self._refusal()
+
+    def shifted(self, by: float) -> Prior:
+        """As little as the intercept."""
+        raise self._refusal()
+
+    def _refusal(self) -> ValueError:
+        why = "such a prior is one of a positive parameter of the family, such as 'sigma'"
+        return requirement("the prior of a coefficient", "one of numbers of either sign", repr(self), why)
+
+
+@dataclass(frozen=True)
+class HalfStudentT(PositivePrior):
+    """|scale·t| with df degrees of freedom: of a spread that is probably at most about `scale`, but may be far above.
+
+    >>> HalfStudentT(df=4.0, scale=2.5)
+    HalfStudentT(df=4.0, scale=2.5)
+    """
+
+    df: float = 3.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ordinary("df", self.df)
+        _ordinary("scale", self.scale)
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """Its kind, log s and ν."""
+        return HALF_STUDENT, math.log(self.scale), 1.0, float(self.df)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Mean and standard deviation of log σ = log s + ½ log F with F of (1, ν) degrees of freedom."""
+        from scipy.special import digamma, polygamma
+
+        half = self.df / 2
+        mean = math.log(self.scale) + 0.5 * (float(digamma(0.5) - digamma(half)) + math.log(self.df))
+        return mean, 0.5 * math.sqrt(float(polygamma(1, 0.5) + polygamma(1, half)))
+
+
+@dataclass(frozen=True)
+class HalfCauchy(PositivePrior):
+    """|scale·t| with one degree of freedom: `HalfStudentT(1, scale)`.
+
+    >>> HalfCauchy(2.5).of(0) == HalfStudentT(1.0, 2.5).of(0)
+    True
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ordinary("scale", self.scale)
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """As of Student's t with ν = 1."""
+        return HalfStudentT(1.0, self.scale).of(j)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """As of Student's t with ν = 1."""
+        return HalfStudentT(1.0, self.scale).spread
+
+
+@dataclass(frozen=True)
+class HalfNormal(PositivePrior):
+    """|scale·z| with z ~ N(0, 1): of a spread that is at most a few times `scale`.
+
+    >>> HalfNormal(2.0)
+    HalfNormal(scale=2.0)
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ordinary("scale", self.scale)
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """Its kind, log s and k = 2."""
+        return HALF_POWER, math.log(self.scale), 1.0, 2.0
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Mean and standard deviation of log σ = log s + ½ log χ²₁."""
+        return math.log(self.scale) - 0.5 * (_EULER + math.log(2)), math.pi / math.sqrt(8)
+
+
+@dataclass(frozen=True)
+class Exponential(PositivePrior):
+    """Density ∝ e^{−rate·σ}, with the mean 1/rate.
+
+    >>> Exponential(0.5)
+    Exponential(rate=0.5)
+    """
+
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ordinary("rate", self.rate)
+
+    def of(self, j: int) -> tuple[int, float, float, float]:
+        """Its kind, log s and k = 1."""
+        return HALF_POWER, -math.log(self.rate), 1.0, 1.0
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Mean and standard deviation of log σ."""
+        return -math.log(self.rate) - _EULER, math.pi / math.sqrt(6)
+
+
+_EULER = 0.5772156649015329
+
+
 class _Shape(NamedTuple):
     """A ψ and its derivatives in d, of (d, scale, shape), and the bounds on ψ″."""
 
@@ -230,7 +362,25 @@ _SHAPES = {
         lambda d, s, e: e * e / np.hypot(d, e) ** 3 / s,
         lambda s, e: (0.0 * s, 1 / (s * e)),
     ),
+    HALF_STUDENT: _Shape(
+        lambda d, s, v: (v + 1) / 2 * np.logaddexp(0.0, 2 * d - np.log(v)) - d,
+        lambda d, s, v: (v + 1) / (1 + v * _exp(-2 * d)) - 1,
+        lambda d, s, v: 2 * (v + 1) / ((1 + v * _exp(-2 * d)) * (1 + _exp(2 * d) / v)),
+        lambda s, v: (0.0 * s, (v + 1) / 2),
+    ),
+    HALF_POWER: _Shape(
+        lambda d, s, k: _exp(k * d) / k - d,
+        lambda d, s, k: _exp(k * d) - 1,
+        lambda d, s, k: k * _exp(k * d),
+        lambda s, k: (0.0 * s, np.full_like(s, np.inf)),
+    ),
 }
+
+
+def _exp(t: Array) -> Array:
+    """e^t; ∞ where it is beyond float64, which every sampler rejects."""
+    with np.errstate(over="ignore"):
+        return np.exp(t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +411,7 @@ class Heavy:
         return self._spread(x, self._each(x, 2))
 
     def strength(self, dim: int) -> Array:
-        """ψ″ at its location, the largest there is."""
+        """ψ″ at its location, the largest there is of a prior that has its peak there."""
         centre = np.zeros(dim)
         centre[self.columns] = self.location
         return self.curvature(centre)
@@ -320,8 +470,9 @@ class Settled(NamedTuple):
         return Settled(precision, mean, heavy)
 
 
-def settle(prior: object, dim: int) -> Settled:
-    """One prior for all coordinates, or a list of one for each, as arrays.
+def settle(prior: object, dim: int, positive: bool = False) -> Settled:
+    """One prior for all coordinates, or a list of one for each, as arrays; priors of positive numbers are allowed where
+    the coordinates are logarithms of such.
 
     >>> precision, mean, heavy = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
     >>> precision, heavy.columns
@@ -339,6 +490,9 @@ def settle(prior: object, dim: int) -> Settled:
     for one in each[:1] if not isinstance(prior, Sequence) else each:
         if not isinstance(one, Prior):
             raise requirement("prior", allowed, repr(one))
+        if one.positive and not positive:
+            why = "it is one of a positive parameter that rows share: give it as shared_prior"
+            raise requirement("prior", "one of numbers of either sign", repr(one), why)
         one.check(dim if not isinstance(prior, Sequence) else 1)
     told = [one.of(j if not isinstance(prior, Sequence) else 0) for j, one in enumerate(each)]
     normal = np.array([two if len(two) == 2 else (0.0, 0.0) for two in told])

@@ -232,7 +232,7 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
             f"one with which the parameter that rows of {loss} share has a posterior" if not exact
             else f"labels that leave residuals for {loss}",
             "a flat one" if not exact else "labels that leave none",
-            f"{why}; {'give a shared_prior' if not exact else 'give the spread (noise_variance=…), or drop columns'}",
+            f"{why}; {'give a shared_prior' if not exact else loss.without_residuals}",
             NoResidualsError if exact else ValueError,
         )  # fmt: skip
 

@@ -53,8 +53,9 @@ def glm(
         `Laplace` (smoothed), `Flat`. None stands for Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
-    shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x. None stands
-        for the default of the family, which is wide.
+    shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
+        or the shape itself (`HalfNormal`, `HalfStudentT`, `HalfCauchy`, `Exponential`). None stands for the default of
+        the family, which is wide.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
@@ -101,7 +102,7 @@ def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int) -> Settled
     known = settle(prior, columns)
     if loss.wide:
         shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-        return known.repeated(loss.blocks).followed(settle(shared, loss.shared))
+        return known.repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
     if shared_prior is not None:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
     return known

@@ -108,6 +108,7 @@ class GaussianLoss(LocationScale):
 
     name = "gaussian"
     shared_names = ("log sigma",)
+    without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"
     convex_given_shared = True
     mixture = True
     nanoseconds = 1.3
@@ -143,6 +144,7 @@ class StudentLoss(LocationScale):
 
     name = "student-t"
     shared_names = ("log scale",)
+    without_residuals = "take the family 'gaussian', or drop columns"
     nanoseconds = 4.6
     kernel = "location-scale"
     df: float = 4.0

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.targets.forms import RowsForm
-from svrhmc.targets.priors import LAPLACE, STUDENT
+from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
 
 Arrays = dict[str, Any]
 
@@ -37,4 +37,7 @@ def slopes(arrays: Arrays, x: Any) -> Any:
     scale, shape = arrays["ψ scale"], arrays["ψ shape"]
     student = (shape + 1) * d / (shape * scale**2 + d**2)
     laplace = d / jnp.hypot(d, shape) / scale
-    return jnp.where(kinds == STUDENT, student, jnp.where(kinds == LAPLACE, laplace, 0.0))
+    half_student = (shape + 1) / (1 + shape * jnp.exp(-2 * d)) - 1
+    half_power = jnp.exp(shape * d) - 1
+    by_kind = {STUDENT: student, LAPLACE: laplace, HALF_STUDENT: half_student, HALF_POWER: half_power}
+    return jnp.select([kinds == kind for kind in by_kind], list(by_kind.values()), 0.0)
