@@ -59,6 +59,7 @@ class Purpose(IntEnum):
     PICK = 12
     NEW = 13
     NEW_FINE = 14
+    JUMP = 15
 
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:

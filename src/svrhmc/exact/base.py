@@ -34,6 +34,7 @@ class ExactSampler(ABC):
     whitening: ClassVar[str | None] = None  # the kind that it needs, if it needs one
     gradients_come_free: ClassVar[bool] = False  # whether its draws come with ∇f at them
     of_functions: ClassVar[bool] = False  # whether it runs on models of JAX functions, of which f and ∇f are known
+    jumps: ClassVar[bool] = False  # whether its chains can jump between modes (`between`)
 
     def run(
         self,
@@ -101,6 +102,10 @@ class ExactSampler(ABC):
     @abstractmethod
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
+
+    def between(self, space: FiniteSum, modes: Any, seed: int, chains: Indices, start: Array) -> Chains:
+        """Chains that jump between modes, which are `svrhmc.exact.jumps.Regions`; for samplers that say `jumps`."""
+        raise NotImplementedError
 
     def smaller(self, share: float = 0.75) -> ExactSampler | None:
         """The same with such a share of its step, for chains that accept too little; None where there is none."""

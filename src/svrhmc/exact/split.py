@@ -67,6 +67,7 @@ class SplitHMC(ExactSampler):
     method = "split-hmc"
     gradients_come_free = True
     of_functions = True
+    jumps = True
     step_size: float = 0.8
     leapfrogs: int = 2
     jitter: float = 0.2
@@ -149,6 +150,12 @@ class SplitHMC(ExactSampler):
         from svrhmc.engines.compiled.metropolis import SplitChains
 
         return SplitChains(form, self, seed, chains, threads, start)
+
+    def between(self, space: FiniteSum, modes: Any, seed: int, chains: Indices, start: Array) -> Chains:
+        """Around each mode in its own variables, whatever the target is, with jumps between them."""
+        from svrhmc.exact.jumps import BetweenModes
+
+        return BetweenModes(space, modes, self, seed, chains, start)
 
 
 def lobatto(steps: int) -> tuple[Array, Array]:

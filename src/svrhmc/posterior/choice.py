@@ -12,6 +12,7 @@ import numpy as np
 from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.exact.jumps import Regions
 from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.fresh import Fresh
@@ -24,6 +25,7 @@ from svrhmc.targets.losses import Loss
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
+_AROUND = 64  # states around each of several modes at which the step is chosen
 _FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
@@ -79,6 +81,7 @@ class Chooser:
     fresh: Fresh
     shape: Shape
     ledger: Ledger
+    modes: Regions | None = None  # where there are several, between which chains can jump
 
     def choose(self, method: Any) -> Choice:
         """By name, or (None) by cost; a sampler is taken as it is."""
@@ -87,6 +90,8 @@ class Chooser:
                 method.require(self.target)
             return Choice(method.method, method, "as asked for.")
         form = rows_of(self.target.form())
+        if self.modes is not None and method in (None, SplitHMC.method):
+            return self._between(self.modes, method)
         if form is None and self.of_functions and method in (None, SplitHMC.method):
             return self._for_functions(method)
         if form is None:
@@ -193,6 +198,23 @@ class Chooser:
             return Choice(SplitHMC.method, sampler, why)
         dear = "need steps that are too short" if math.isinf(seconds) else f"take {_said(seconds)}"
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
+
+    def _between(self, modes: Regions, method: str | None) -> Choice:
+        """Split HMC with jumps, with the shortest step that any mode asks for by its remainder."""
+        u = self.fresh.laplace(np.arange(_AROUND))
+        u[0] = 0.0
+        self.ledger.look(float(modes.count * len(u)))
+        self.ledger.evaluations += float(modes.count * len(u) * self.space.n)
+        samplers = []
+        for i in range(modes.count):
+            f = modes.potentials(self.space, np.full(len(u), i), u)
+            with np.errstate(invalid="ignore"):
+                R = f - 0.5 * (u * u).sum(axis=1)
+                samplers.append(SplitHMC.for_remainder(R[1:] - R[0]))
+        sampler = min(samplers, key=lambda one: (one.leapfrogs > 1, one.step_size))
+        count = f"the {modes.count} modes that were found"
+        why = f"exact, with full gradients and jumps between {count}." if method is None else "as asked for."
+        return Choice(SplitHMC.method, sampler, why)
 
     def _of_remainder(self) -> SplitHMC:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""

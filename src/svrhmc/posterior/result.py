@@ -32,6 +32,7 @@ from svrhmc.posterior.effects import Effects, effects_of
 from svrhmc.posterior.exchange import Asked, to_arviz
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import Kept
+from svrhmc.posterior.modes import Modes
 from svrhmc.posterior.parameters import Parameters
 from svrhmc.posterior.pictures import forest
 from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
@@ -69,6 +70,7 @@ class Posterior:
         reached the largest number of draws that are made.
     steps: seconds spent on each step of the search, by name.
     model: the family and the columns of a row, which predictions need; None if the target has no rows.
+    modes: where several modes were found, what each of them is worth; None where there is one.
 
     `fit`, the estimators and the shell fill in the rest. names: of the coordinates. units: how they follow from the
     standardised variables that were sampled. design: how a table becomes rows. prior: the one used, and what it did.
@@ -102,6 +104,7 @@ class Posterior:
     gaussian: bool = False
     clashes: tuple[str, ...] = ()
     parameters: Parameters | None = None
+    modes: Modes | None = None
     _target: ClassVar[FiniteSum | None] = None
     _kept: ClassVar[Kept | None] = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from svrhmc.core.errors import DivergenceError
 from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
+from svrhmc.exact.jumps import MOST_COORDINATES, Regions, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
@@ -26,6 +29,7 @@ from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.modes import Modes
 from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.parameters import stated
 from svrhmc.posterior.request import Request
@@ -79,10 +83,10 @@ class Search:
                     space.prepare()
         except BudgetSpent:
             raise self.ledger.missing("the mode and the curvature there are found") from None
-        self.space = space
+        self.space, self.modes = space, self._regions(space)
         self.fresh = Fresh(self.space, request.threads, self.ledger)
         self.shape = Shape(self.fresh)
-        known = (self.fresh, self.shape, self.ledger)
+        known = (self.fresh, self.shape, self.ledger, self.modes)
         self.chooser = Chooser(request.target, self.space, request.draws, request.tolerance, request.seconds, *known)
         self.shown = Shown(self.space.whitening, request.units)
         self.judging = Judging(self.fresh, self.ledger, self.journal, request.tolerance, self.shown)
@@ -102,6 +106,23 @@ class Search:
         return replace(  # what all attempts took
             best, seconds=seconds, passes=passes, compile_seconds=self.ledger.compiling, steps=dict(self.ledger.steps)
         )
+
+    def _regions(self, space: Any) -> Regions | None:
+        """What jumps between modes need, where there are several; found once for a journal."""
+        modes = self.request.target.modes()
+        if len(modes) == 1 or not self.request.target.has_potential or space.dim > MOST_COORDINATES:
+            return None
+
+        def make() -> Record:
+            found = regions(space, modes)
+            self.ledger.evaluations += 2.0 * len(modes) * space.n
+            return Record({}, {"centres": found.centres, "roots": found.roots, "log_masses": found.log_masses})
+
+        return Regions(**self.journal.once("regions", make).arrays)
+
+    def _jumps(self, sampler: Any) -> Regions | None:
+        """The modes between which chains of a sampler jump."""
+        return self.modes if sampler.invariant and sampler.jumps else None
 
     def _attempts(self) -> None:
         """Chooses and draws, again and again; `_best` is what came of it so far."""
@@ -136,7 +157,7 @@ class Search:
         if (
             self._given
             or self._endless
-            or len(self.request.target.modes()) > 1
+            or (self.modes is None and len(self.request.target.modes()) > 1)
             or not self.ledger.pays(now[0] - begun[0], now[1] - begun[1])
         ):
             return None
@@ -237,11 +258,20 @@ class Search:
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
-        start = self._start(seed) if sampler.invariant else self._centres() + self.fresh.laplace(request.chains, seed)
+        modes = self._jumps(sampler)
+        if modes is not None:
+            start = self._around(modes, seed)
+        elif sampler.invariant:
+            start = self._start(seed)
+        else:
+            start = self._centres() + self.fresh.laplace(request.chains, seed)
         if space.at_hand < space.n:
             count = math.ceil(_AGAIN * _CORRECTED * request.draws)
             self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
-        chains = sampler.chains(space, seed, request.chains, request.threads, start)
+        if modes is None:
+            chains = sampler.chains(space, seed, request.chains, request.threads, start)
+        else:
+            chains = sampler.between(space, modes, seed, request.chains, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
         told = {
@@ -266,16 +296,29 @@ class Search:
         """Draws of N(0, I) about the modes, each moved to its mode by halves while it is far out in the posterior,
         where a chain could stand still.
         """
-        z = Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.START, Purpose.START_FINE)
         if self.shape.nearly_gaussian():
-            return z
-        allowed, centre = self.space.dim / 2 + _FAR * math.sqrt(self.space.dim), self._centres()
-        least = self.space.potentials(centre)
+            return self._normals(seed)
+        centre = self._centres()
+        return self._near(lambda z: centre + z, seed)
+
+    def _around(self, modes: Regions, seed: int) -> Array:
+        """The same in the variables of each mode; where modes are more than chains, of those with the largest mass."""
+        order = np.argsort(-modes.log_masses, kind="stable")
+        index = order[np.arange(len(self.request.chains)) % modes.count]
+        return self._near(lambda u: modes.out(index, u), seed)
+
+    def _normals(self, seed: int) -> Array:
+        return Stream(seed, self.request.chains).normals(0, self.space.dim, Purpose.START, Purpose.START_FINE)
+
+    def _near(self, out: Callable[[Array], Array], seed: int) -> Array:
+        """States from draws of N(0, I), halved while they are far out."""
+        z, allowed = self._normals(seed), self.space.dim / 2 + _FAR * math.sqrt(self.space.dim)
+        least = self.space.potentials(out(np.zeros_like(z)))
         for _ in range(_SHRINKS):
             look()
-            far = ~(self.space.potentials(centre + z) - least <= allowed)
+            far = ~(self.space.potentials(out(z)) - least <= allowed)
             z = np.where(far[:, None], z / 2, z)
-        return centre + z
+        return out(z)
 
     def _centres(self) -> Array:
         """Where each chain starts: at the modes in turn, so that chains that do not find each other disagree."""
@@ -311,10 +354,12 @@ class Search:
             raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
             heavy = heavy_tail(request.target, drawn, raw.sd, ledger)
-        modes = len(request.target.modes())
-        self._endless = heavy or request.target.doubt
-        doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, modes, longest_stay(x))
-        doubt = doubt or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
+            modes = self._modes(x)
+        count = len(request.target.modes())
+        seldom = "" if modes is None or self.modes is None else modes.doubt
+        self._endless = heavy or request.target.doubt or seldom
+        doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, count, longest_stay(x))
+        doubt = doubt or seldom or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
         if sampler.invariant:
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:
@@ -327,7 +372,7 @@ class Search:
             certificate = unjudged(request.tolerance, found.stein, doubt)
         with stage("other modes", request.progress), self.journal.recording("one mode", ledger):
             one = self._one_mode()
-        certificate = certificate.knowing(one, modes, request.target.mode_starts)
+        certificate = certificate.knowing(one, count, request.target.mode_starts)
         ledger.lap("certificate")
         best: Any = found.corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
@@ -364,6 +409,7 @@ class Search:
             seconds=seconds,
             compile_seconds=ledger.compiling,
             complete=drawn.complete,
+            modes=modes,
             steps=dict(ledger.steps),
             parameters=parameters,
         )
@@ -374,6 +420,18 @@ class Search:
             return self.request.target.one_mode
         except BudgetSpent:
             return None
+
+    def _modes(self, x: Array) -> Modes | None:
+        """What the draws say of several modes; None where there is one."""
+        points, units = self.request.target.modes(), self.request.units
+        if len(points) == 1:
+            return None
+        inward, shown = (x, points) if units is None else (units.inward(x), units.outward(points))
+        if self.modes is None:
+            return Modes.unknown(shown)
+        z = self.space.into(inward.reshape(-1, x.shape[2]))
+        shares = self.modes.memberships(z).reshape(*x.shape[:2], -1)
+        return Modes.of(shown, shares, np.exp(self.modes.log_masses))
 
     def _seen_before(self, raw: Location, number: int) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""

@@ -18,6 +18,8 @@ from svrhmc.core.randomness import Stream
 from svrhmc.targets.forms import Form
 from svrhmc.targets.laws import GaussianLaw, Law
 
+_DIFFERENCE = 1e-5  # in x, for second derivatives
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -252,6 +254,13 @@ class FiniteSum(ABC):
     def modes(self) -> Array:
         """The mode, and other minima of f that were found and matter: (count, dim)."""
         return self.mode()[None, :]
+
+    def hessian(self, x: Array) -> Array:
+        """∇²f at one point: here by differences of the gradient."""
+        scale = _DIFFERENCE * max(1.0, float(np.abs(x).max()))
+        steps = scale * np.eye(self.dim)
+        H = (self.gradients(x + steps) - self.gradients(x - steps)) / (2 * scale)
+        return np.asarray((H + H.T) / 2, np.float64)
 
     def recall_mode(self, mode: Array) -> None:
         """Take a mode that was found before, so that it need not be found again."""

@@ -1,0 +1,246 @@
+"""Split HMC on a posterior with several known modes: around each in its own variables, with jumps between them.
+
+Let cᵢ be the modes, i = 1 … k, SᵢSᵢᵀ the inverse Hessian of f at cᵢ, and wᵢ ∝ e^{−f(cᵢ)} det Sᵢ the mass that Laplace's
+method gives each. With qᵢ = ½wᵢ + ½/k, so that a mode of next to no mass is left as it is entered, and tᵢ the density
+of cᵢ + Sᵢu, where u has Student's multivariate law with 5 + dim degrees of freedom, a label i is joined to the state z:
+
+    p(i | z) = qᵢtᵢ(z)/Σⱼ qⱼtⱼ(z),            g(i, z) = π(z) p(i | z).
+
+The z-part of g is π whatever q, c and S are. One draw is three moves, each of which keeps g:
+
+(1) i is drawn from p(· | z): a Gibbs step.
+(2) One draw of split HMC (`svrhmc.exact.SplitHMC`) at this i, in u, z = cᵢ + Sᵢu, of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu). Near
+    cᵢ that is about e^{−½|u|²}, however wide the mode is: one step size is right for all of them.
+(3) A jump: j is drawn with probability qⱼ, whatever i is, and (i, u) becomes (j, u), so that z = cᵢ + Sᵢu
+    becomes z′ = cⱼ + Sⱼu, with probability
+
+        min(1, π(z′)p(j | z′) det Sⱼ qᵢ / (π(z)p(i | z) det Sᵢ qⱼ)).
+
+Invariance of (3): in the variables (i, u) the density of g is h(i, u) = g(i, cᵢ + Sᵢu) det Sᵢ. At a fixed u the labels
+are a finite set, j is proposed with probability qⱼ, and this is Metropolis and Hastings' acceptance for h(·, u). So the
+move is in detailed balance with h(·, u) for every u, and with g.
+
+Where modes are Gaussian and far apart, π(cᵢ + Sᵢu) det Sᵢ = wᵢe^{−½|u|²} for all of them, and a jump is accepted with
+probability min(1, wⱼqᵢ/(wᵢqⱼ)), in any dimension. Where their shapes differ fewer are accepted, and no law is changed.
+(j = i, which changes nothing, is one of the proposals so that chains do not alternate between modes of equal mass.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.deadline import look
+from svrhmc.core.errors import real_array
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.engines import EVERY, Chains, Extension, Keep, State
+from svrhmc.engines.base import Report, quiet
+
+_FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
+MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Modes in whitened variables, with what jumps between them need; see the module.
+
+    centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, which sum to 1.
+    """
+
+    centres: Array
+    roots: Array
+    log_masses: Array
+
+    @cached_property
+    def _inverses(self) -> Array:
+        inverses = np.linalg.inv(self.roots)
+        return np.asarray((inverses + inverses.swapaxes(1, 2)) / 2, np.float64)
+
+    @cached_property
+    def _log_determinants(self) -> Array:
+        return np.asarray(np.linalg.slogdet(self.roots)[1], np.float64)
+
+    @property
+    def count(self) -> int:
+        """k."""
+        return len(self.centres)
+
+    def out(self, index: Indices, u: Array) -> Array:
+        """z = cᵢ + Sᵢu, for one i of each state."""
+        return self.centres[index] + _products(self.roots, index, u)
+
+    def into(self, index: Indices, z: Array) -> Array:
+        """u = Sᵢ⁻¹(z − cᵢ)."""
+        return _products(self._inverses, index, z - self.centres[index])
+
+    def pull(self, index: Indices, gradient: Array) -> Array:
+        """Sᵢᵀ times a gradient in z: that in u."""
+        return _products(self.roots, index, gradient)
+
+    def log_shares(self, z: Array) -> Array:
+        """log p(i | z) for all i: (states, dim) → (states, k)."""
+        return self._shares(z, self.log_proposals)[0]
+
+    def memberships(self, z: Array) -> Array:
+        """How far each state belongs to each mode: p(i | z) with w for q, which is a probability where π is Σ wᵢtᵢ."""
+        return np.exp(self._shares(z, self.log_masses)[0])
+
+    def log_share(self, index: Indices, z: Array) -> tuple[Array, Array]:
+        """log p(i | z) for one i of each state, and its gradient in z."""
+        logs, u = self._shares(z, self.log_proposals)
+        dim, rows = z.shape[1], np.arange(len(z))
+        freedom = _FREEDOM + dim
+        pulls = -(freedom + dim) / (freedom + (u * u).sum(axis=2, keepdims=True)) * u  # ∇ log tᵢ, in u
+        slopes = contract("kde,cke->ckd", self._inverses, pulls)
+        mean = contract("ck,ckd->cd", np.exp(logs), slopes)
+        return logs[rows, index], slopes[rows, index] - mean
+
+    def potentials(self, space: Any, index: Indices, u: Array) -> Array:
+        """−log of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu), up to a constant, for one i of each u."""
+        z = self.out(index, u)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Array = space.potentials(z) - self.log_shares(z)[np.arange(len(z)), index]
+        return found
+
+    def log_determinant(self, index: Indices) -> Array:
+        """log det Sᵢ."""
+        found: Array = self._log_determinants[index]
+        return found
+
+    @cached_property
+    def log_proposals(self) -> Array:
+        """log q."""
+        return np.log(np.exp(self.log_masses) / 2 + 0.5 / self.count)
+
+    def _shares(self, z: Array, log_weights: Array) -> tuple[Array, Array]:
+        """log p(i | z) with these for log q, and Sᵢ⁻¹(z − cᵢ), for all i."""
+        u = contract("kde,cke->ckd", self._inverses, z[:, None] - self.centres)
+        freedom = _FREEDOM + z.shape[1]
+        tails = 0.5 * (freedom + z.shape[1]) * np.log1p((u * u).sum(axis=2) / freedom)
+        logs = log_weights - self._log_determinants - tails
+        most = logs.max(axis=1, keepdims=True)
+        return logs - most - np.log(np.exp(logs - most).sum(axis=1, keepdims=True)), u
+
+
+def regions(space: Any, modes: Array) -> Regions:
+    """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
+    whitening gives it.
+    """
+    how, centres = space.whitening, space.into(modes)
+    hessians = np.stack([how.pull(how.pull(space.target.hessian(mode)).T) for mode in modes])
+    hessians = (hessians + hessians.swapaxes(1, 2)) / 2
+    values, vectors = np.linalg.eigh(hessians)
+    widths = np.where(values > 0, np.where(values > 0, values, 1.0) ** -0.5, 1.0)
+    roots = contract("kde,ke,kfe->kdf", vectors, widths, vectors)
+    logs = np.log(widths).sum(axis=1) - space.potentials(centres)
+    logs = logs - logs.max()
+    return Regions(centres, roots, logs - math.log(np.exp(logs).sum()))
+
+
+class BetweenModes(Chains):
+    """Chains of `svrhmc.exact.SplitHMC` with the moves of this module, all in step; f and ∇f at z are the memory of a
+    chain. What is accepted is counted for the moves (2) alone.
+    """
+
+    engine = "reference"
+
+    def __init__(self, space: Any, where: Regions, sampler: Any, seed: int, chains: Indices, start: Array) -> None:
+        self.space, self.regions, self.sampler, self.stream = space, where, sampler, Stream(seed, chains)
+        z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
+        self.state, self._log_q = State(z, np.zeros_like(z)), where.log_proposals
+        self._kicks = list(zip(*sampler.kicks(), strict=True))
+
+    def compile(self) -> None:
+        """What a pass over the rows needs."""
+        self.space.energies(self.state.x)
+
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+        """All chains in step."""
+        state, (chains, dim), n = self.state, self.state.x.shape, self.space.n
+        z, spent = state.x, state.spent
+        if state.memory:
+            f, gradient = state.memory["f"], state.memory["gradient"]
+        else:
+            (f, gradient), spent = self.space.energies(z), spent + n
+        kept = keep.within(state.step, state.step + count)
+        draws, gradients = np.empty((chains, len(kept), dim)), np.empty((chains, len(kept), dim))
+        costs, place = np.empty(len(kept)), 0
+        accepted: Indices = np.zeros(chains, np.int64)
+        for step in range(state.step, state.step + count):
+            look()
+            coins = self.stream.uniforms(step, 5, Purpose.JUMP).T
+            index = _drawn(self.regions.log_shares(z), coins[0])
+            z, f, gradient, moved = self._local(step, index, coins[1:3], z, f, gradient)
+            z, f, gradient = self._jump(index, coins[3:], z, f, gradient)
+            accepted += moved.astype(np.int64)
+            spent += (self.sampler.leapfrogs + 1) * n
+            if place < len(kept) and kept[place] == step + 1:
+                draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
+                place += 1
+            report(chains)
+        self.state = State(z, state.v, {"f": f, "gradient": gradient}, state.step + count, spent)
+        return Extension(draws, costs, round((spent - state.spent) * chains), gradients, accepted)
+
+    def _local(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+        """Move (2); where each chain is then, f and ∇f there, and whether its proposal was accepted."""
+        where, sampler, v = self.regions, self.sampler, self.stream.normals(step, self.space.dim)
+        angle = (sampler.step_size * (1 + sampler.jitter * (2 * coins[0] - 1)))[:, None]
+        u, share, force = where.into(index, z), *self._joined(index, z, gradient)
+        before, at, value, slope = f - share + 0.5 * (v * v).sum(axis=1), z, f, gradient
+        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
+            for turn, first, last in self._kicks:
+                v = v - first * angle * (force - u)
+                cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
+                u, v = cosine * u + sine * v, cosine * v - sine * u
+                at = where.out(index, u)
+                value, slope = self.space.energies(at)
+                share, force = self._joined(index, at, slope)
+                v = v - last * angle * (force - u)
+            fall = before - (value - share + 0.5 * (v * v).sum(axis=1))
+        moved = np.log(coins[1]) < fall
+        return *_chosen(moved, (at, value, slope), (z, f, gradient)), moved
+
+    def _joined(self, index: Indices, z: Array, gradient: Array) -> tuple[Array, Array]:
+        """log p(i | z), and the gradient in u of f − log p(i | z)."""
+        share, slope = self.regions.log_share(index, z)
+        return share, self.regions.pull(index, gradient - slope)
+
+    def _jump(self, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+        """Move (3)."""
+        where, log_q = self.regions, self._log_q
+        other = _drawn(np.broadcast_to(log_q, (len(z), where.count)), coins[0])
+        there = where.out(other, where.into(index, z))
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, slope = self.space.energies(there)
+        gain = where.log_share(other, there)[0] + where.log_determinant(other) + log_q[index]
+        loss = where.log_share(index, z)[0] + where.log_determinant(index) + log_q[other]
+        moved = np.log(coins[1]) < (f - value) + gain - loss
+        return _chosen(moved, (there, value, slope), (z, f, gradient))
+
+
+def _drawn(logs: Array, coins: Array) -> Indices:
+    """An index for each row of log probabilities, from one uniform number each."""
+    ends = np.cumsum(np.exp(logs), axis=1)
+    return np.asarray(np.minimum((coins[:, None] * ends[:, -1:] >= ends).sum(axis=1), logs.shape[1] - 1), np.int64)
+
+
+def _chosen(first: Any, some: tuple[Array, ...], others: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Those of `some` for the chains that are told, else those of `others`."""
+    return tuple(
+        np.where(first[:, None] if one.ndim == 2 else first, one, other)
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def _products(matrices: Array, index: Indices, vectors: Array) -> Array:
+    """The matrix of its index times each vector; no digit depends on the vectors beside it."""
+    out = np.empty_like(vectors)
+    for i in np.unique(index):
+        some = index == i
+        out[some] = contract("de,ce->cd", matrices[i], vectors[some])
+    return out

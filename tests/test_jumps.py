@@ -1,0 +1,270 @@
+"""Jumps between modes: the law they keep, the draws a seed fixes, and weights of modes that are known."""
+
+import numpy as np
+import pytest
+
+from svrhmc import Posterior, sample, targets
+from svrhmc.exact import SplitHMC, jumps
+from svrhmc.exact.jumps import BetweenModes, Regions
+from svrhmc.posterior.modes import Modes
+from svrhmc.targets.priors import StudentT
+
+LIMIT = 4.5  # |z| of all the checks of a test together, beyond which a law is refuted
+
+
+class Mixture:
+    """Σᵢ wᵢN(mᵢ, Cᵢ) as a space of one component, with draws of it."""
+
+    n = 1
+
+    def __init__(self, weights, means, covariances):
+        self.weights, self.means, self.covariances = map(np.array, (weights, means, covariances))
+        self.dim, self.precisions = self.means.shape[1], np.linalg.inv(self.covariances)
+
+    def _logs(self, z):
+        away = z[:, None] - self.means
+        pulled = np.einsum("kde,cke->ckd", self.precisions, away)
+        logs = np.log(self.weights) - 0.5 * np.linalg.slogdet(self.covariances)[1] - 0.5 * (away * pulled).sum(axis=2)
+        return np.logaddexp.reduce(logs, axis=1), logs, pulled
+
+    def potentials(self, z):
+        return -self._logs(z)[0]
+
+    def energies(self, z):
+        total, logs, pulled = self._logs(z)
+        return -total, np.einsum("ck,ckd->cd", np.exp(logs - total[:, None]), pulled)
+
+    def draw(self, rng, count):
+        which = rng.choice(len(self.weights), size=count, p=self.weights)
+        roots = np.linalg.cholesky(self.covariances)
+        return self.means[which] + np.einsum("cde,ce->cd", roots[which], rng.normal(size=(count, self.dim)))
+
+
+def overlapping():
+    """Two wide modes that overlap and a narrow one, in two dimensions."""
+    covariances = [[[1.0, 0.5], [0.5, 1.0]], [[0.6, 0.0], [0.0, 2.0]], [[0.04, 0.0], [0.0, 0.01]]]
+    return Mixture([0.5, 0.3, 0.2], [[0.0, 0.0], [2.5, 0.5], [-1.0, 4.0]], covariances)
+
+
+def rough_regions():
+    """Centres, widths and masses that are those of no mode: the law must not depend on them."""
+    roots = np.array([[[0.8, 0.2], [0.2, 1.1]], [[1.2, 0.0], [0.0, 0.7]], [[0.3, 0.05], [0.05, 0.2]]])
+    centres = np.array([[0.2, -0.3], [2.0, 1.0], [-0.8, 3.8]])
+    return Regions(centres, roots, np.log([0.2, 0.3, 0.5]))
+
+
+def functions(z):
+    """Some functions of the state, each of which must keep its mean."""
+    return np.column_stack([z, z**2, z[:, :1] * z[:, 1:], np.cos(3 * z), z[:, 1] > 2.5, np.abs(z) < 0.5])
+
+
+def worst_z(chains_class=BetweenModes, count=25_000, steps=3):
+    """The largest |z| of the change of the functions' means, over some steps from draws of the law itself."""
+    space = overlapping()
+    start = space.draw(np.random.default_rng(5), count)
+    chains = chains_class(space, rough_regions(), SplitHMC(0.7, 2), 3, np.arange(count), start)
+    chains.extend(steps)
+    change = functions(chains.state.x) - functions(start)
+    return float(np.abs(change.mean(axis=0) / (change.std(axis=0) / np.sqrt(count))).max())
+
+
+def test_the_law_is_kept_whatever_the_regions_are():
+    assert worst_z() < LIMIT
+
+
+def test_jumps_are_made():
+    """Else the law would be kept by standing still."""
+    space = overlapping()
+    start = np.tile(space.means[2], (400, 1))
+    chains = BetweenModes(space, rough_regions(), SplitHMC(0.7, 2), 3, np.arange(400), start)
+    chains.extend(20)
+    assert (chains.state.x[:, 1] < 3).mean() > 0.5
+
+
+def without_determinants(monkeypatch):
+    monkeypatch.setattr(Regions, "log_determinant", lambda self, index: np.zeros(len(index)))
+
+
+def without_proposals(monkeypatch):
+    """Modes are proposed in other shares than the acceptance has."""
+    drawn, wrong = jumps._drawn, np.log([0.6, 0.3, 0.1])
+
+    def other(logs, coins):
+        return drawn(logs if logs.strides[0] else 0 * logs + wrong, coins)  # a jump's rows are all the same one
+
+    monkeypatch.setattr(jumps, "_drawn", other)
+
+
+def without_labels(monkeypatch):
+    """As if p(i | z) were 1 in the acceptance of both moves."""
+    monkeypatch.setattr(Regions, "log_share", lambda self, index, z: (np.zeros(len(z)), np.zeros_like(z)))
+
+
+def without_the_new_gradient(monkeypatch):
+    """f of the state before the jump, which the next draw starts from."""
+    jump = BetweenModes._jump
+    monkeypatch.setattr(BetweenModes, "_jump", lambda self, i, c, z, f, g: (jump(self, i, c, z, f, g)[0], f, g))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [without_determinants, without_proposals, without_labels, without_the_new_gradient],
+    ids=lambda f: f.__name__,
+)
+def test_with_a_factor_left_out_it_is_another_law(monkeypatch, wrong):
+    wrong(monkeypatch)
+    assert worst_z() > LIMIT
+
+
+def test_pieces_of_a_run_give_the_same_draws():
+    space, start = overlapping(), overlapping().draw(np.random.default_rng(0), 4)
+
+    def fresh():
+        return BetweenModes(space, rough_regions(), SplitHMC(), 1, np.arange(4), start)
+
+    whole = fresh().extend(30)
+    cut = fresh()
+    parts = [cut.extend(count) for count in (1, 12, 17)]
+    np.testing.assert_array_equal(whole.draws, np.concatenate([part.draws for part in parts], axis=1))
+    np.testing.assert_array_equal(whole.gradients, np.concatenate([part.gradients for part in parts], axis=1))
+    np.testing.assert_array_equal(whole.accepted, sum(part.accepted for part in parts))
+    flat = whole.draws.reshape(-1, 2)
+    np.testing.assert_allclose(whole.gradients.reshape(-1, 2), space.energies(flat)[1], rtol=1e-9)
+
+
+def test_a_chain_does_not_depend_on_those_beside_it():
+    space, start = overlapping(), overlapping().draw(np.random.default_rng(0), 4)
+    together = BetweenModes(space, rough_regions(), SplitHMC(), 1, np.arange(4), start).extend(25)
+    alone = BetweenModes(space, rough_regions(), SplitHMC(), 1, np.array([2]), start[2:3]).extend(25)
+    np.testing.assert_array_equal(together.draws[2], alone.draws[0])
+
+
+def with_modes(target, modes):
+    """The same target, told its modes: what is tested here is what happens once they are known."""
+    target.modes = lambda: np.array(modes, np.float64)
+    return target
+
+
+def target_of(mixture, order):
+    """A mixture as a target of the user's own functions, with its modes in some order, that of the mode first."""
+
+    def gradients(x, indices):
+        return np.repeat(mixture.energies(x[None])[1], len(indices), axis=0)
+
+    target = targets.custom(2, mixture.dim, gradients, potential=lambda x: mixture.potentials(x[None])[0])
+    target.recall_mode(mixture.means[order[0]])
+    return with_modes(target, mixture.means[order])
+
+
+def far_apart(dim=2):
+    """Three modes, 12 and 25 widths of the first away from it, three times as wide and twenty times as narrow."""
+    means = np.zeros((3, dim))
+    means[1, 0], means[2, -1] = 12.0, -25.0
+    return Mixture([0.6, 0.1, 0.3], means, np.array([1.0, 9.0, 0.0025])[:, None, None] * np.eye(dim))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 20])
+def test_modes_of_unequal_widths_have_their_weights_and_moments(dim):
+    mixture, order = far_apart(dim), [0, 2, 1]
+    found = sample(target_of(mixture, order), draws=400, seed=4)
+    assert found.certificate.verdict == "local"
+    assert found.modes.error.max() < 0.05
+    assert (np.abs(found.modes.weight - mixture.weights[order]) < LIMIT * found.modes.error).all()
+    mean = mixture.weights @ mixture.means
+    square = mixture.weights @ (mixture.means**2 + np.diagonal(mixture.covariances, axis1=1, axis2=2))
+    assert (np.abs(found.mean - mean) < LIMIT * found.errors[0]).all()
+    assert (np.abs(found.sd - np.sqrt(square - mean**2)) < LIMIT * found.errors[1]).all()
+    np.testing.assert_array_equal(found.modes.location, mixture.means[order])
+
+
+class Interruption(Exception):  # noqa: N818 - no error
+    pass
+
+
+def test_a_seed_fixes_the_draws_whatever_threads_and_interruptions(tmp_path):
+    def interrupt(done, total):
+        if total >= 400 and done > 0.3 * total:
+            raise Interruption
+
+    def target():
+        return target_of(far_apart(2), [0, 1, 2])
+
+    whole = sample(target(), draws=200, seed=1, threads=1)
+    with pytest.raises(Interruption):
+        sample(target(), draws=200, seed=1, progress=interrupt, checkpoint=tmp_path / "run")
+    cut = sample(target(), draws=200, seed=1, threads=2, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(whole.trace.draws, cut.trace.draws)
+    np.testing.assert_array_equal(whole.mean, cut.mean)
+    np.testing.assert_array_equal(whole.modes.weight, cut.modes.weight)
+
+
+def test_modes_are_kept_in_a_file(tmp_path):
+    found = sample(target_of(far_apart(1), [0, 1, 2]), draws=100, seed=1)
+    found.save(tmp_path / "fit.posterior")
+    again = Posterior.load(tmp_path / "fit.posterior")
+    np.testing.assert_array_equal(again.modes.weight, found.modes.weight)
+    np.testing.assert_array_equal(again.modes.location, found.modes.location)
+    assert str(again.modes) == str(found.modes)
+
+
+def test_one_mode_has_no_table_of_modes():
+    assert sample(targets.logistic([[1.0], [0.5], [-1.0]], [1, 0, 1]), draws=100).modes is None
+
+
+def test_weights_are_not_known_where_chains_hardly_move_between_modes():
+    shares = np.zeros((4, 400, 2))
+    shares[:2, :, 0] = shares[2:, :, 1] = 1.0  # each chain stays where it began
+    shares[0, 200:] = [0.0, 1.0]
+    found = Modes.of(np.zeros((2, 1)), shares, np.array([0.5, 0.5]))
+    assert not found.known
+    assert np.isnan(found.weight).all()
+    assert "too seldom" in found.doubt
+    assert "not known" in str(found)
+    assert found.arrivals.tolist() == [0, 1]
+
+
+def test_a_mode_that_no_chain_reached_leaves_no_weight_known_unless_it_is_rare():
+    label = np.random.default_rng(0).integers(0, 2, size=(4, 400))
+    shares = np.stack([label == 0, label == 1, label == 2], axis=2).astype(float)
+    assert not Modes.of(np.zeros((3, 1)), shares, np.array([0.4, 0.4, 0.2])).known
+    rare = Modes.of(np.zeros((3, 1)), shares, np.array([0.5, 0.5, 1e-9]))
+    assert rare.known
+    assert rare.weight[2] == 0
+    assert 0 < rare.error[2] < 1e-3
+
+
+def spiky(prior, rows=1000):
+    """Rows that say 1.7, and a prior with a spike at 0: two modes."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, 1))
+    y = rng.random(rows) < 1 / (1 + np.exp(-1.7 * X[:, 0]))
+    return targets.glm(X, y, "bernoulli", prior=prior)
+
+
+def quadrature(target, low, high, count=4001):
+    """Mean and sd of one coordinate, on a grid that is finer at 0."""
+    grid = np.sort(np.concatenate([np.linspace(low, high, count), np.linspace(-0.02, 0.02, count)]))
+    logs = np.concatenate([-target.potentials(part[:, None]) for part in np.array_split(grid, 100)])
+    density = np.exp(logs - logs.max())
+    total = np.trapezoid(density, grid)
+    mean = np.trapezoid(density * grid, grid) / total
+    return mean, np.sqrt(np.trapezoid(density * (grid - mean) ** 2, grid) / total)
+
+
+def test_a_spike_of_the_prior_does_not_hide_the_mode_of_the_data():
+    """Where a chain begins at the spike it leaves it: the spike has next to no mass."""
+    target = spiky(StudentT(5, 0.001))
+    found = sample(with_modes(target, [[0.00023], [1.633]]), draws=400, seed=2)
+    mean, sd = quadrature(target, -1.0, 4.0)
+    assert found.modes.weight[0] == pytest.approx(0, abs=1e-6)
+    assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
+    assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
+
+
+def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data():
+    target = spiky(StudentT(5, 0.001), rows=200)
+    found = sample(with_modes(target, [[0.00004], [1.2735]]), draws=1000, seed=2)
+    mean, sd = quadrature(target, -1.0, 4.0)
+    assert abs(found.modes.weight[0] - 0.975) < LIMIT * found.modes.error[0]
+    assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
+    assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
