@@ -24,7 +24,7 @@ _BLOCK = 1 << 14  # rows that are summed in one call
 _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 
 
-class NotByRows(ValueError):
+class NotByRowsError(ValueError):
     """The error for a model that is no sum over rows of its arguments. reason: in a few words, for a note."""
 
     def __init__(self, reason: str, allowed: str, found: str, why: str) -> None:
@@ -125,8 +125,8 @@ def require_sum(
                 raise _no_sum(what, apart, together)
 
 
-def _no_sum(what: str, apart: float, together: float) -> NotByRows:
-    return NotByRows(
+def _no_sum(what: str, apart: float, together: float) -> NotByRowsError:
+    return NotByRowsError(
         "its density is no sum over rows",
         "a sum over rows",
         f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",

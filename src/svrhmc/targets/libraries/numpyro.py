@@ -23,7 +23,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
 from svrhmc.targets.libraries.described import (
     Described,
-    NotByRows,
+    NotByRowsError,
     Own,
     Params,
     Parts,
@@ -60,7 +60,7 @@ def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwarg
         require_sampled(sites)
         try:
             return _by_rows(model, arguments, sites, plate)
-        except NotByRows as error:
+        except NotByRowsError as error:
             if plate is not None:  # the user asked for rows
                 raise
             return _as_one(model, arguments, sites, error)
@@ -82,7 +82,7 @@ def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plat
     return Described(total(apart.observed), apart.log_prior, data, init, apart.constrain(names), names, batched=True)
 
 
-def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRows) -> Described:
+def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRowsError) -> Described:
     """The model as one component, whose only row has all arrays among the arguments."""
     require_all_rows(sites)
     arrays = _traceable(model, arguments)
@@ -101,7 +101,7 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     init = nudged(apart.origin(sites), own)
     try:
         require_sum(parts, apart.log_prior, data, init, own)
-    except NotByRows:
+    except NotByRowsError:
         raise requirement(
             "model",
             "one that has the same density each time it is run",
@@ -264,7 +264,7 @@ def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> Non
     for name, site in sites.items():
         latent = site.kind == "sample" and not site.observed
         if latent and (name not in alone or site.shape != alone[name].shape):
-            raise NotByRows(
+            raise NotByRowsError(
                 f"every row has a {name!r} of its own",
                 "one whose parameters are shared by the rows",
                 f"{name!r}, which every row has for itself",
@@ -280,14 +280,14 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except jax.errors.JAXTypeError as error:
-        raise NotByRows(
+        raise NotByRowsError(
             "it looks at the numbers in its rows while it runs",
             "one that takes its rows as numbers still unknown",
             f"one that looks at them ({_line(error)})",
             "compute what it looks for outside, and give it to the model as an argument",
         ) from error
     except (TypeError, ValueError, IndexError, AssertionError) as error:
-        raise NotByRows(
+        raise NotByRowsError(
             "it cannot be run on a single row",
             "one that can be run on a single row",
             _line(error),

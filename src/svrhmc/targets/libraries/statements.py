@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.targets.libraries.described import NotByRows
+from svrhmc.targets.libraries.described import NotByRowsError
 
 Model = Callable[..., Any]
 
@@ -183,7 +183,7 @@ class Rows:
         counts = {site.batch[0] for site in observed if site.batch}
         if sizes or len(counts) != 1:
             given = ", ".join(f"{site.name!r} of shape {site.batch}" for site in observed)
-            raise NotByRows(
+            raise NotByRowsError(
                 "its observed sites have no rows in common with its arguments",
                 "a sum over rows that are among its arguments",
                 f"the observed {given}" + "".join(f", plate {name!r} of size {n}" for name, n in sizes.items()),
@@ -196,7 +196,7 @@ class Rows:
     def _found(cls, count: int, arguments: Arguments, sites: tuple[str, ...], plate: str | None) -> Rows:
         arrays = arguments.arrays(count)
         if not arrays:
-            raise NotByRows(
+            raise NotByRowsError(
                 f"none of its arguments has the {count} rows of its observed sites",
                 f"called with its {count} rows",
                 "no array among its arguments that has so many",
