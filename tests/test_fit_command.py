@@ -226,7 +226,7 @@ def test_the_example_is_fitted_without_a_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("age", "age"), ("class", "`class`"), ("plan & co", "`plan & co`"), ("C", "`C`")]
+    ("name", "word"), [("age", "age"), ("class", "`class`"), ("plan & co", "`plan & co`"), ("C", "C")]
 )
 def test_names_are_quoted_where_a_formula_needs_it(name, word):
     assert quoted(name) == word

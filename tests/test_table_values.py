@@ -194,6 +194,19 @@ def test_a_level_for_each_row_is_refused_before_anything_is_built(formula: str) 
     assert time.process_time() - began < 10
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_a_class_for_each_row_is_refused() -> None:
+    y = np.arange(200) * 1.0
+    x = y[:, None] % 7
+    for call in (
+        lambda: targets.glm(x, y, "categorical"),
+        lambda: svrhmc.fit("y ~ x", {"y": [f"c{k}" for k in range(200)], "x": x[:, 0]}, "categorical"),
+        lambda: svrhmc.BayesianLogisticRegression().fit(x, y.astype(int)),
+    ):
+        with pytest.raises(ValueError, match="labels of classes that rows share; got 200 in 200 rows"):
+            call()
+
+
 def test_categories_with_enough_rows_are_fitted_and_predict_few_rows() -> None:
     levels = np.repeat(np.arange(60), 3)
     y = np.random.default_rng(0).normal(size=180)
@@ -205,9 +218,11 @@ def test_categories_with_enough_rows_are_fitted_and_predict_few_rows() -> None:
 
 def test_designs_that_do_not_fit_into_memory_are_refused_before_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"y": np.arange(2000.0), "x": np.arange(2000.0), "g": [f"g{k % 100}" for k in range(2000)]}
-    monkeypatch.setattr("svrhmc.tables.making.free_memory", lambda: 1e7)
-    with pytest.raises(DataError, match=r"make 1,\d{3} columns of 2,000 rows, which take about .* GB"):
+    monkeypatch.setattr("svrhmc.tables.making.free_memory", lambda: 1e6)
+    with pytest.raises(DataError, match=r"makes 1,\d{3} columns of 2,000 rows, which take about .* GB"):
         designed("y ~ g*bs(x, df=10)", table)
+    with pytest.raises(DataError, match=r"makes 99 columns of 2,000 rows"):
+        designed("y ~ g", table)
     assert designed("y ~ bs(x, df=10)", table).X.shape == (2000, 10)
 
 

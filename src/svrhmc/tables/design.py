@@ -12,6 +12,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.tables.columns import Columns, columns_of, names_of
+from svrhmc.tables.making import require_memory
 from svrhmc.tables.terms import Term, from_text, shown
 
 _BLOCK = 1 << 13  # rows that are put together at a time
@@ -143,6 +144,7 @@ class Design:
         others = sum(len(term.names) for term in self.made_of if term.kind != "category")
         if coded > max(_SPARSE, _SHARE * others):
             return self._sparse(columns)
+        require_memory(coded + others, columns.n)
         parts = [term.numbers(columns) for term in self.made_of]
         out = np.empty((columns.n, coded + others))
         ends = np.cumsum([0, *(part.shape[1] for part in parts)])

@@ -23,16 +23,11 @@ from svrhmc.core.errors import DataError, missing
 from svrhmc.core.memory import free_memory
 from svrhmc.tables.columns import Columns
 from svrhmc.tables.grammar import Factor, Term
+from svrhmc.targets.labels import names_rows
 
 Transforms = Mapping[str, Callable[..., Any]]
 _MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _COPIES = 3  # of a design while it is made
-_FEW_LEVELS = 50
-
-
-def names_rows(levels: int, rows: int) -> bool:
-    """Whether a category has so many levels that it rather names rows than tells what they have in common."""
-    return levels > max(_FEW_LEVELS, rows // 2)
 
 
 def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None:
@@ -42,6 +37,16 @@ def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None
             f"{name} has {levels:,} different {what} in {rows:,} rows, and would have a coefficient for each of them: "
             "leave it out of the formula where it names rows, put rare levels together where it is a category, or take "
             "it as a number."
+        )
+
+
+def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
+    """Refuse a dense design, and so many bytes more, for which there is no memory."""
+    needed, there = 8.0 * rows * columns * _COPIES + more, free_memory()
+    if needed > there:
+        raise DataError(
+            f"the formula makes {columns:,} columns of {rows:,} rows, which take about {needed / 1e9:.3g} GB, and "
+            f"{there / 1e9:.3g} GB are free: take fewer terms, smaller bases, or a part of the rows."
         )
 
 
@@ -131,12 +136,7 @@ def _require_room(terms: Sequence[Term], values: dict[Factor, Any], n: int, fitt
             require_few(f"the formula's {':'.join(factor.text for factor in term.factors)!r}", coded, n, what)
         total += math.prod(widths[factor][0] for factor in term.factors)
     codes = sum(width**2 for width, category in widths.values() if category)
-    needed, there = 8.0 * (n * total * _COPIES + codes), free_memory()
-    if needed > there:
-        raise DataError(
-            f"the formula's terms make {total:,} columns of {n:,} rows, which take about {needed / 1e9:.3g} GB, and "
-            f"{there / 1e9:.3g} GB are free: take fewer terms, smaller bases, or a part of the rows."
-        )
+    require_memory(total, n, 8.0 * codes)
 
 
 def _width(value: Any) -> tuple[int, bool]:

@@ -22,6 +22,7 @@ from svrhmc.core.errors import DataError, requirement
 from svrhmc.tables import grammar
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns
 from svrhmc.tables.expressions import require_state
+from svrhmc.tables.making import made
 
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
 
@@ -229,8 +230,6 @@ class Made(Term):
                 Category(name, levels).places(columns)
             elif columns[name].kind == CATEGORY:
                 raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
-        from svrhmc.tables.making import made
-
         terms, intercept = self._terms
         fitted = dict(zip(self.needs, self.levels, strict=True))
         some = {

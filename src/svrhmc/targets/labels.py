@@ -10,6 +10,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, require_unmasked, requirement
 
+_FEW = 50  # levels that a category of few rows may have
 _MOST = 2.0**53  # from here on float64 does not tell one count from the next
 
 
@@ -54,7 +55,15 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
     except TypeError:
         kinds = sorted({type(value).__name__ for value in array})
         raise requirement("y", "labels of one kind, which have an order", " and ".join(kinds)) from None
+    if names_rows(len(found), len(array)):
+        why = "each would have coefficients of its own; for numbers use 'gaussian'"
+        raise requirement("y", "labels of classes that rows share", f"{len(found):,} in {len(array):,} rows", why)
     return codes.reshape(array.shape).astype(np.float64), found
+
+
+def names_rows(levels: int, rows: int) -> bool:
+    """Whether a category has so many levels that it rather names rows than tells what they have in common."""
+    return levels > max(_FEW, rows // 2)
 
 
 def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]:
