@@ -150,13 +150,16 @@ def sampled(
         journal = Checkpoint(checkpoint, _identity(request))
     with journal:
         ledger = Ledger(target.n, request.seconds, request.passes, progress)
-        law = _law(request, ledger) if method in (None, "closed-form") else None
+        with journal.recording("law", ledger):
+            law = _law(request, ledger) if method in (None, "closed-form") else None
         if law is not None:
             found = _closed_form(request, journal, law, ledger)
         elif method == "closed-form":
             raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
             found = Search(request, journal, ledger).run()
+        with journal.recording("shown", ledger):
+            target.shown()  # whoever looks at rows later has them
     parameters = found.parameters or stated(target, found.trace.draws)
     return replace(found, model=Model.of(target), units=units, names=target.names, parameters=parameters).about(target)
 

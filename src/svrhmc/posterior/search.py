@@ -258,20 +258,21 @@ class Search:
     def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
-        modes = self._jumps(sampler)
-        if modes is not None:
-            start = self._around(modes, seed)
-        elif sampler.invariant:
-            start = self._start(seed)
-        else:
-            start = self._centres() + self.fresh.laplace(request.chains, seed)
-        if space.at_hand < space.n:
-            count = math.ceil(_AGAIN * _CORRECTED * request.draws)
-            self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
-        if modes is None:
-            chains = sampler.chains(space, seed, request.chains, request.threads, start)
-        else:
-            chains = sampler.between(space, modes, seed, request.chains, start)
+        with self.journal.recording(f"start-{name}", self.ledger):
+            modes = self._jumps(sampler)
+            if modes is not None:
+                start = self._around(modes, seed)
+            elif sampler.invariant:
+                start = self._start(seed)
+            else:
+                start = self._centres() + self.fresh.laplace(request.chains, seed)
+            if space.at_hand < space.n:
+                count = math.ceil(_AGAIN * _CORRECTED * request.draws)
+                self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
+            if modes is None:
+                chains = sampler.chains(space, seed, request.chains, request.threads, start)
+            else:
+                chains = sampler.between(space, modes, seed, request.chains, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
         told = {

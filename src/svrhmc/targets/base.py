@@ -173,8 +173,12 @@ class FiniteSum(ABC):
         """
         some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
         points = (np.zeros(self.dim), np.cos(np.arange(self.dim)))
-        seen = digest(*(self.component_gradients(point, some) for point in points))
+        seen = digest(*(self._components_for_identity(point, some) for point in points))
         return {**self._kind(), "components": seen}
+
+    def _components_for_identity(self, point: Array, some: Indices) -> Array:
+        """Gradients of some components."""
+        return self.component_gradients(point, some)
 
     def _kind(self) -> dict[str, Any]:
         return {"target": type(self).__name__, "n": self.n, "dim": self.dim}

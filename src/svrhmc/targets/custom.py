@@ -94,6 +94,10 @@ class Custom(FiniteSum):
         """What the user's function gives for a hundred components at two points, and the constants."""
         return {**super().identity(), "smoothness": self._smoothness, "convexity": self._convexity}
 
+    def _components_for_identity(self, point: Array, some: Indices) -> Array:
+        """By one call of the user's function, which may be slow."""
+        return self._known("a component's gradient", point[None], lambda at: self._component(at[0], some))
+
     @property
     def smoothness(self) -> float:
         """As given."""
@@ -221,7 +225,12 @@ class Custom(FiniteSum):
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Component gradients, state by state."""
         rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
-        return np.array([self._component(state, chosen) for state, chosen in looked(zip(x, rows, strict=True))])
+        return np.array(
+            [
+                recorded(partial(self._component, state, chosen), (len(chosen), self.dim), (state, chosen))
+                for state, chosen in looked(zip(x, rows, strict=True))
+            ]
+        )
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """The mean over the batch."""

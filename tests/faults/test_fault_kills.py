@@ -1,0 +1,142 @@
+"""Calls that are killed again and again: they come to their end, with the numbers of one that nobody disturbed.
+
+Quick ones count the work itself: a life is so many calls of the user's function, reads of a partition or looks at a block
+of columns, and everything is recorded at once. A stage that needs more of them, and is not recorded on its way, would
+never end. The slow ones are killed for good, after 8 seconds of the processor.
+"""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from killed_calls import CALLS, numbers, until_it_ends
+
+import svrhmc
+from svrhmc import checkpoint, diagnostics, targets
+from svrhmc.data import arrays
+from svrhmc.targets import functions
+
+MOST = 600  # lives
+
+
+class Killed(BaseException):
+    """The end of a life."""
+
+
+class Work:
+    """Counts, and ends a life after so many."""
+
+    def __init__(self):
+        self.most, self.made = np.inf, 0
+
+    def __call__(self):
+        if self.made >= self.most:
+            raise Killed
+        self.made += 1
+
+    def counted(self, function):
+        def called(*arguments, **settings):
+            self()
+            return function(*arguments, **settings)
+
+        return called
+
+
+@pytest.fixture
+def work(monkeypatch):
+    made = Work()
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)  # every result is written
+    monkeypatch.setattr(diagnostics, "_BLOCK", 1)  # two columns at a time
+    monkeypatch.setattr(diagnostics, "_effective", made.counted(diagnostics._effective))
+    return made
+
+
+def lives_of(call, work, most, folder):
+    """How many lives of so much work a call takes; its numbers are those of a single one."""
+    whole, lives = numbers(call(None)), 0
+    total = work.made
+    work.most = most
+    for lives in range(1, MOST):
+        work.made = 0
+        try:
+            parts = numbers(call(folder))
+        except Killed:
+            continue
+        break
+    else:
+        pytest.fail("it does not come to its end")
+    assert lives > 2 + total // (4 * most)
+    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+    return lives
+
+
+def test_a_call_with_slow_functions_of_the_users_own(work, monkeypatch, tmp_path):
+    """A gradient takes 5 calls, the mode and the curvature there some hundred, a life has 25."""
+    monkeypatch.setattr(import_module("svrhmc.targets.custom"), "_BLOCK_ELEMENTS", 24)
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    gradients = work.counted(lambda x, rows: 40 * (np.exp(X[rows] @ x / 4) - 1)[:, None] * X[rows] / 4 + x)
+
+    def call(folder):
+        target = targets.custom(40, 3, gradients, smoothness=100.0)
+        return svrhmc.sample(target, 20, 2, 1.0, method="ubu", threads=1, certificate=False, checkpoint=folder)
+
+    lives_of(call, work, 25, tmp_path / "c")
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
+def test_a_call_on_partitions(family, work, monkeypatch, tmp_path):
+    """A pass takes 12 reads, a life has 7."""
+    monkeypatch.setattr(arrays.ArraysReader, "read", work.counted(arrays.ArraysReader.read))
+    X = np.random.default_rng(0).normal(size=(3000, 3))
+    y = X[:, 0] + np.random.default_rng(1).normal(size=3000)
+
+    def call(folder):
+        rows = svrhmc.data.from_arrays(X, y > 0 if family == "bernoulli" else y, partitions=12)
+        prior = targets.priors.Normal(1.0) if family == "bernoulli" else targets.priors.StudentT(5, 1.0)
+        return svrhmc.sample(targets.glm(rows, None, family, prior=prior), 100, threads=1, checkpoint=folder)
+
+    lives_of(call, work, 7, tmp_path / "c")
+
+
+def test_a_call_with_many_coefficients(work, tmp_path):
+    """Effective draws, moments and tails of 24 coefficients, two at a time."""
+    X = np.random.default_rng(0).normal(size=(60, 24))
+
+    def call(folder):
+        target = targets.logistic(X, X[:, 0] > 0.3)
+        return svrhmc.sample(target, 100, threads=1, method="split-hmc", checkpoint=folder)
+
+    lives_of(call, work, 9, tmp_path / "c")
+
+
+@pytest.mark.slow
+def test_a_call_of_jax_functions(work, monkeypatch, tmp_path):
+    """Searches from several starts, the nearest Gaussian law, and parameters of blocks of draws."""
+    import jax.numpy as jnp
+
+    for name in ("energies", "products", "potentials", "stated"):
+        monkeypatch.setattr(functions, name, work.counted(getattr(functions, name)))
+    y = np.random.default_rng(0).normal(size=(8, 1)) + np.zeros((8, 4))
+    row = {"y": y, "k": np.arange(8)}
+
+    def log_likelihood(p, row):
+        return -0.5 * ((row["y"] - jnp.exp(p["s"]) * p["z"][row["k"]]) ** 2).sum()
+
+    def log_prior(p):
+        return -0.5 * (p["z"] @ p["z"] + p["s"] ** 2)
+
+    def call(folder):
+        init = {"z": np.zeros(8), "s": 0.0}
+        stated = {"constrain": lambda p: {"effects": jnp.exp(p["s"]) * p["z"]}}
+        work.most, most = np.inf, work.most  # what the door checks is made in each life
+        target = targets.model(log_likelihood, log_prior, row, init, **stated)
+        work.most = most + work.made
+        return svrhmc.sample(target, 300, threads=1, checkpoint=folder)
+
+    lives_of(call, work, 40, tmp_path / "c")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_killed_every_eight_seconds(name, tmp_path):
+    until_it_ends(name, tmp_path, 8.0)
