@@ -17,7 +17,7 @@ class Account:
     def said(self):
         return {"spent": 1}
 
-    def restore(self, said):
+    def resume(self, said):
         assert said == {"spent": 1}
 
 

@@ -54,8 +54,8 @@ class Account(Protocol):
     def said(self) -> dict[str, Any]:
         """So far."""
 
-    def restore(self, said: dict[str, Any]) -> None:
-        """Go on from there."""
+    def resume(self, said: dict[str, Any]) -> None:
+        """Go on within a stage that is gone through again: what it counts itself is counted anew."""
 
 
 class Journal(ABC):
@@ -250,7 +250,7 @@ class Checkpoint(Journal):
         record = self.get(name)
         known = [] if record is None or record.said.get("of") != said["of"] else self._entries(name, record)
         if record is not None and known:
-            account.restore(record.said["account"])
+            account.resume(record.said["account"])
 
         def save(entries: Sequence[Entry]) -> None:
             described = [[entry.depth, len(entry.arrays), entry.key] for entry in entries]

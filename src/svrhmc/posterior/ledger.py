@@ -66,4 +66,8 @@ class Ledger(Deadline):
     def restore(self, said: dict[str, Any]) -> None:
         """Go on from a record."""
         self.evaluations, self.steps = float(said["evaluations"]), dict(said["steps"])
+        self.resume(said)
+
+    def resume(self, said: dict[str, Any]) -> None:
+        """Go on within a stage that is gone through again: its passes are counted anew, and its seconds are not."""
         self._began = self._clock() - float(said["seconds"]) - self.compiling
