@@ -91,7 +91,7 @@ def test_headings_are_in_order_tables_have_headers_and_figures_texts(text):
 def test_it_has_its_parts(text):
     for word in (
         "What is associated with y?", "The data and the model", "Coefficients", "Marginal distributions",
-        "Average effects", "How well the model fits", "60 others that it had not seen", "Can the numbers be trusted?",
+        "Average effects", "How well the model fits", "60 others that it had not seen", "Are the numbers computed correctly?",
         "Chains", "The prior", "To repeat it", "In the shell", "In Python", "prior’s share",
     ):  # fmt: skip
         assert word in text
@@ -195,11 +195,11 @@ def test_verdicts_are_sentences(posterior):
         told = Certificate(verdict, 0.02, posterior.certificate.stein, None, verdict, reason, corrects=not reason)
         return words.verdict(replace(posterior, certificate=told))
 
-    assert said("certified").startswith("The numbers can be trusted: bias and chance")
-    assert said("refuted").startswith("Do not trust the numbers")
+    assert said("certified").startswith("The numbers are computed correctly: bias and chance")
+    assert said("refuted").startswith("Do not use the numbers")
     assert (
         said("undecided", "the budget ended too soon")
-        == "It is open how far the numbers can be trusted: the budget ended too soon."
+        == "It is open whether the numbers are computed correctly: the budget ended too soon."
     )
     assert "no verdict was asked for" in said("unjudged")
     local = replace(posterior.certificate, verdict="local", modes="2 modes found from 64 starts")

@@ -26,7 +26,7 @@ from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
-from svrhmc.reporting.words import number, scale, verdict
+from svrhmc.reporting.words import misfit, number, scale, verdict
 from svrhmc.shell import say
 from svrhmc.tables.reading import Read, Reading, read
 from svrhmc.targets.reading import Partitions
@@ -74,8 +74,8 @@ def fit_command(
     """Fit a regression to a table, and write a report.
 
     The target is explained by the other columns, or by those of --formula.
-    Coefficients are in the units of the data, and a verdict says how far the
-    numbers can be trusted. The folder gets report.html, coefficients.csv,
+    Coefficients are in the units of the data, a verdict says how far they are
+    computed correctly, and failures of the model to fit are named. The folder gets report.html, coefficients.csv,
     model.posterior (for svrhmc predict) and posterior.nc (for ArviZ).
 
     Started again after an interrupt, it goes on where it stopped. Without FILE
@@ -204,7 +204,11 @@ def _show(
     last += [said] if (said := entangled(posterior)) else []
     compiled = posterior.compile_seconds
     once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
-    last += [verdict(posterior), f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}."]
+    last += [
+        verdict(posterior),
+        *filter(None, [misfit(posterior)]),
+        f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.",
+    ]
     last.append(f"Report: {asked.out / written.REPORT}")
     for line in last:
         console.print(escape(line), highlight=False, soft_wrap=True)
@@ -231,6 +235,8 @@ def _object(
         "baselines": [] if design is None else list(design.baselines),
         "verdict": posterior.certificate.verdict,
         "sentence": verdict(posterior),
+        "misfits": list(posterior.misfits),
+        "checked_rows": posterior.checked_rows,
         "tolerance": posterior.certificate.tolerance,
         "complete": posterior.complete,
         "method": posterior.method,

@@ -26,6 +26,7 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.posterior.alerts import alert
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import spread
+from svrhmc.posterior.misfits import misfits
 from svrhmc.targets.forms import RowsForm
 
 _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ
@@ -36,7 +37,7 @@ _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
 def examined(posterior: Any, given: bool = True) -> Any:
-    """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well.
+    """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well, and with how its model misfits.
 
     given: whether the prior was. One that follows the data's scale by itself is weak, and no matter of a warning; what
     it did stands in `posterior.prior`.
@@ -57,7 +58,10 @@ def examined(posterior: Any, given: bool = True) -> Any:
     found = tuple(filter(None, said))
     if found:
         alert("The model contradicts the data's scale: " + " And ".join(found))
-    return replace(posterior, prior=prior, clashes=found).about(posterior._target, posterior._kept)
+    ones = int(posterior.units is not None and posterior.units.intercept)
+    failures, rows = misfits(form, mean, posterior.labels, ones)
+    told = replace(posterior, prior=prior, clashes=found, misfits=failures, checked_rows=rows)
+    return told.about(posterior._target, posterior._kept)
 
 
 def _prior(prior: Influence, some: RowsForm, rows: int, mean: Array, chance: float, names: tuple[str, ...]) -> str:

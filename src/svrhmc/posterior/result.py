@@ -75,7 +75,9 @@ class Posterior:
     `fit`, the estimators and the shell fill in the rest. names: of the coordinates. units: how they follow from the
     standardised variables that were sampled. design: how a table becomes rows. prior: the one used, and what it did.
     family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
-    of the data, in sentences. parameters: as a model states them, where other coordinates were sampled.
+    of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.posterior.misfits`), in sentences,
+    from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
+    sampled.
     """
 
     mean: Array
@@ -105,6 +107,8 @@ class Posterior:
     clashes: tuple[str, ...] = ()
     parameters: Parameters | None = None
     modes: Modes | None = None
+    misfits: tuple[str, ...] = ()
+    checked_rows: int = 0
     _target: ClassVar[FiniteSum | None] = None
     _kept: ClassVar[Kept | None] = None
 

@@ -9,10 +9,11 @@ import numpy as np
 from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary
+from svrhmc.posterior.misfits import LOOKED_FOR
 from svrhmc.posterior.statements import end_names, level_ends
 
 _NAMED = 8  # coefficients that a sentence names
-_APART = "It is about the computation (evidence: posterior.certificate), not the model (checks: posterior.report)."
+_APART = "It is about the computation (evidence: posterior.certificate), not the model."
 
 
 def names_of(posterior: Any) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ def notes(posterior: Any) -> tuple[str, ...]:
     found = []
     if levels := _baselines(posterior):
         found.append(f"Levels of categories are compared with {levels}.")
-    found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}"]
+    found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
     if posterior.parameters is not None:
         found.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -123,6 +124,15 @@ def notes(posterior: Any) -> tuple[str, ...]:
         if said := entangled(posterior):
             found.append(said)
     return (*found, *(f"Clash: {clash}" for clash in posterior.clashes))
+
+
+def fit(posterior: Any) -> tuple[str, ...]:
+    """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
+    if not posterior.checked_rows:
+        return ()
+    if posterior.misfits:
+        return tuple(f"Misfit: {each}" for each in posterior.misfits)
+    return (f"Model: no failure to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR}).",)
 
 
 def entangled(posterior: Any) -> str:
@@ -186,7 +196,7 @@ def short(posterior: Any) -> str:
 
 def page(posterior: Any) -> str:
     """HTML: a table, and the verdict."""
-    told = (f"Verdict: {verdict(posterior)}", *(f"Clash: {clash}" for clash in posterior.clashes))
+    told = (f"Verdict: {verdict(posterior)}", *fit(posterior), *(f"Clash: {clash}" for clash in posterior.clashes))
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), told)._repr_html_()
 
 

@@ -81,10 +81,16 @@ def page(posterior: Posterior, source: str = "", command: str = "", python: str 
         f"<title>{escape(question)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(question)}</h1>\n"
         f'<p class="lead">{escape(words.clear(rows, posterior))}</p>\n'
-        f'<p class="verdict{"" if sound else " open"}">{escape(words.verdict(posterior))}</p>\n'
+        f'<p class="verdict{"" if sound else " open"}">{escape(words.verdict(posterior))}</p>\n{_misfit(posterior)}'
         + "\n".join(filter(None, (part() for part in parts)))
         + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
     )
+
+
+def _misfit(posterior: Posterior) -> str:
+    """Beside the verdict on the computation, that on the model."""
+    said = words.misfit(posterior)
+    return f'<p class="verdict{" open" if posterior.misfits else ""}">{escape(said)}</p>\n' if said else ""
 
 
 def _data(posterior: Posterior, source: str, notes: Sequence[str]) -> str:
@@ -211,7 +217,7 @@ def _trust(posterior: Posterior, rows: Sequence[Coefficient]) -> str:
     worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_TRACES]
     small = "".join(figures.chains(rows[j].name, every[..., j]) for j in sorted(worst))
     return _section(
-        "Can the numbers be trusted?",
+        "Are the numbers computed correctly?",
         f'<p>{escape(words.verdict(posterior))}</p>{_list(told)}<h3>Chains</h3><div class="grid">{small}</div>'
         '<p class="note">The coefficients with the fewest effective draws. Lines of different colours are chains with '
         "starts of their own; where they overlap, they agree.</p>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from svrhmc.core.arrays import ratio
+from svrhmc.posterior.misfits import LOOKED_FOR
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting.numbers import Coefficient
 
@@ -39,34 +40,43 @@ def scale(posterior: Posterior) -> str:
 
 
 def verdict(posterior: Posterior) -> str:
-    """Whether the numbers can be trusted, in one sentence."""
+    """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
     found = posterior.certificate
     chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     if found.verdict == "exact":
         return (
-            "The numbers can be trusted: they are those of the posterior but for chance, which puts a mean or a "
-            f"standard deviation off by {chance:.2g} posterior sd at the most (one standard error)."
+            "The numbers are computed correctly: they are those of the posterior but for chance, which puts a mean or "
+            f"a standard deviation off by {chance:.2g} posterior sd at the most (one standard error)."
             if chance > 0
-            else "The numbers can be trusted: means and standard deviations are known in closed form."
+            else "The numbers are computed correctly: means and standard deviations are known in closed form."
         )
     if found.verdict == "certified":
         return (
-            "The numbers can be trusted: bias and chance together put no mean and no standard deviation off by more "
-            f"than {found.tolerance:g} posterior sd."
+            "The numbers are computed correctly: bias and chance together put no mean and no standard deviation off by "
+            f"more than {found.tolerance:g} posterior sd."
         )
     if found.verdict == "local":
         return (
-            "The numbers can be trusted as far as the modes of the posterior are known: bias and chance put them off "
-            f"by little around {found.modes}, but nothing shows that there is no other."
+            "The numbers are computed correctly as far as the modes of the posterior are known: bias and chance put "
+            f"them off by little around {found.modes}, but nothing shows that there is no other."
         )
     if found.verdict == "refuted":
         return (
-            f"Do not trust the numbers: some are off by more than the tolerance of {found.tolerance:g} posterior sd; "
+            f"Do not use the numbers: some are off by more than the tolerance of {found.tolerance:g} posterior sd; "
             "allow more time, or a larger tolerance."
         )
     if found.verdict == "unjudged":
-        return "Nothing is said about how far the numbers can be trusted, as no verdict was asked for."
-    return f"It is open how far the numbers can be trusted: {found.because()}."
+        return "It is not known whether the numbers are computed correctly, as no verdict was asked for."
+    return f"It is open whether the numbers are computed correctly: {found.because()}."
+
+
+def misfit(posterior: Posterior) -> str:
+    """Whether the model fits the rows, in one sentence; "" where that was not checked."""
+    if not posterior.checked_rows:
+        return ""
+    if posterior.misfits:
+        return f"The model does not fit the data. {' '.join(posterior.misfits)}"
+    return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
 
 
 def clear(rows: Sequence[Coefficient], posterior: Posterior) -> str:

@@ -34,7 +34,7 @@ from svrhmc.core.parts import part
 from svrhmc.targets.categorical import CategoricalLoss
 from svrhmc.targets.faces import Faces, sides
 from svrhmc.targets.labels import counts, first, two_texts
-from svrhmc.targets.losses import Coded, LogisticLoss, Loss, Observed, SquaredLoss, log_odds, log_rate
+from svrhmc.targets.losses import Coded, LogisticLoss, Loss, Observed, SquaredLoss, log_odds, log_rate, two_values
 from svrhmc.targets.shared import GammaLoss, GaussianLoss, NegativeBinomialLoss, StudentLoss
 
 _TAIL, _TERMS = 4.0, 40  # from where on, and with how many terms, a continued fraction gives all digits
@@ -52,6 +52,10 @@ class BinomialLoss(Loss):
     ratio = "odds ratio"
     outcome = "events"
     tried = True
+    overdispersed = (
+        "a column for what differs between rows, as the trials of one row are more alike than those of others (there "
+        "is no beta-binomial family)"
+    )
     convex = True
     kernel = "binomial"
 
@@ -123,6 +127,14 @@ class BinomialLoss(Loss):
         from scipy.stats import binom
 
         return np.asarray(binom.ppf(u, 1 if trials is None else trials, self.mean(t)), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of the number of successes."""
+        from scipy.special import bdtr
+
+        m = np.ones(np.shape(y)) if trials is None else trials
+        k, p, whole = np.round(m * y), self.mean(t), np.round(m).astype(np.int64)
+        return np.where(k > 0, bdtr(np.maximum(k - 1, 0), whole, p), 0.0), np.asarray(bdtr(k, whole, p), np.float64)
 
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """Successes, mȳ."""
@@ -202,6 +214,10 @@ class ProbitLoss(Loss):
         """1 where u is above P(y = 0), else 0."""
         return np.asarray(u >= self.mean(-t), np.float64)
 
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of 0 and 1."""
+        return two_values(self.mean(-t), np.greater(y, 0))
+
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """0 and 1 for the signs."""
         return _LOGISTIC.seen(y)
@@ -233,6 +249,7 @@ class PoissonLoss(Loss):
 
     name = "poisson"
     ratio = "ratio of means"
+    overdispersed = "family='negative-binomial', whose variance is larger than its mean"
     outcome = "counts"
     convex = True
     kernel = "poisson"
@@ -285,6 +302,13 @@ class PoissonLoss(Loss):
         from scipy.stats import poisson as law
 
         return np.asarray(law.ppf(u, np.exp(t)), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of counts."""
+        from scipy.special import pdtr
+
+        rate = np.exp(t)
+        return np.where(y > 0, pdtr(np.maximum(y - 1, 0), rate), 0.0), np.asarray(pdtr(y, rate), np.float64)
 
 
 _LOGISTIC = LogisticLoss()

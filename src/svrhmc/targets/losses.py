@@ -61,6 +61,8 @@ class Loss(ABC):
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
+    overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
+    far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
     outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     kernel: ClassVar[str | None] = None  # the name of its compiled form, in `svrhmc.kernels.losses`
 
@@ -167,6 +169,10 @@ class Loss(ABC):
         """The quantile of y at t for a probability u; with u uniform on (0, 1) this draws a new y."""
         raise requirement("loss", "one that says how a y is drawn", f"{self}")
 
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array] | None:
+        """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where a loss does not say."""
+        return None
+
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """Labels as a user knows them, and as `draw` gives new ones."""
         return y
@@ -249,6 +255,10 @@ class LogisticLoss(Loss):
         """1 where u is above P(y = 0), else 0."""
         return np.asarray(u >= self.mean(-t), np.float64)
 
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of 0 and 1."""
+        return two_values(self.mean(-t), np.greater(y, 0))
+
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """0 and 1 for the signs."""
         return np.asarray(y > 0, np.float64)
@@ -265,6 +275,7 @@ class SquaredLoss(Loss):
 
     name = "gaussian"
     identity_link = True
+    far_off = "family='student-t', which such rows pull less"
     quadratic = True
     convex = True
     kernel = "squared"
@@ -326,6 +337,18 @@ class SquaredLoss(Loss):
         from scipy.special import ndtri
 
         return np.asarray(t + math.sqrt(self.noise_variance) * ndtri(u), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Φ((y − t)/σ)."""
+        from scipy.special import ndtr
+
+        p = np.asarray(ndtr((y - t) / math.sqrt(self.noise_variance)), np.float64)
+        return p, p
+
+
+def two_values(none: Array, event: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """P(Y < y) and P(Y ≤ y) of 0 and 1, from P(Y = 0)."""
+    return np.where(event, none, 0.0), np.where(event, 1.0, none)
 
 
 def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:

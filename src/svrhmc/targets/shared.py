@@ -108,6 +108,7 @@ class GaussianLoss(LocationScale):
 
     name = "gaussian"
     shared_names = ("log sigma",)
+    far_off = "family='student-t', which such rows pull less"
     without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"
     convex_given_shared = True
     mixture = True
@@ -135,6 +136,13 @@ class GaussianLoss(LocationScale):
         from scipy.special import ndtri
 
         return np.asarray(t[..., 0] + np.exp(t[..., 1]) * ndtri(u), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Φ(r)."""
+        from scipy.special import ndtr
+
+        p = np.asarray(ndtr(self._standard(t, y)[0]), np.float64)
+        return p, p
 
 
 @part
@@ -178,6 +186,13 @@ class StudentLoss(LocationScale):
         from scipy.special import stdtrit
 
         return np.asarray(t[..., 0] + np.exp(t[..., 1]) * stdtrit(self.df, u), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of Student's t at r."""
+        from scipy.special import stdtr
+
+        p = np.asarray(stdtr(self.df, self._standard(t, y)[0]), np.float64)
+        return p, p
 
 
 @part
@@ -255,6 +270,13 @@ class NegativeBinomialLoss(WideLoss):
 
         return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), _sigmoid(t[..., 1] - t[..., 0])), np.float64)
 
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """P(Y ≤ y) = I_p(φ, y + 1) with p = φ/(φ + μ)."""
+        from scipy.special import betainc
+
+        phi, p = np.exp(t[..., 1]), _sigmoid(t[..., 1] - t[..., 0])
+        return np.where(y > 0, betainc(phi, np.maximum(y, 1.0), p), 0.0), np.asarray(betainc(phi, y + 1.0, p))
+
 
 @part
 @dataclass(frozen=True)
@@ -330,6 +352,14 @@ class GammaLoss(WideLoss):
 
         alpha = np.exp(t[..., 1])
         return np.asarray(gammaincinv(alpha, u) * np.exp(t[..., 0]) / alpha, np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of αeʳ, whose law is the gamma law of shape α."""
+        from scipy.special import gammainc
+
+        alpha = np.exp(t[..., 1])
+        p = np.asarray(gammainc(alpha, alpha * np.exp(y - t[..., 0])), np.float64)
+        return p, p
 
 
 def spread_unsettled(weight: float, free: int, exact: bool) -> str | None:

@@ -1,0 +1,171 @@
+"""Failures of a model to fit are named with what to try; a model that is right is left alone.
+
+Residuals are looked at here at the mode, which takes no draws. A right model may be called wrong in one of a hundred
+fits: the number of such fits is compared with that rate, with a chance of 10⁻⁴ that a right count fails.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import svrhmc
+from svrhmc.fitting.regress import regression
+from svrhmc.posterior.misfits import misfits
+from svrhmc.targets import families
+
+
+def draw(family, t, rng, shape=2.0):
+    mean, p = np.exp(t), 1 / (1 + np.exp(-t))
+    if family == "categorical":
+        odds = np.exp(np.stack([0 * t, t, -t], axis=1))
+        return (rng.random(len(t))[:, None] > (odds / odds.sum(axis=1, keepdims=True)).cumsum(axis=1)).sum(axis=1)
+    return {
+        "gaussian": lambda: t + rng.normal(size=len(t)),
+        "student-t": lambda: t + rng.standard_t(4, size=len(t)),
+        "bernoulli": lambda: (rng.random(len(t)) < p).astype(float),
+        "binomial": lambda: rng.binomial(10, p),
+        "poisson": lambda: rng.poisson(mean),
+        "negative-binomial": lambda: rng.negative_binomial(shape, shape / (shape + mean)),
+        "gamma": lambda: rng.gamma(shape, mean / shape),
+    }[family]()
+
+
+def found(X, y, family, **more):
+    if family == "binomial":
+        more["trials"] = np.full(len(y), 10)
+    made = regression(X, y, family, **more)
+    law = made.target.exact_law
+    return misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1)
+
+
+def rows(n, rng):
+    return np.column_stack([rng.normal(size=n), rng.exponential(size=n)])
+
+
+SETTINGS = [(60, 0.0), (400, -2.0), (2000, 0.5)]  # rows, and an intercept: events that are rare are among them
+FITS = 12
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_right_model_is_called_wrong_once_in_a_hundred_fits_at_most(family):
+    wrong, fits = 0, 0
+    for n, shift in SETTINGS:
+        for seed in range(FITS):
+            rng = np.random.default_rng([seed, n])
+            X = rows(n, rng)
+            y = draw(family, shift + X @ [0.7, -0.3], rng)
+            if len(np.unique(y)) > 1:
+                said, looked = found(X, y, family)
+                assert looked == n
+                wrong, fits = wrong + bool(said), fits + 1
+    assert fits > 2 * FITS
+    assert stats.binom.sf(wrong - 1, fits, 0.01) > 1e-4
+
+
+def data(n=3000, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng, rows(n, rng)
+
+
+def overdispersed():
+    rng, X = data()
+    return X, draw("negative-binomial", 0.5 + X[:, 0] / 2, rng, 1.0), "poisson"
+
+
+def zero_inflated(family):
+    rng, X = data()
+    return X, np.where(rng.random(len(X)) < 0.4, 0, rng.poisson(np.exp(1 + X[:, 0] / 2))), family
+
+
+def heavy_tailed():
+    rng, X = data()
+    return X, X[:, 0] + rng.standard_t(3, size=len(X)), "gaussian"
+
+
+def outlier():
+    rng, X = data(300)
+    y = X[:, 0] + rng.normal(size=len(X))
+    y[17] += 12.0
+    return X, y, "gaussian"
+
+
+def curved(family):
+    rng, X = data()
+    return X, draw(family, 0.5 + 0.4 * X[:, 0] ** 2, rng), family
+
+
+def wrong_link():
+    """The complementary log-log link, whose curve is not symmetric."""
+    rng, X = data(20_000)
+    return X, (rng.random(len(X)) < 1 - np.exp(-np.exp(2 * X[:, 0]))).astype(float), "bernoulli"
+
+
+def clustered():
+    rng, X = data()
+    p = 1 / (1 + np.exp(-X[:, 0] - rng.normal(size=len(X))))
+    return X, rng.binomial(10, p), "binomial"
+
+
+def interacting():
+    rng, X = data()
+    return X, draw("categorical", 1.5 * np.abs(X[:, 0]) - 1, rng), "categorical"
+
+
+WRONG = {
+    "overdispersed counts": (overdispersed, "Dispersion: y varies", "family='negative-binomial'"),
+    "zeros under Poisson": (lambda: zero_inflated("poisson"), "Zeros: 1,3", "family='negative-binomial'"),
+    "zeros under negative binomial": (lambda: zero_inflated("negative-binomial"), "Zeros: ", "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli'"),
+    "heavy tails": (heavy_tailed, "rows are beyond 3 standard deviations", "family='student-t'"),
+    "an outlier": (outlier, "Outliers: row 17 is more than 8 standard deviations", "family='student-t'"),
+    "a curve under gaussian": (lambda: curved("gaussian"), "Pattern: along x0", "bs(x0, df=4)"),
+    "a curve under Poisson": (lambda: curved("poisson"), "Pattern: along x0", "bs(x0, df=4)"),
+    "a curve under gamma": (lambda: curved("gamma"), "Pattern: along x0", "bs(x0, df=4)"),
+    "a curve under bernoulli": (lambda: curved("bernoulli"), "Pattern: along x0", "bs(x0, df=4)"),
+    "a wrong link": (wrong_link, "Calibration: where the model says", "bernoulli('probit')"),
+    "clustered trials": (clustered, "Dispersion: y varies", "no beta-binomial family"),
+    "a curve of classes": (interacting, "Pattern: along x0", "bs(x0, df=4)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_model_is_named_with_what_to_try(name):
+    make, said, advice = WRONG[name]
+    whole = " ".join(found(*make())[0])
+    assert said in whole
+    assert advice in whole
+
+
+@pytest.mark.parametrize("name", ["overdispersed counts", "heavy tails"])
+def test_what_is_advised_mends_it(name):
+    X, y, _ = WRONG[name][0]()
+    family = families.student_t(3.0) if name == "heavy tails" else "negative-binomial"
+    assert found(X, y, family) == ((), len(y))
+
+
+def test_a_row_of_weight_w_counts_as_w_rows():
+    rng = np.random.default_rng(3)
+    X = np.repeat(np.linspace(-1, 1, 5), 2)[:, None]
+    y, weights = np.tile([0.0, 1.0], 5), rng.integers(200, 400, 10)
+    long, count = np.repeat(X, weights, axis=0), np.repeat(y, weights)
+    grouped, separate = found(X, y, "bernoulli", weights=weights), found(long, count, "bernoulli")
+    assert grouped[0] == separate[0]
+    assert found(X, y, "bernoulli", weights=weights + 0.5) == ((), 0)  # no counts of rows
+    assert found(X, y, "bernoulli") == ((), 0)  # too few rows
+
+
+def test_summary_report_and_files_say_it(tmp_path):
+    X, y, _ = zero_inflated("poisson")
+    posterior = svrhmc.fit("y ~ a + b", {"y": y, "a": X[:, 0], "b": X[:, 1]}, "poisson", draws=100)
+    posterior.save(tmp_path / "model.posterior")
+    for one in (posterior, svrhmc.Posterior.load(tmp_path / "model.posterior")):
+        text = " ".join(str(one.summary()).split())
+        assert "Misfit: Zeros: " in text
+        assert "family='negative-binomial'" in text
+        assert "Misfit: Zeros: " in one._repr_html_()
+        page = one.report(tmp_path / "report.html").read_text()
+        assert "The numbers are computed correctly" in page
+        assert "can be trusted" not in page
+        assert '<p class="verdict open">The model does not fit the data. Zeros: ' in page
+    right = svrhmc.fit("y ~ a", {"y": draw("poisson", X[:, 0], np.random.default_rng(0)), "a": X[:, 0]}, draws=100)
+    assert right.misfits == ()
+    assert "Model: no failure to fit was found in 3,000 rows" in " ".join(str(right.summary()).split())
