@@ -1,5 +1,9 @@
 """What is known of the number of modes, and what a verdict makes of it."""
 
+import importlib.util
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -124,3 +128,142 @@ def test_a_fit_of_a_family_with_a_shared_parameter_is_exact():
     X, y = rows_of("gamma")
     found = svrhmc.fit("y ~ a + b", {"y": y, "a": X[:, 1], "b": X[:, 2]}, family="gamma", draws=200)
     assert found.certificate.verdict == "exact"
+
+
+def mixture(weights, means, sds):
+    """Σ w N(μ, s²I) in plain JAX."""
+    import jax.numpy as jnp
+    from jax.scipy.special import logsumexp
+
+    weights, means, sds = (np.asarray(each, float) for each in (weights, means, sds))
+    logs = np.log(weights) - means.shape[1] * np.log(sds)
+
+    def log_likelihood(x, row):
+        z = (x - means) / sds[:, None]
+        return logsumexp(logs - 0.5 * (z * z).sum(axis=1)) + 0.0 * row
+
+    return targets.model(log_likelihood, lambda x: 0.0 * jnp.sum(x), np.zeros(1), np.zeros(means.shape[1]))
+
+
+def has(found, mode, sd):
+    return bool((np.sqrt(((found - mode) ** 2).sum(axis=1)) < 0.1 * sd).any())
+
+
+def test_two_modes_twelve_apart_are_found_and_half_the_mass_is_never_called_exact():
+    """½N(−6, ½²) + ½N(6, 1²): from 0 a search goes to one of them, and none by chance to the other."""
+    target = mixture([0.5, 0.5], [[-6.0], [6.0]], [0.5, 1.0])
+    found = target.modes()
+    assert len(found) == 2
+    assert has(found, [-6.0], 0.5)
+    assert has(found, [6.0], 1.0)
+    assert target.mode_starts.endswith("points at 1 to 30 times the spread of each")
+    posterior = sample(target, draws=100)
+    assert posterior.certificate.verdict in ("local", "undecided")
+    if posterior.certificate.verdict == "local":
+        assert "2 modes found from" in str(posterior.certificate)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_unequal_modes_are_found_wherever_they_lie(dim):
+    """Four of weights down to 5% and widths from ½ to 1, the next one 3, 8 and 10 of the larger sds away."""
+    rng = np.random.default_rng(dim)
+    way = rng.normal(size=(3, dim))
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    means = np.concatenate([np.zeros((1, dim)), np.cumsum(way * [[3.0], [8.0], [10.0]], axis=0)])
+    sds = [0.5, 1.0, 0.6, 0.5]
+    found = mixture([0.5, 0.25, 0.2, 0.05], means, sds).modes()
+    assert [has(found, mean, sd) for mean, sd in zip(means, sds, strict=True)] == [True] * 4
+    assert len(found) == 4
+
+
+def test_the_main_mode_is_the_heaviest_and_not_the_highest():
+    target = mixture([0.05, 0.95], [[0.0, 0.0], [4.0, 0.0]], [0.02, 1.0])
+    high, wide = target.potentials(np.array([[0.0, 0.0], [4.0, 0.0]]))
+    assert high < wide - 4
+    assert target.mode() == pytest.approx([4.0, 0.0], abs=0.01)
+    assert has(target.modes(), [0.0, 0.0], 0.02)
+    light = mixture([1e-5, 1.0], [[0.0, 0.0], [9.0, 0.0]], [1.0, 1.0])
+    assert len(light.modes()) == 1  # what weighs nothing is no place for a chain
+
+
+def quadrature(target, points):
+    """Mean and sd of one coefficient, by the trapezoidal rule on points that follow both modes."""
+    f = np.concatenate([target.potentials(some[:, None]) for some in np.array_split(points, 20)])
+    weight = np.exp(f.min() - f)
+    total = np.trapezoid(weight, points)
+    mean = np.trapezoid(weight * points, points) / total
+    return mean, np.sqrt(np.trapezoid(weight * (points - mean) ** 2, points) / total)
+
+
+def spiky(scale, low, high):
+    return np.unique(np.concatenate([np.linspace(low, high, 4001), scale * np.linspace(-40, 40, 8001)]))
+
+
+def test_a_spiky_prior_does_not_hide_the_data():
+    """1000 rows and a prior t₅ of scale 0.001: the density is highest in the spike at 0, and the mass is at 1.4."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 1))
+    y = rng.random(1000) < 1 / (1 + np.exp(-1.7 * x[:, 0]))
+    target = glm(x, y, prior=StudentT(5, 0.001))
+    mean, sd = quadrature(target, spiky(0.001, -1.0, 3.0))
+    assert mean > 1
+    for seed in range(3):
+        found = sample(target, draws=200, seed=seed)
+        assert found.certificate.verdict == "local"
+        assert abs(found.mean[0] - mean) < 4.5 * found.errors[0][0] + 1e-3 * sd
+        assert found.sd[0] == pytest.approx(sd, rel=0.02)
+
+
+def test_a_shoulder_beside_a_spike_is_a_place_for_chains():
+    """Four events in one row under a Cauchy prior of scale 0.02: no second minimum, but 13% of the mass out there."""
+    target = glm([[1.0]], [4], "poisson", prior=StudentT(1, 0.02))
+    points = spiky(0.02, -6.0, 4.0)
+    slopes = target.gradients(points[:, None])[:, 0]
+    assert (np.diff(np.sign(slopes)) > 0).sum() == 1
+    found = target.modes()[:, 0]
+    assert found[0] == pytest.approx(0.0, abs=0.01)
+    assert found[1] == pytest.approx(np.log(4.0), abs=0.05)
+
+
+def test_coefficients_leave_the_spike_one_by_one():
+    """Three orthogonal columns with effects of 3.5 sd under Cauchy priors of scale 0.01: each coefficient is in the spike
+    or out of it whatever the others are, which makes eight modes.
+    """
+    X = np.linalg.qr(np.random.default_rng(5).normal(size=(60, 3)))[0] * np.sqrt(60.0)
+    target = glm(X, X @ np.full(3, 0.45), "gaussian", noise_variance=1.0, prior=StudentT(1, 0.01))
+    points = np.linspace(0.0, 0.45, 100_001)
+    slope = 60.0 * (points - 0.45) + 2 * points / (0.01**2 + points**2)
+    inside, outside = points[np.flatnonzero(np.diff(np.sign(slope)) > 0)]
+    expected = np.stack(np.meshgrid(*[[inside, outside]] * 3), axis=-1).reshape(-1, 3)
+    found = target.modes()
+    assert len(found) == 8
+    assert all(has(found, mode, 0.01) for mode in expected)
+    assert found[0] == pytest.approx(np.full(3, outside), abs=1e-3)
+
+
+def benchmark():
+    """`benchmarks/modes.py`, as a module."""
+    place = Path(__file__).parents[1] / "benchmarks" / "modes.py"
+    spec = importlib.util.spec_from_file_location("benchmark_of_modes", place)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_modes_of_the_benchmark():
+    """The first mixtures of `benchmarks/modes.py` of few coordinates: all modes are found."""
+    measured = benchmark().measured
+    rows = [measured(seed, draws=0) for seed in (0, 1, 2)]
+    assert [row["found"] for row in rows] == [row["modes"] for row in rows]
+
+
+@pytest.mark.slow
+def test_modes_and_verdicts_of_the_benchmark():
+    bench = benchmark()
+    rows = [bench.measured(seed, draws=400) for seed in range(30)]
+    assert not [row for row in rows if row["verdict"] in ("exact", "certified")]
+    goal = [row for row in rows if row["dim"] <= bench.LOW and row["sd"] <= bench.NEAR]
+    assert sum(row["found"] == row["modes"] for row in goal) >= 0.95 * len(goal)
+    complete = [row for row in rows if row["verdict"] == "local" and row["found"] == row["modes"]]
+    assert max((row["z"] for row in complete), default=0.0) < 4.5

@@ -165,6 +165,24 @@ def piece(operations: float) -> Iterator[None]:
             yield
 
 
+@contextmanager
+def spending(share: float) -> Iterator[None]:
+    """Within this, a share of what is left of the budgets is all there is: for what helps, and can be left out."""
+    deadline = _binding.get()
+    if deadline is None:
+        yield
+        return
+    before, left = deadline.limits, deadline.left()
+    seconds, passes = (
+        have - (1 - share) * rest if rest < math.inf else have for have, rest in zip(before, left, strict=True)
+    )
+    deadline.limits = (seconds, passes)
+    try:
+        yield
+    finally:
+        deadline.limits = before
+
+
 def trial(clock: Clock) -> float:
     """Seconds of a multiplication in a product of two small matrices: the less of two."""
     square, taken = np.ones((_SIDE, _SIDE)), []

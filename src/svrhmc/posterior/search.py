@@ -371,9 +371,7 @@ class Search:
                 certificate = self.judging.judge(sampler, found, (attempt.seed, attempt.number), doubt, slow)
         else:
             certificate = unjudged(request.tolerance, found.stein, doubt)
-        with stage("other modes", request.progress), self.journal.recording("one mode", ledger):
-            one = self._one_mode()
-        certificate = certificate.knowing(one, count, request.target.mode_starts)
+        certificate = certificate.knowing(request.target.one_mode, count, request.target.mode_starts)
         ledger.lap("certificate")
         best: Any = found.corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
@@ -414,13 +412,6 @@ class Search:
             steps=dict(ledger.steps),
             parameters=parameters,
         )
-
-    def _one_mode(self) -> str | None:
-        """Why the posterior has one mode, where that is known or can be found in time."""
-        try:
-            return self.request.target.one_mode
-        except BudgetSpent:
-            return None
 
     def _modes(self, x: Array) -> Modes | None:
         """What the draws say of several modes; None where there is one."""

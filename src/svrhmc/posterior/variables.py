@@ -16,6 +16,7 @@ from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, white
 from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"
+_SAID = ("doubt", "starts", "one mode")  # of modes, in words
 _SEARCH = "search"  # the record of what was found on the way to the mode, and of the curvature there
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
@@ -27,13 +28,12 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
         ledger.restore(found.said["ledger"])
         arrays = {name: array for name, array in found.arrays.items() if name != _MODES}
         how = whitening_of(found.said["kind"], arrays, found.said["map"])
-        target.recall_modes(found.arrays[_MODES], found.said["doubt"], found.said["starts"])
+        target.recall_modes(found.arrays[_MODES], *(found.said[name] for name in _SAID))
     else:
         with journal.recording(_SEARCH, ledger):
             how = _found(target, seed, ledger)
-            modes = target.modes()
-        said = {"kind": how.kind, "map": how.said(), "ledger": ledger.said(), "doubt": target.doubt}
-        said["starts"] = target.mode_starts
+            modes, known = target.modes(), (target.doubt, target.mode_starts, target.one_mode)
+        said = {"kind": how.kind, "map": how.said(), "ledger": ledger.said(), **dict(zip(_SAID, known, strict=True))}
         journal.put("variables", said, {**how.arrays(), _MODES: modes})
         journal.remove(_SEARCH)
     return how

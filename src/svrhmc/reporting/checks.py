@@ -47,7 +47,7 @@ def check(posterior: Posterior, seed: int = 0) -> Check | None:
     if n >= _FEWEST and form.heavy is None:
         train = np.sort(order[n // _SHARE :][: max(1000, _MOST_NUMBERS // max(1, target.dim))])
         try:
-            mode = target.share(train, target.prior_precision).mode()
+            mode = target.share(train, target.prior_precision).minimum().first
         except (ValueError, RuntimeError):
             mode = None
         if mode is not None:

@@ -138,6 +138,10 @@ class FiniteSum(ABC):
     def gradients(self, x: Array) -> Array:
         """∇f at each of many states: (chains, dim) → (chains, dim)."""
 
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """f and ∇f at each of many states."""
+        return self.potentials(x), self.gradients(x)
+
     @abstractmethod
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Parts of the chosen components (None: all n): (chains, batch) numbers or (chains, batch, dim) gradients."""
@@ -270,7 +274,7 @@ class FiniteSum(ABC):
         """Take a mode that was found before, so that it need not be found again."""
         return
 
-    def recall_modes(self, modes: Array, doubt: str, starts: str) -> None:
+    def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
         """Take all that was found of modes."""
         self.recall_mode(modes[0])
 

@@ -28,13 +28,16 @@ from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, mixes, scale_mixture
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.minima import Minima, minima_around, minima_from
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
-from svrhmc.targets.profile import one_mode_of_profile
+from svrhmc.targets.profile import Profile, convex_given_shared, one_mode_of_profile, profile
 from svrhmc.targets.rows import Labels, Rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
 _IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
+_OF_LOSS = 20.0  # nanoseconds of a row, besides one for each of its entries
+_WEAK, _ROUGH = 1e-4, 0.1  # of the rows' curvature, for a prior in place of a heavy one; sds to its mode
 
 
 class GeneralisedLinear(FiniteSum):
@@ -99,7 +102,7 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def one_mode(self) -> str | None:
         """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
-        return super().one_mode or one_mode_of_profile(self)
+        return super().one_mode or one_mode_of_profile(self, self._profile)
 
     @property
     def row_entries(self) -> float:
@@ -225,23 +228,81 @@ class GeneralisedLinear(FiniteSum):
         return self._lengths[1]
 
     def mode(self) -> Array:
-        """By Newton's method (`svrhmc.targets.mode`), found once."""
+        """The heaviest of the modes, found once."""
         return self._mode.copy()
+
+    def modes(self) -> Array:
+        """One by Newton's method (`svrhmc.targets.mode`), and where f need not be convex others (`minima.py`)."""
+        return self.minima.points.copy()
+
+    @property
+    def mode_starts(self) -> str:
+        """Those of the minima."""
+        return self.minima.starts
 
     def recall_mode(self, mode: Array) -> None:
         """Unless it is known already."""
-        self.__dict__.setdefault("_mode", np.array(mode))
+        self.__dict__.setdefault("minima", Minima(np.array(mode)[None, :], 0.0, "one that was given"))
+
+    def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
+        """Unless they are known already."""
+        if "minima" not in self.__dict__:
+            self.__dict__ |= {"minima": Minima(np.array(modes), 0.0, starts, doubt), "one_mode": one_mode}
+
+    @property
+    def _mode(self) -> Array:
+        return self.minima.first
 
     @cached_property
-    def _mode(self) -> Array:
+    def minima(self) -> Minima:
+        """Where f has minima, the heaviest first."""
         if self.quadratic and self.dim <= DENSE_DIM:
             assert self.closed_form is not None
-            return self.closed_form.mean
+            return Minima(self.closed_form.mean[None, :], 0.0, "a formula")
+        found = self.minimum()
+        if not self.convex_components and self.dim <= DENSE_DIM:
+            found = self._others(found.first, found.passes)
+        self.mode_passes = found.passes
+        return found
+
+    def minimum(self) -> Minima:
+        """One of the minima, by Newton's method."""
         self._require_rank()
         search = ModeSearch(self)
-        mode = search.find()
-        self.mode_passes = search.passes
-        return mode
+        return Minima(search.find()[None, :], search.passes, "one start")
+
+    def _others(self, mode: Array, passes: float) -> Minima:
+        """Besides a mode: by the profile of a shared parameter, or else around the mode and that of a weak prior."""
+        found = self._scanned(mode)
+        if found is not None:
+            starts = np.array(found.others).reshape(-1, self.dim)
+            return minima_from(self, mode, starts, f"a profile {found}", passes + found.passes)
+        nanoseconds = self.n * (_OF_LOSS + self.row_entries)
+        return minima_around(self, mode, self._weak_mode(mode), nanoseconds, passes)
+
+    @cached_property
+    def _profile(self) -> Profile | None:
+        """Along the shared parameter, from the mode."""
+        return self._scanned(self._mode)
+
+    def _scanned(self, mode: Array) -> Profile | None:
+        found = profile(self, mode) if convex_given_shared(self) else None
+        self.__dict__["_profile"] = found
+        return found
+
+    def _weak_mode(self, mode: Array) -> Array:
+        """The mode under normal priors, weak beside the rows, in place of the ψⱼ: (1, dim), or none."""
+        if self.heavy is None:
+            return np.zeros((0, self.dim))
+        columns = self.heavy.columns
+        weak, mean = self.prior_precision.copy(), self.prior_mean.copy()
+        weak[columns] = _WEAK * np.abs(np.diag(self.hessian(mode)) - self.prior_curvature(mode))[columns]
+        mean[columns] = self.heavy.location
+        other = GeneralisedLinear(self.rows, self.y, self.loss, weak, mean, self.offset, self.weights)
+        try:
+            return ModeSearch(other).find(_ROUGH)[None, :]
+        except (ValueError, RuntimeError):
+            return np.zeros((0, self.dim))
 
     def warm(self) -> None:
         """Compile, or load, what passes over the rows need, so that it is not timed with them."""

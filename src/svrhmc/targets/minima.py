@@ -1,37 +1,62 @@
-"""The minima of an f that need not be convex, from several starts: L-BFGS, then Newton where the Hessian is affordable.
+"""The minima of an f that need not be convex: one by L-BFGS and Newton's method, others from many points around it.
+
+*Points.* Around a minimum x̂ with Hessian H = (LLᵀ)⁻¹ lie shells x̂ + r√d·Lu, u uniform on the sphere, r from 1 to 30,
+on each of which the Gaussian law at x̂ has one density: where f is lowest on a shell, another mode is near, if any is.
+And there are lines x̂ + tΣⱼ/√Σⱼⱼ, Σ = H⁻¹, along which coordinate j moves by t standard deviations and the others as
+the law at x̂ has them follow: along them coordinates leave the spike of a prior, or fall back into it, one by one.
+*Searches* begin at the lowest points of every shell, at the minima along every line and at draws of the prior, all
+together (`descent.py`), and Newton's method ends those that came to somewhere new. The same is done around every new
+minimum, the heaviest first.
 
 A point where the gradient is 0 and the Hessian has an eigenvalue below 0 is a saddle: the search goes on along that
-eigenvector, both ways.
+eigenvector, both ways. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so that the
+first is where most of the posterior is, and not a spike above little of it. Two are the same where neither is more than
+a standard deviation away from the other.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import BudgetSpent, look, spending
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.targets.descent import Mask, descend
+from svrhmc.targets.profile import SHARE
 
 DENSE = 2000  # coordinates up to which Hessians are made
-_STARTS, _FEW_STARTS = 6, 3  # with the one that was given; where Hessians are not made
+_FEW_STARTS = 3  # with the one that was given; where Hessians are not made
 _INDEFINITE = "the log posterior is not concave at its mode (the Hessian there is not positive definite)"
 _NEWTON, _SADDLES = 20, 4  # steps, and saddles left, at most
 _ITERATIONS = 2000
 _APART = 1.0  # standard deviations between two minima that are not the same
-_WORSE = 30.0  # that f may be above its least value at a minimum that matters
+_BEYOND = 4.0  # standard deviations that the law at a minimum reaches
+_WORSE = 30.0  # that f may be above its least value at a minimum that matters, where masses are not known
+_LIGHTER = 7.0  # that the log mass of a minimum that matters may be below the largest: a weight of a thousandth
 _WALL, _FAR_OFF = 1e12, 1e9
 _ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
 _ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 
+_NANOSECONDS = 2e9  # that the points around a minimum, and the searches from them, may take
+_POINTS, _SEARCHES = (64, 4096), (4, 64)  # at least and at most
+_PASSES = 100  # of a search
+_FOR_POINTS = 4  # the part of the time that is for points: one in so many
+_RADII = np.geomspace(1.0, 30.0, 16)
+_NEAR, _STEP, _FARTHER, _REACH = 10.0, 0.5, 1.12, 30.0  # along a line: even steps so far, and then growing ones
+_TOGETHER, _NUMBERS = 64, 1 << 24  # points looked at together, and numbers of their rows at most
+_AROUND, _SETTLED, _MOST = 6, 16, 32  # minima around which others are looked for; ends settled at a time; minima
+_FROM_PRIOR = (1.0, 3.0)  # standard deviations of the prior, for draws of it
+
 
 @dataclass(frozen=True, eq=False)
 class Minima:
-    """Points, the lowest first; what finding them took, in passes; from where, in words; and why a law around the
-    lowest one may not be all of the posterior (empty where nothing was found).
+    """Points, the heaviest first; what finding them took, in passes; from where, in words; and why a law around the
+    first one may not be all of the posterior (empty where nothing was found).
     """
 
     points: Array
@@ -40,10 +65,20 @@ class Minima:
     doubt: str = ""
 
     @property
-    def lowest(self) -> Array:
+    def first(self) -> Array:
         """The mode."""
         point: Array = self.points[0]
         return point
+
+
+class _Minimum(NamedTuple):
+    """A point, f and ∇²f there (None where it is not made), whether f curves upwards, and the log mass around it."""
+
+    value: float
+    point: Array
+    hessian: Array | None
+    curved: bool
+    mass: float
 
 
 class _Search:
@@ -58,10 +93,27 @@ class _Search:
             return 1e300, np.zeros_like(x)
         look(self.passes + 1)
         self.passes += 1
-        value, slope = self.target.energies(x[None])
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, slope = self.target.energies(x[None])
         if not (np.isfinite(value[0]) and np.isfinite(slope).all()):
             return 1e300, np.zeros_like(x)
         return float(value[0]), slope[0]
+
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """f and ∇f at many points, some at a time, always as many; what is not finite is infinite."""
+        together = max(1, min(_TOGETHER, _NUMBERS // self.target.n))
+        values, slopes = [], []
+        for first in range(0, len(x), together):
+            some = x[first : first + together]
+            look(self.passes + len(some))
+            self.passes += len(some)
+            held = np.concatenate([some, np.repeat(some[:1], together - len(some), axis=0)])
+            with np.errstate(all="ignore"):
+                value, slope = self.target.energies(held)
+            values.append(value[: len(some)])
+            slopes.append(slope[: len(some)])
+        value, slope = np.concatenate(values), np.concatenate(slopes)
+        return np.where(np.isfinite(value), value, np.inf), slope
 
     def down(self, x: Array) -> Array:
         """L-BFGS."""
@@ -72,6 +124,22 @@ class _Search:
         if np.abs(end).max() > _FAR_OFF:
             raise RuntimeError(_ENDLESS)
         return end
+
+    def minimum(self, x: Array) -> _Minimum:
+        """The one near x, where L-BFGS ended."""
+        return self.at(*self.settled(x))
+
+    def at(self, point: Array, curved: bool) -> _Minimum:
+        """A point, with the mass of the Gaussian law that has the curvature there."""
+        value = self.energy(point)[0]
+        if curved and self.target.dim <= DENSE:
+            hessian = self.target.hessian(point)
+            try:
+                log_determinant = 2 * float(np.log(np.diag(np.linalg.cholesky(hessian))).sum())
+            except np.linalg.LinAlgError:
+                return _Minimum(value, point, None, curved, -value)
+            return _Minimum(value, point, hessian, curved, -value - 0.5 * log_determinant)
+        return _Minimum(value, point, None, curved, -value)
 
     def settled(self, x: Array) -> tuple[Array, bool]:
         """The minimum near x, where L-BFGS ended, and whether f curves upwards there in every direction."""
@@ -120,49 +188,238 @@ class _Search:
         return x, True
 
 
+class _Others:
+    """Minima known by now, and the search for more of them."""
+
+    def __init__(self, search: _Search, first: _Minimum, spread: Array, nanoseconds: float) -> None:
+        self.search, self.known, self.spread = search, [first], spread
+        evaluations = _NANOSECONDS / max(nanoseconds, 1.0)
+        self._points = int(np.clip(evaluations / _FOR_POINTS, *_POINTS))
+        self._searches = int(np.clip(evaluations / (2 * _PASSES), *_SEARCHES))
+        self.looked_at = 0
+
+    def all(self, starts: Array) -> None:
+        """Around one minimum after another, the heaviest first; around the first also from some starts."""
+        done = list[_Minimum]()
+        while len(done) < _AROUND:
+            left = [one for one in self.known if not any(one is other for other in done)]
+            if not left:
+                return
+            centre = max(left, key=lambda one: one.mass)
+            if centre.mass < max(one.mass for one in self.known) - 2 * _LIGHTER:
+                return
+            self.around(centre, starts[:0] if done else starts)
+            done.append(centre)
+
+    def around(self, centre: _Minimum, starts: Array) -> None:
+        """From points around a minimum, and from some starts besides."""
+        L = self._root(centre)
+        some = [starts, self._of_shells(centre, L), self._of_lines(centre, starts)]
+        self.looked_at += len(starts)
+        begin = np.concatenate([each for each in some if len(each)])
+        inverse = np.linalg.inv(L)
+
+        def energies(z: Array) -> tuple[Array, Array]:
+            value, slope = self.search.energies(centre.point + z @ L.T)
+            return value, slope @ L
+
+        def ended(z: Array) -> Mask:
+            return self._near(centre.point + z @ L.T)
+
+        z, f = descend(energies, (begin - centre.point) @ inverse.T, ended, _PASSES)
+        self.settle(centre.point + z @ L.T, f)
+
+    def _root(self, centre: _Minimum) -> Array:
+        """L with LLᵀ = H⁻¹; of the prior where H is not known."""
+        from scipy.linalg import solve_triangular
+
+        if centre.hessian is not None:
+            try:
+                factor = np.linalg.cholesky(centre.hessian)
+                return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, trans="T"), np.float64)
+            except np.linalg.LinAlgError:
+                pass
+        return np.diag(self.spread)
+
+    def _of_shells(self, centre: _Minimum, L: Array) -> Array:
+        """The lowest points of each."""
+        count, d = max(1, self._points // len(_RADII)), len(centre.point)
+        stream = Stream(len(self.known), np.arange(len(_RADII) * count))
+        u = stream.normals(0, d, Purpose.START, Purpose.START_FINE)
+        u /= np.sqrt((u * u).sum(axis=1, keepdims=True))
+        radii = np.repeat(_RADII, count)[:, None] * math.sqrt(d)
+        x = (centre.point + radii * u @ L.T).reshape(len(_RADII), count, d)
+        f = self.search.energies(x.reshape(-1, d))[0].reshape(len(_RADII), count)
+        self.looked_at += f.size
+        kept = max(1, self._searches // len(_RADII))
+        order = np.argsort(f, axis=1, kind="stable")[:, :kept]
+        lowest = np.take_along_axis(x, order[:, :, None], axis=1).reshape(-1, d)
+        value = np.take_along_axis(f, order, axis=1).ravel()
+        if self._searches < len(_RADII):
+            return np.asarray(lowest[:: len(_RADII) // self._searches], np.float64)
+        return np.asarray(lowest[np.isfinite(value)], np.float64)
+
+    def _of_lines(self, centre: _Minimum, starts: Array) -> Array:
+        """The minima along each, other than the one in the middle, as far as other minima and starts are or farther."""
+        d = len(centre.point)
+        if centre.hessian is None:
+            return np.zeros((0, d))
+        covariance = np.linalg.inv(centre.hessian)
+        sd = np.sqrt(np.diag(covariance))
+        if not (np.isfinite(sd).all() and (sd > 0).all()):
+            return np.zeros((0, d))
+        others = np.concatenate([np.array([one.point for one in self.known]), starts])
+        reach = np.maximum(_REACH, np.abs(others - centre.point).max(axis=0) / sd)
+        found, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
+        lines = min(d, max(1, 2 * self._points // len(t)))
+        for j in np.argsort(-reach, kind="stable")[:lines]:
+            x = centre.point + t[:, None] * covariance[j] / sd[j]
+            f = self.search.energies(x)[0]
+            self.looked_at += len(f)
+            inner = np.isfinite(f[1:-1]) & (f[1:-1] < f[:-2]) & (f[1:-1] <= f[2:]) & (np.abs(t[1:-1]) > _STEP)
+            places = 1 + np.flatnonzero(inner)
+            found += list(zip(f[places], x[places], strict=True))
+        found.sort(key=lambda one: one[0])
+        return np.array([x for _, x in found[: self._searches]]).reshape(-1, d)
+
+    def _near(self, x: Array, sds: float = _APART / 2) -> Mask:
+        """Whether points are within some standard deviations of a known minimum, by the curvature there."""
+        near: Mask = np.zeros(len(x), bool)
+        for one in self.known:
+            if one.hessian is not None:
+                away = x - one.point
+                near |= ((away @ one.hessian) * away).sum(axis=1) < sds**2
+        return near
+
+    def settle(self, ends: Array, values: Array) -> None:
+        """Newton steps from the ends of searches that are somewhere new, the lowest first."""
+        settled = 0
+        for k in np.argsort(values, kind="stable"):
+            if not np.isfinite(values[k]) or settled == _SETTLED or len(self.known) == _MOST:
+                return
+            if self._near(ends[k][None])[0] or self._negligible(-values[k]):
+                continue
+            settled += 1
+            try:
+                new = self.search.minimum(ends[k])
+            except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
+                continue
+            if new.curved and new.value < 1e300 and all(_apart(new, one) for one in self.known):
+                self.known.append(new)
+
+    def keep_shoulders(self, starts: Array) -> None:
+        """Starts at which f curves upwards, and which the laws at all minima do not reach."""
+        for start in starts[~self._near(starts, _BEYOND)]:
+            here = self.search.at(start, True)
+            if here.hessian is not None:
+                self.known.append(here)
+
+    def _negligible(self, height: float) -> bool:
+        """Whether a minimum of such a log density is far below all others, whatever its width."""
+        return height < max(-one.value for one in self.known) - 10 * _WORSE
+
+    def heaviest(self) -> list[_Minimum]:
+        """Those that matter, the heaviest first; the lowest where f does not curve upwards there."""
+        lowest = min(self.known, key=lambda one: one.value)
+        if not lowest.curved:
+            return [lowest, *(one for one in self.known if one is not lowest and one.value - lowest.value < _WORSE)]
+        known = sorted((one for one in self.known if one.curved), key=lambda one: -one.mass)
+        return [one for one in known if one.mass > known[0].mass - _LIGHTER]
+
+
+def _line(reach: float) -> Array:
+    """Places along a line, both ways."""
+    even = np.arange(_STEP, _NEAR + _STEP / 2, _STEP)
+    count = max(1, math.ceil(math.log(reach / _NEAR) / math.log(_FARTHER)))
+    side = np.concatenate([even, _NEAR * _FARTHER ** np.arange(1, count + 1)])
+    return np.concatenate([-side[::-1], [0.0], side])
+
+
+def _apart(one: _Minimum, other: _Minimum) -> bool:
+    """Whether two minima are more than a standard deviation apart, by the curvature at either."""
+    away = one.point - other.point
+    squares = [float(away @ each.hessian @ away) for each in (one, other) if each.hessian is not None]
+    return bool(max(squares, default=0.0) > _APART**2)
+
+
 def minima(target: Any, start: Array) -> Minima:
-    """Those found from `start` and from draws of what the prior's curvature says."""
+    """Those of a model: from `start`, and from points around what is found from there."""
     search = _Search(target)
-    others = (_STARTS if target.dim <= DENSE else _FEW_STARTS) - 1
-    noise = Stream(0, np.arange(others)).normals(0, target.dim, Purpose.START, Purpose.START_FINE)
-    starts, found = [start, *(start + target.prior_spread() * noise)], []
-    for number, begin in enumerate(starts):
-        if number and not np.isfinite(target.potentials(begin[None])[0]):
-            continue
-        point = search.down(begin)
-        value = search.energy(point)[0]
-        if value < 1e300:
-            found.append((value, point))
-    if not found:
-        raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
-    points = _apart(search, sorted(found, key=lambda one: one[0]))
-    doubt = "" if points[0][2] else _INDEFINITE
-    return Minima(np.array([point for _, point, _ in points]), search.passes, f"{len(starts)} starts", doubt)
+    if target.dim > DENSE:
+        return _few(search, start)
+    spread = target.prior_spread()
+    prior = _of_prior(start, spread)
+    end = _first(search, start, prior)
+    return _found(search, search.minimum(end), spread, target.n * target.row_nanoseconds, prior)
 
 
-def _apart(search: _Search, ends: list[tuple[float, Array]]) -> list[tuple[float, Array, bool]]:
-    """The minima that matter, the lowest first, from where L-BFGS ended. Newton steps and looks for saddles are made
-    only where an end is apart from all minima known by then, and low enough to matter.
+def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
+    """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
+    far away from it is a shoulder: where the law there has mass, the start counts as a mode.
     """
-    known: list[tuple[float, Array, bool]] = []
-
-    def new(value: float, point: Array) -> bool:
-        lowest = min(known, key=lambda one: one[0], default=None)
-        if lowest is None:
-            return True
-        low, at = lowest[:2]
-        return value - low < _WORSE and all(_far(search.target, at, point - other) for _, other, _ in known)
-
-    for value, end in ends:
-        if new(value, end):
-            point, curved = search.settled(end)
-            settled = search.energy(point)[0]
-            if new(settled, point):
-                known.append((settled, point, curved))
-    known.sort(key=lambda one: one[0])
-    return [one for one in known if one[0] - known[0][0] < _WORSE]
+    search = _Search(target)
+    search.passes = passes
+    return _found(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
 
 
-def _far(target: Any, at: Array, away: Array) -> bool:
-    """Whether a difference is more than a standard deviation, by the curvature at the mode."""
-    return bool(away @ target.hessian_products(at, away[None])[0] > _APART**2)
+def minima_from(target: Any, mode: Array, starts: Array, words: str, passes: float) -> Minima:
+    """Those near some starts, and a mode that is known, where there are no others."""
+    if not len(starts):
+        return Minima(mode[None, :], passes, words)
+    search = _Search(target)
+    search.passes = passes
+    others = _Others(search, search.minimum(mode), np.ones(len(mode)), 1.0)
+    others.settle(starts, search.energies(starts)[0])
+    kept = others.heaviest()
+    return Minima(np.array([one.point for one in kept]), search.passes, words)
+
+
+def _found(
+    search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
+) -> Minima:
+    others = _Others(search, first, spread, nanoseconds)
+    try:
+        with spending(SHARE):
+            others.all(starts)
+            if shoulders:
+                others.keep_shoulders(starts)
+    except BudgetSpent:  # then those are known that were found by then
+        pass
+    kept = others.heaviest()
+    words = f"{others.looked_at:,} points at 1 to {_RADII[-1]:g} times the spread of each"
+    return Minima(np.array([one.point for one in kept]), search.passes, words, "" if kept[0].curved else _INDEFINITE)
+
+
+def _of_prior(start: Array, spread: Array, count: int = 8) -> Array:
+    """Draws of what the prior's curvature says, about `start`."""
+    noise = Stream(0, np.arange(len(_FROM_PRIOR) * count)).normals(0, len(start), Purpose.START, Purpose.START_FINE)
+    return np.asarray(start + np.repeat(_FROM_PRIOR, count)[:, None] * spread * noise, np.float64)
+
+
+def _first(search: _Search, start: Array, others: Array) -> Array:
+    """Where L-BFGS ends from `start`, or else from the first other point from which it ends somewhere."""
+    for begin in (start, *others):
+        point = search.down(begin)
+        if search.energy(point)[0] < 1e300:
+            return point
+    raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
+
+
+def _few(search: _Search, start: Array) -> Minima:
+    """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
+    target, ends = search.target, []
+    starts = [start, *_of_prior(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
+    for begin in starts:
+        point = search.down(begin)
+        if (value := search.energy(point)[0]) < 1e300:
+            ends.append((value, point))
+    if not ends:
+        raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
+    ends.sort(key=lambda one: one[0])
+    kept = [ends[0]]
+    for value, point in ends[1:]:
+        ways = [point - other for _, other in kept]
+        far = all(float(way @ target.hessian_products(kept[0][1], way[None])[0]) > _APART**2 for way in ways)
+        if far and value - kept[0][0] < _WORSE:
+            kept.append((value, point))
+    return Minima(np.array([point for _, point in kept]), search.passes, f"{len(starts)} starts")

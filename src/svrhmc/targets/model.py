@@ -228,11 +228,11 @@ class Model(FiniteSum):
         return self._entries
 
     def mode(self) -> Array:
-        """The lowest minimum found from several starts, found once."""
-        return self.minima.lowest.copy()
+        """The heaviest of the minima, found once."""
+        return self.minima.first.copy()
 
     def modes(self) -> Array:
-        """All minima found that matter, the lowest first."""
+        """All minima found that matter, the heaviest first."""
         return self.minima.points.copy()
 
     @property
@@ -242,9 +242,9 @@ class Model(FiniteSum):
 
     def recall_mode(self, mode: Array) -> None:
         """Unless it is known already."""
-        self.recall_modes(mode[None, :], "", "one that was given")
+        self.recall_modes(mode[None, :], "", "one that was given", None)
 
-    def recall_modes(self, modes: Array, doubt: str, starts: str) -> None:
+    def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
         """Unless they are known already."""
         self.__dict__.setdefault("minima", Minima(np.array(modes), 0.0, starts, doubt))
 
@@ -255,7 +255,7 @@ class Model(FiniteSum):
 
     @cached_property
     def minima(self) -> Minima:
-        """Where f has minima, the lowest first."""
+        """Where f has minima, the heaviest first."""
         found = minima(self, self.start)
         self.mode_passes = found.passes
         return found

@@ -53,7 +53,7 @@ from svrhmc.targets.partitions import slopes as slope_up
 from svrhmc.targets.partitions import squares as square_up
 from svrhmc.targets.partitions import sums as sum_up
 from svrhmc.targets.priors import Settled
-from svrhmc.targets.profile import one_mode_of_profile
+from svrhmc.targets.profile import convex_given_shared, one_mode_of_profile, profile
 from svrhmc.targets.reading import PartitionRows, Partitions
 from svrhmc.targets.stored import make_rows
 
@@ -117,7 +117,8 @@ class PartitionedLinear(FiniteSum):
         """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
         if self.loss.mixture:
             return self.condensed.one_mode  # which is the same function
-        return super().one_mode or one_mode_of_profile(self)
+        found = profile(self, self._mode) if convex_given_shared(self) else None
+        return super().one_mode or one_mode_of_profile(self, found)
 
     def prior_bounds(self) -> tuple[Array, Array]:
         """The least and the largest curvature of the prior anywhere, of every coordinate."""
@@ -301,6 +302,11 @@ class PartitionedLinear(FiniteSum):
         """Unless it is known already."""
         self.__dict__.setdefault("_mode", np.array(mode))
 
+    def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
+        """Unless they are known already."""
+        if "_mode" not in self.__dict__:
+            self.__dict__ |= {"_mode": np.array(modes[0]), "one_mode": one_mode}
+
     @cached_property
     def modal_hessian(self) -> Array:
         """∇²f at the mode."""
@@ -399,7 +405,7 @@ class PartitionedLinear(FiniteSum):
         """The mode of some rows, with as much less of the prior; 0 where they have none."""
         small = self._share
         try:
-            start = small.mode()
+            start = small.minimum().first
         except (ValueError, RuntimeError):
             start = np.zeros(self.dim)
         return start

@@ -19,13 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import CHOLESKY, look, piece
+from svrhmc.core.deadline import CHOLESKY, BudgetSpent, look, piece, spending
 from svrhmc.targets.mode import DENSE_DIM
 
 _REACH, _FLAT, _LEAST = 4.0, 20.0, 4.0  # prior sds of τ; without a normal prior; at least, around the mode
 _STEP, _LONG_STEP, _MANY = 1.0, 2.0, 1e7  # of τ; where X has more entries than these
 _SHORTEST = 1 / 32  # of an interval that is halved
 _NEWTON, _HALVINGS, _NEAR = 30, 40, 0.05  # steps for β; in sd
+SHARE = 0.2  # of a budget that may be spent on modes besides the first
+_ROUNDING = 1e-12  # of f: a decrement below it is lost in f
 _PLACES = np.linspace(0.1, 0.9, 9)  # of an interval, where the cubic is looked at
 
 
@@ -75,22 +77,25 @@ class _Scan:
             both = cho_solve(factor, np.stack([gradient[:-1], hessian[:-1, -1]], axis=1))
             step, cross = both.T
             decrement = float(gradient[:-1] @ step)
-            if decrement <= _NEAR**2:
+            lower = None if decrement <= _NEAR**2 else self._down(x, np.append(step, 0.0), decrement)
+            if lower is None:
                 slope = float(gradient[-1] - hessian[-1, :-1] @ step)
                 return _Place(x, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
-            x = self._down(x, np.append(step, 0.0), decrement)
+            x = lower
         return None
 
-    def _down(self, x: Array, step: Array, decrement: float) -> Array:
-        """x − step, or less of it, so that f falls."""
+    def _down(self, x: Array, step: Array, decrement: float) -> Array | None:
+        """x − step, or less of it, so that f falls; None where rounding alone is left."""
         ways = x - 0.5 ** np.arange(_HALVINGS)[:, None] * step
         value = float(self.target.potentials(x[None])[0])
+        if decrement <= _ROUNDING * abs(value):
+            return None
         for halving, way in enumerate(ways):
             self.passes += 1
             there = float(self.target.potentials(way[None])[0])
             if there <= value - 1e-4 * 0.5**halving * decrement:
                 return np.asarray(way, np.float64)
-        return x
+        return None
 
     def side(self, begin: _Place, end: float, step: float) -> list[_Place] | None:
         """Places from one to where τ is `end`, in order; None where some are not known."""
@@ -125,12 +130,22 @@ def _hides(one: _Place, other: _Place) -> bool:
 def profile(target: Any, mode: Array) -> Profile | None:
     """That of a target with one shared parameter, the last coordinate, from its mode; None where it is not known."""
     scan = _Scan(target)
+    try:
+        with spending(SHARE):
+            return _followed(scan, mode)
+    except BudgetSpent:
+        return None
+
+
+def _followed(scan: _Scan, mode: Array) -> Profile | None:
+    target = scan.target
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         begin = scan.place(mode)
         if begin is None:
             return None
         step = _LONG_STEP if target.n * target.row_entries > _MANY else _STEP
         low, high = _range(target, float(mode[-1]))
+        look(scan.passes + 4 * (high - low) / step)
         below, above = (scan.side(begin, end, step) for end in (low, high))
     if below is None or above is None:
         return None
@@ -138,17 +153,17 @@ def profile(target: Any, mode: Array) -> Profile | None:
     return Profile(values, (*_minima(below, -1.0), *_minima(above, 1.0)), scan.passes)
 
 
-def one_mode_of_profile(target: Any) -> str | None:
-    """Why a target of rows has one mode, where it is log-concave given a shared parameter; None where it is not known
-    to be, or has others.
-    """
+def convex_given_shared(target: Any) -> bool:
+    """Whether a target of rows is known to be log-concave given one shared parameter, and its Hessian is made."""
     loss, bounds = target.loss, target.prior_bounds()[0]
-    if not (loss.convex_given_shared and loss.shared == 1 and target.dim <= DENSE_DIM and bounds[:-1].min() >= 0):
-        return None
-    found = profile(target, target.mode())
+    return bool(loss.convex_given_shared and loss.shared == 1 and target.dim <= DENSE_DIM and (bounds[:-1] >= 0).all())
+
+
+def one_mode_of_profile(target: Any, found: Profile | None) -> str | None:
+    """Why a target has one mode, by its profile; None where that is not known, or has others."""
     if found is None or found.others:
         return None
-    name = loss.shared_names[0] if loss.shared_names else "its shared parameter"
+    name = target.loss.shared_names[0] if target.loss.shared_names else "its shared parameter"
     return f"it is log-concave given {name}, and the profile of that has one maximum ({found})"
 
 
