@@ -143,7 +143,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether files and pages can hold it: any signs but those that steer a terminal, and halves of signs.
+    r"""Whether files and pages can hold it: any signs but those that steer a terminal, and halves of signs.
 
     >>> is_text("a no-break\u00a0space,\ta tab"), is_text("\x1b[31m"), is_text("\ud800")
     (True, False, False)
