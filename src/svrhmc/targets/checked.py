@@ -168,13 +168,15 @@ def differ(rows: Any) -> bool:
     return any(bool((np.asarray(leaf) != np.asarray(leaf)[:1]).any()) for leaf in jax.tree.leaves(rows))
 
 
-def differentiated(found: Callable[[], Any]) -> Any:
+def differentiated(found: Callable[[], Any], often: str = "once") -> Any:
     """What it gives; an error of JAX, which comes of a derivative that it does not have, in one sentence."""
     try:
         return found()
     except (ValueError, TypeError, NotImplementedError) as error:
         given = f"{type(error).__name__}: {_first_line(error)}"
-        raise requirement("log_likelihood", "a function that JAX can differentiate", given) from error
+        allowed = f"a function that JAX can differentiate{' twice' if often == 'twice' else ''}"
+        why = "write the rule for its derivative in operations of JAX, not as a callback" if often == "twice" else ""
+        raise requirement("log_likelihood", allowed, given, why) from error
 
 
 def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.recording import recorded
+from svrhmc.targets.checked import differentiated
 from svrhmc.targets.placed import Place, grouped
 
 COLUMNS = 32  # of a Hessian that are found together
@@ -30,7 +31,8 @@ class Functions:
 
     likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
     prior: of params. unravel: params from a flat x. The data are no part of it but an argument of programs: JAX keeps
-    what these are compiled for as long as it lives.
+    what these are compiled for as long as it lives. forward: whether ∇ can be differentiated in forward mode; a function
+    with a rule for reverse mode alone (`jax.custom_vjp`, as `odeint` has) cannot.
     """
 
     n: int
@@ -40,6 +42,7 @@ class Functions:
     unravel: Callable[[Any], Any]
     dtype: Any
     place: Place
+    forward: bool = True
 
     def params(self, x: Any) -> Any:
         """The pytree of a state."""
@@ -95,14 +98,17 @@ class Functions:
     def products(self, data: Any, x: Any, directions: Any) -> Any:
         """∇²f(x)·d for some directions, at one state: (count, dim) → (count, dim)."""
 
-        def curved(function: Callable[[Any], Any], at: Any, along: Any) -> Any:
-            return jax.vmap(lambda d: jax.jvp(jax.grad(function), (at,), (d,))[1])(along)
-
         def of_rows(rows: Any, at: Any, along: Any) -> Any:
-            return curved(lambda state: self.total(state, rows), at, along)
+            return jax.vmap(partial(self.product, lambda state: self.total(state, rows), at))(along)
 
         data_part = self.place.summed(data, grouped(of_rows), x, directions)
-        return -data_part - curved(self.log_prior, x, directions)
+        return -data_part - jax.vmap(partial(self.product, self.log_prior, x))(directions)
+
+    def product(self, function: Callable[[Any], Any], x: Any, d: Any) -> Any:
+        """∇²g(x)·d of a function g: the derivative of ∇g along d, or, the same, ∇(∇gᵀd) by reverse mode alone."""
+        if self.forward:
+            return jax.jvp(jax.grad(function), (x,), (d,))[1]
+        return jax.grad(lambda state: jnp.vdot(jax.grad(function)(state), d))(x)
 
 
 @partial(jax.jit, static_argnames="functions")
@@ -157,7 +163,7 @@ def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
 @partial(jax.jit, static_argnames="functions")
 def prior_bend(functions: Functions, x: Any) -> Any:
     """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
-    return -jax.jvp(jax.grad(functions.log_prior), (x,), (jnp.ones_like(x),))[1]
+    return -functions.product(functions.log_prior, x, jnp.ones_like(x))
 
 
 _COPIES: WeakKeyDictionary[Functions, tuple[Functions, Any]] = WeakKeyDictionary()
@@ -180,6 +186,28 @@ def hessian(functions: Functions, data: Any, x: Any) -> Any:
         found.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
     H = np.concatenate(found)[: functions.dim]
     return (H + H.T) / 2
+
+
+def differentiable(functions: Functions) -> Functions:
+    """The same, with `forward` as it can be; an error where JAX cannot differentiate it twice. Nothing is computed, but
+    programs are lowered: where a rule for forward mode is missing is not known before.
+    """
+    rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((1, *one.shape), one.dtype), functions.place.row)
+    x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
+
+    def whole(state: Any, some: Any) -> Any:
+        return functions.total(state, some) + functions.log_prior(state)
+
+    def curved(way: Functions) -> Any:
+        return jax.jit(lambda state, some: way.product(lambda at: whole(at, some), state, state)).lower(x, rows)
+
+    differentiated(lambda: jax.eval_shape(jax.grad(whole), x, rows))
+    try:
+        curved(functions)
+    except (ValueError, TypeError, NotImplementedError):
+        functions = replace(functions, forward=False)
+        differentiated(lambda: curved(functions), "twice")
+    return functions
 
 
 def operations_of_row(functions: Functions) -> tuple[float, float]:

@@ -82,7 +82,7 @@ def model(
     from jax.flatten_util import ravel_pytree
 
     from svrhmc.targets import checked
-    from svrhmc.targets.functions import Functions
+    from svrhmc.targets.functions import Functions, differentiable
     from svrhmc.targets.placed import place
 
     for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
@@ -105,7 +105,7 @@ def model(
         found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
         checked.scalar("log_likelihood(params, row)", found)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
-    functions = Functions(n, len(flat), likelihood, log_prior, unravel, kind, where)
+    functions = differentiable(Functions(n, len(flat), likelihood, log_prior, unravel, kind, where))
     with compiling(None):
         named = checked.coordinates(params, constrain)
         target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain)
