@@ -1,10 +1,9 @@
 """Models whose functions JAX differentiates in reverse mode alone, or only once."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-
-jax = pytest.importorskip("jax")
-import jax.numpy as jnp
 
 from svrhmc import sample, targets
 

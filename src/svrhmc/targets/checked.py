@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.errors import requirement
+from svrhmc.core.pool import program
 
 _SOME = 256  # rows with which a sum over halves is compared with the whole
 _SAME, _ALIKE = 1e-6, 1e-13  # relative to the size of the terms: halves and the whole; rows that do not count
@@ -84,7 +85,7 @@ def coordinates(params: Any, constrain: Callable[[Any], Any] | None) -> tuple[st
         raise requirement("constrain(params)", "a dictionary of arrays", repr(made))
     for step in _STEPS:
         at = jax.tree.map(lambda leaf: leaf + step, params)  # noqa: B023
-        found = jax.jit(constrain)(at)
+        found = program(constrain)(at)
         stated = dict(zip(names(found), _flat(found), strict=True))
         changed |= {name for name, x in zip(own, _flat(at), strict=True) if stated.get(name, x) != x}
     return tuple(f"sampled {name}" if name in changed else name for name in own)

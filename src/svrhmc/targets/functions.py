@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from svrhmc.core.pool import program
 from svrhmc.core.recording import recorded
 from svrhmc.targets.checked import differentiated
 from svrhmc.targets.placed import Place, grouped
@@ -31,8 +32,8 @@ class Functions:
 
     likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
     prior: of params. unravel: params from a flat x. The data are no part of it but an argument of programs: JAX keeps
-    what these are compiled for as long as it lives. forward: whether ∇ can be differentiated in forward mode; a function
-    with a rule for reverse mode alone (`jax.custom_vjp`, as `odeint` has) cannot.
+    what these are compiled for as long as it lives. forward: whether ∇ can be differentiated in forward mode; that of a
+    function with a rule for reverse mode alone (`jax.custom_vjp`, as `odeint` has) cannot.
     """
 
     n: int
@@ -111,56 +112,56 @@ class Functions:
         return jax.grad(lambda state: jnp.vdot(jax.grad(function)(state), d))(x)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def potentials(functions: Functions, data: Any, x: Any) -> Any:
     """f at many states."""
     return -functions.whole(data, x) - jax.vmap(functions.log_prior)(x)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def energies(functions: Functions, data: Any, x: Any) -> tuple[Any, Any]:
     """f and ∇f at many states."""
     return functions.energies(data, x)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
     """∇log p of some rows by themselves."""
     return functions.each_gradient(x, functions.place.taken(data, rows))
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def prior_gradient(functions: Functions, x: Any) -> Any:
     """Of log p(params)."""
     return functions.prior_gradient(x)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def log_likelihoods(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
     """log p of some rows by themselves, at one state."""
     taken = functions.place.taken(data, rows)
     return jax.vmap(lambda row: functions.total(x, jax.tree.map(lambda leaf: leaf[None], row)))(taken)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def total_of(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
     """Σ log p over some rows, at one state."""
     return functions.total(x, functions.place.taken(data, rows))
 
 
-@partial(jax.jit, static_argnames=("functions", "constrain"))
+@partial(program, static_argnames=("functions", "constrain"))
 def stated(functions: Functions, constrain: Callable[[Any], Any], x: Any) -> Any:
     """What `constrain` makes of the params of many states."""
     return jax.lax.map(lambda state: constrain(functions.params(state)), x, batch_size=4096)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
     """∇²f(x)·d."""
     return functions.products(data, x, directions)
 
 
-@partial(jax.jit, static_argnames="functions")
+@partial(program, static_argnames="functions")
 def prior_bend(functions: Functions, x: Any) -> Any:
     """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
     return -functions.product(functions.log_prior, x, jnp.ones_like(x))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import resident, words
 from svrhmc.engines.jax.estimates import Memory, batches, estimate, refreshed
@@ -78,7 +79,7 @@ class Given(NamedTuple):
     fetched: Any = None
 
 
-@partial(jax.jit, static_argnames=("program", "spread"))
+@partial(program, static_argnames=("program", "spread"))
 def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, Any]:
     """Where the chains are after these steps, and the states kept of them, (records + 1, chains, dim), the rest of
     which means nothing. spread: where each device has chains of its own, it makes their steps alone.
@@ -156,7 +157,7 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
     return place, draws
 
 
-@partial(jax.jit, static_argnames=("operations", "recipe"))
+@partial(program, static_argnames=("operations", "recipe"))
 def begun(
     operations: Operations, recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], step: Any, x: Any
 ) -> tuple[Any, Memory]:
@@ -166,13 +167,13 @@ def begun(
     return estimate(operations, recipe, arrays, x, memory, None if rows is None else rows[0])
 
 
-@partial(jax.jit, static_argnames=("recipe", "count"))
+@partial(program, static_argnames=("recipe", "count"))
 def drawn(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], begin: Any, count: int) -> Any:
     """The rows of so many steps, as `advance` draws them."""
     return batches(recipe, arrays, keys, (begin + jnp.arange(count)).astype(jnp.uint32))
 
 
-@partial(jax.jit, static_argnames=("operations",))
+@partial(program, static_argnames=("operations",))
 def remade(operations: Operations, arrays: Arrays, snapshot: Any) -> Any:
     """The mᵢ of all components at a snapshot."""
     return operations.every_part(arrays, snapshot)

@@ -14,6 +14,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
 from svrhmc.core.errors import real_array
 from svrhmc.core.jaxed import scoped
+from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.jax import words
@@ -35,13 +36,13 @@ class Place(NamedTuple):
     accepted: Any
 
 
-@partial(jax.jit, static_argnames=("operations",))
+@partial(program, static_argnames=("operations",))
 def energies(operations: Operations, arrays: Arrays, z: Any) -> tuple[Any, Any]:
     """f and ∇f at some states."""
     return operations.energies(arrays, z)
 
 
-@partial(jax.jit, static_argnames=("operations", "capacity"))
+@partial(program, static_argnames=("operations", "capacity"))
 def advance(
     operations: Operations,
     capacity: int,

@@ -142,7 +142,9 @@ def _sums(
     import jax
     import jax.numpy as jnp
 
-    @jax.jit
+    from svrhmc.core.pool import program
+
+    @program
     def block(params: Params, rows: Mapping[str, Any]) -> tuple[Parts, Parts]:
         each = jax.vmap(parts, (None, 0))(params, rows)
         return {name: value.sum() for name, value in each.items()}, {name: jnp.abs(v).sum() for name, v in each.items()}

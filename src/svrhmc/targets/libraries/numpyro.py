@@ -211,10 +211,11 @@ class _Apart:
 
         With other random numbers than elsewhere, so that a model that draws some of its own is found out.
         """
-        import jax
         from numpyro.infer.util import potential_energy
 
-        @jax.jit
+        from svrhmc.core.pool import program
+
+        @program
         def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
             return self.observed(params, data, 1), -potential_energy(*self._run(data, 1), params)
 
@@ -224,10 +225,12 @@ class _Apart:
         """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
         import jax
 
+        from svrhmc.core.pool import program
+
         one, every = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data)
         same = [name for name in one if one[name].shape == every[name].shape]
 
-        @jax.jit
+        @program
         def both(params: Params, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             one, every = self.quantities(params), self._constrained(params, data)
             return {name: one[name] for name in same}, {name: every[name] for name in same}

@@ -1,0 +1,142 @@
+"""Programs that JAX compiles, none of which waits for itself.
+
+On a CPU a program runs in a pool of threads, and so do its calls of LAPACK: each cuts its batch of matrices into
+shares, gives these to the same pool and waits until they are done. Where as many calls wait side by side as the pool
+has threads, no thread is left to do a share, and the program never ends. A batch below 2·10⁵ operations is not shared
+out. So `program` cuts every larger batch, wherever it came from (a vmap over states, rows or chains, or the user's
+own), into pieces below that, one after another. (FFTs are shared out in the same way, whatever their size.) What is
+cut over several devices is left as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+_SHARED = 200_000  # operations of a batch from which on jaxlib shares it out
+_DEAREST = 32  # times rows · columns · the longer of them: operations of a matrix, at most, by jaxlib's count
+_LINEAR_ALGEBRA = frozenset(
+    getattr(jax.lax.linalg, name) for name in dir(jax.lax.linalg) if name.endswith("_p")
+)  # primitives, most of which call LAPACK
+_INLINED = "call_jaxpr"  # the parameter that holds a function with derivatives of its own, which are of no use here
+
+Function = Callable[..., Any]
+
+
+def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Function:
+    """`jax.jit` of a function, with no batch of linear algebra that is shared out."""
+    fixed = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs).arguments
+        known = {name: bound.pop(name) for name in fixed & bound.keys()}
+        made, shapes = jax.make_jaxpr(lambda given: function(**known, **given), return_shape=True)(dict(bound))
+        found = _run(made, *jax.tree.leaves(dict(bound)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    return jax.jit(cut, static_argnames=tuple(fixed))
+
+
+def _run(made: ClosedJaxpr, *args: Any) -> list[Any]:
+    """What a traced function gives, with its batches cut; as it stands where there is nothing to cut."""
+    if jax.default_backend() != "cpu" or not _calls(made.jaxpr):
+        return list(jax.core.eval_jaxpr(made.jaxpr, made.consts, *args))
+    values: dict[Any, Any] = dict(zip(made.jaxpr.constvars, made.consts, strict=True))
+    values.update(zip(made.jaxpr.invars, args, strict=True))
+
+    def value(variable: Any) -> Any:
+        return variable.val if isinstance(variable, Literal) else values[variable]
+
+    for equation in made.jaxpr.eqns:
+        found = _solved(equation, [value(variable) for variable in equation.invars])
+        several = equation.primitive.multiple_results
+        values.update(zip(equation.outvars, found if several else [found], strict=True))
+    return [value(variable) for variable in made.jaxpr.outvars]
+
+
+def _solved(equation: Any, given: list[Any]) -> Any:
+    """One step of a traced function, its batch cut; in the functions within it too, such as the body of a loop."""
+    primitive, params = equation.primitive, equation.params
+    batch = _batch(equation)
+    if batch:
+        return _in_pieces(partial(primitive.bind, **params), given, batch, _piece(equation, len(batch)))
+    inlined = params.get(_INLINED)
+    if isinstance(inlined, ClosedJaxpr):
+        return _run(inlined, *given)
+    if any(map(_calls, _functions(params))):
+        params = {name: _rewritten(param) for name, param in params.items()}
+    with equation.ctx.manager:
+        return primitive.bind(*given, **params)
+
+
+def _batch(equation: Any) -> tuple[int, ...]:
+    """The batch of a call, which is the leading axes of all that it is given; empty where there is none."""
+    if equation.primitive in _LINEAR_ALGEBRA:
+        inner = 2
+    elif equation.primitive is jax.lax.fft_p:
+        inner = len(equation.params["fft_lengths"])
+    else:
+        return ()
+    widest = max((variable.aval for variable in equation.invars), key=lambda aval: aval.ndim)
+    return tuple(widest.shape[: widest.ndim - inner])
+
+
+def _piece(equation: Any, axes: int) -> int:
+    """How many of a batch are done in one call."""
+    if equation.primitive is jax.lax.fft_p:
+        return 1
+    shape = [size for variable in equation.invars for size in variable.aval.shape[axes:]]
+    longest = max(shape, default=1)
+    return max(1, int((_SHARED - 1) // max(1, _DEAREST * longest**3)))
+
+
+def _in_pieces(call: Function, given: list[Any], batch: tuple[int, ...], piece: int) -> Any:
+    """A call on so many of a batch at a time."""
+    count = int(np.prod(batch))
+    if count <= piece:
+        return call(*given)
+    flat = [array.reshape(count, *array.shape[len(batch) :]) for array in given]
+    if piece == 1:
+        found = jax.lax.map(lambda one: call(*one), flat)
+    else:
+        whole = count // piece * piece
+        groups = [array[:whole].reshape(-1, piece, *array.shape[1:]) for array in flat]
+        found = jax.lax.map(lambda some: call(*some), groups)
+        found = jax.tree.map(lambda leaf: leaf.reshape(whole, *leaf.shape[2:]), found)
+        if whole < count:
+            rest = call(*(array[whole:] for array in flat))
+            found = jax.tree.map(lambda first, last: jax.numpy.concatenate([first, last]), found, rest)
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), found)
+
+
+def _functions(params: Any) -> Iterator[Jaxpr]:
+    """The functions among the parameters of a step."""
+    for param in params.values() if isinstance(params, dict) else params:
+        if isinstance(param, ClosedJaxpr):
+            yield param.jaxpr
+        elif isinstance(param, tuple | list):
+            yield from _functions(param)
+
+
+def _calls(function: Jaxpr) -> bool:
+    """Whether there is a batch in it that may have to be cut."""
+    return any(bool(_batch(one)) or any(map(_calls, _functions(one.params))) for one in function.eqns)
+
+
+def _rewritten(param: Any) -> Any:
+    """A parameter of a step, the functions in which have their batches cut."""
+    if isinstance(param, ClosedJaxpr) and _calls(param.jaxpr):
+        shapes = [jax.ShapeDtypeStruct(one.aval.shape, one.aval.dtype) for one in param.jaxpr.invars]
+        return jax.make_jaxpr(partial(_run, param))(*shapes)
+    if isinstance(param, tuple | list) and any(map(_calls, _functions(param))):
+        parts = [_rewritten(one) for one in param]
+        return type(param)(*parts) if hasattr(param, "_fields") else type(param)(parts)
+    return param
