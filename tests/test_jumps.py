@@ -8,6 +8,7 @@ from svrhmc.exact import SplitHMC, jumps
 from svrhmc.exact.jumps import BetweenModes, Regions
 from svrhmc.posterior.modes import Modes
 from svrhmc.targets.priors import StudentT
+from svrhmc.whitening import whitened, whitening
 
 LIMIT = 4.5  # |z| of all the checks of a test together, beyond which a law is refuted
 
@@ -175,6 +176,8 @@ def test_modes_of_unequal_widths_have_their_weights_and_moments(dim):
     assert (np.abs(found.mean - mean) < LIMIT * found.errors[0]).all()
     assert (np.abs(found.sd - np.sqrt(square - mean**2)) < LIMIT * found.errors[1]).all()
     np.testing.assert_array_equal(found.modes.location, mixture.means[order])
+    assert found.modes.to_frame().shape == (3, 3 + dim)
+    assert "Modes: 3, with weights 0." in str(found.summary())
 
 
 class Interruption(Exception):  # noqa: N818 - no error
@@ -268,3 +271,28 @@ def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data()
     assert abs(found.modes.weight[0] - 0.975) < LIMIT * found.modes.error[0]
     assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
     assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
+
+
+def test_functions_in_jax_and_rows_of_a_family_make_the_same_draws():
+    """One posterior in two forms: f and ∇f differ by rounding, and so do the draws."""
+    import jax
+    import jax.numpy as jnp
+
+    rows = spiky(StudentT(5, 0.001), rows=200)
+    X, y = np.asarray(rows.form().rows.X), np.asarray(rows.form().y) > 0
+
+    def log_likelihood(x, row):
+        return row[1] * row[0] * x[0] - jax.nn.softplus(row[0] * x[0])
+
+    functions = targets.model(
+        log_likelihood, lambda x: -3 * jnp.log1p((x[0] / 0.001) ** 2 / 5), np.column_stack([X[:, 0], y]), np.zeros(1)
+    )
+    modes, how = np.array([[0.00004], [1.2735]]), whitening(rows)
+    spaces = [whitened(target, how) for target in (rows, functions)]
+    where = jumps.regions(spaces[0], modes)
+    start = where.out(np.array([0, 1, 0, 1]), np.full((4, 1), 0.5))
+    first, second = (BetweenModes(space, where, SplitHMC(), 5, np.arange(4), start).extend(40) for space in spaces)
+    np.testing.assert_allclose(first.draws, second.draws, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(first.accepted, second.accepted)
+    labels = np.exp(where.log_shares(first.draws.reshape(-1, 1))).argmax(axis=1)
+    assert 0 < labels.mean() < 1

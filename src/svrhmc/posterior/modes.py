@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from svrhmc.posterior.correction import error_of_mean
 
 _EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # of a mode, without which its weight is not known
 _RARE = 0.01  # a weight below which a mode may stay without visits
+_SHOWN = 6  # coordinates, and weights, that are printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +77,26 @@ class Modes:
             f"much of it each has (arrivals at each: {few})"
         )
 
-    def summary(self) -> Summary:
-        """A row for each mode: its weight with its error, arrivals, and its coordinates."""
-        names = tuple(f"mode {i + 1}" for i in range(len(self.weight)))
-        columns = {"weight": self.weight, "error": self.error, "arrivals": self.arrivals.astype(np.float64)}
-        places = {f"x[{j}]": column for j, column in enumerate(self.location.T[:_SHOWN])}
-        return Summary(names, {**columns, **places}, "", () if self.known else ("The weights are not known.",))
+    def brief(self) -> str:
+        """How many, with their weights, in a few words."""
+        count = len(self.weight)
+        if not self.known:
+            return f"{count}, whose weights are not known"
+        each = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
+        return f"{count}, with weights {', '.join(each)}{', …' if count > _SHOWN else ''}"
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each mode: weight, error, arrivals and all coordinates."""
+        return self._table(self.location.shape[1]).to_frame()
 
     def __str__(self) -> str:
-        return str(self.summary())
+        return str(self._table(_SHOWN))
+
+    def _table(self, coordinates: int) -> Summary:
+        names = tuple(f"mode {i + 1}" for i in range(len(self.weight)))
+        columns = {"weight": self.weight, "error": self.error, "arrivals": self.arrivals.astype(np.float64)}
+        places = {f"x[{j}]": column for j, column in enumerate(self.location.T[:coordinates])}
+        return Summary(names, {**columns, **places}, "", () if self.known else ("The weights are not known.",))
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal lengths; used when a file is read."""
@@ -91,6 +104,3 @@ class Modes:
         for name in ("weight", "error", "arrivals"):
             if getattr(self, name).shape != (count,):
                 raise requirement(f"modes.{name}", f"{count} numbers", f"shape {getattr(self, name).shape}")
-
-
-_SHOWN = 6  # coordinates that are printed

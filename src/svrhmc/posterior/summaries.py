@@ -112,6 +112,8 @@ def notes(posterior: Any) -> tuple[str, ...]:
     if levels := _baselines(posterior):
         found.append(f"Levels of categories are compared with {levels}.")
     found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
+    if posterior.modes is not None:
+        found.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     if posterior.parameters is not None:
         found.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
