@@ -150,6 +150,18 @@ def test_a_spread_that_rounding_alone_would_decide_is_refused():
     assert glm(X, 2 + 3 * X[:, 1], "gaussian", shared_prior=Normal(1.0)).exact_law is not None
 
 
+@pytest.mark.parametrize("family", ["student-t", "gamma"])
+def test_the_advice_for_labels_without_residuals_is_one_that_the_family_accepts(family):
+    X = np.column_stack([np.ones(6), np.arange(6.0)])
+    y = 2 + 3 * X[:, 1] if family == "student-t" else np.exp(0.2 + 0.3 * X[:, 1])
+    with pytest.raises(ValueError, match="labels that leave residuals") as caught:
+        glm(X, y, family, shared_prior=Flat())
+    assert "noise_variance" not in str(caught.value)
+    advised = glm(X, y, "gaussian") if family == "student-t" else glm(X[:, :1], y, family)
+    assert ("take the family 'gaussian'" in str(caught.value)) == (family == "student-t")
+    assert np.isfinite(advised.mode()).all()
+
+
 TABLE = {"y": Y, "x": np.array([0.0, 1.0, 1.0, 3.0])}
 
 
