@@ -302,7 +302,7 @@ def test_a_trace_is_in_the_users_coordinates(data, tmp_path):
     assert (trace.acceptance == extension.accepted / 50).all()
     assert (trace.engine, trace.seed, trace.velocity.any()) == ("numba", 9, False)
     assert "sampler=SplitHMC" not in repr(trace)
-    assert "SplitHMC(step_size=0.8, leapfrogs=2, jitter=0.2)" in repr(trace)
+    assert "SplitHMC(step_size=0.8, leapfrogs=2, jitter=0.2, halvings=0)" in repr(trace)
     given = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening=chains.form.whitening)
     assert (given.draws == trace.draws).all()
     trace.save(tmp_path / "a.trace")

@@ -59,11 +59,11 @@ def functions(z):
     return np.column_stack([z, z**2, z[:, :1] * z[:, 1:], np.cos(3 * z), z[:, 1] > 2.5, np.abs(z) < 0.5])
 
 
-def worst_z(chains_class=BetweenModes, count=25_000, steps=3):
+def worst_z(chains_class=BetweenModes, count=25_000, steps=3, halvings=0):
     """The largest |z| of the change of the functions' means, over some steps from draws of the law itself."""
     space = overlapping()
     start = space.draw(np.random.default_rng(5), count)
-    chains = chains_class(space, rough_regions(), SplitHMC(0.7, 2), 3, np.arange(count), start)
+    chains = chains_class(space, rough_regions(), SplitHMC(0.7, 2, halvings=halvings), 3, np.arange(count), start)
     chains.extend(steps)
     change = functions(chains.state.x) - functions(start)
     return float(np.abs(change.mean(axis=0) / (change.std(axis=0) / np.sqrt(count))).max())
@@ -71,6 +71,10 @@ def worst_z(chains_class=BetweenModes, count=25_000, steps=3):
 
 def test_the_law_is_kept_whatever_the_regions_are():
     assert worst_z() < LIMIT
+
+
+def test_the_law_is_kept_with_halved_steps():
+    assert worst_z(halvings=2) < LIMIT
 
 
 def test_jumps_are_made():
@@ -104,7 +108,7 @@ def without_labels(monkeypatch):
 def without_the_new_gradient(monkeypatch):
     """f of the state before the jump, which the next draw starts from."""
     jump = BetweenModes._jump
-    monkeypatch.setattr(BetweenModes, "_jump", lambda self, i, c, z, f, g: (jump(self, i, c, z, f, g)[0], f, g))
+    monkeypatch.setattr(BetweenModes, "_jump", lambda self, s, i, c, z, f, g: (jump(self, s, i, c, z, f, g)[0], f, g))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,22 @@ class DivergenceError(RuntimeError):
         return DivergenceError, self._arguments
 
 
+class UndefinedDensityError(RuntimeError):
+    """The log posterior is not a number (NaN) where a chain went. Has the `chain` and the `step`."""
+
+    def __init__(self, chain: int, step: int) -> None:
+        self.chain, self.step = chain, step
+        super().__init__(
+            f"chain {chain}, step {step}: the log posterior is not a number (NaN) at a point near the posterior. "
+            "Rejecting such points would silently cut off a part of the posterior, so the run ends here. The log "
+            "density must be finite, or -inf where the density is 0: look for 0 · inf, inf - inf, the log or root of a "
+            "negative number, and overflow in float32."
+        )
+
+    def __reduce__(self) -> tuple[type[UndefinedDensityError], tuple[int, int]]:
+        return UndefinedDensityError, (self.chain, self.step)
+
+
 class BudgetError(RuntimeError):
     """A budget is too small for anything to be returned. Has its `name`, its `limit`, and `needed`: roughly the seconds
     (of a budget in passes, the passes) from the beginning until there is something to return; infinite where that is

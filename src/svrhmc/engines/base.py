@@ -14,15 +14,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.gradients import Memory, Recipe
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
+NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
 
 
 def quiet(amount: int) -> None:
     """Report to nobody."""
+
+
+def require_defined(chains: Indices, step: int, z: Array, f: Array) -> None:
+    """Refuse f that is not a number at a state near the posterior; ∞ is the energy of a density of 0."""
+    lost = np.isnan(f) & ((z * z).sum(axis=1) <= NEAR * z.shape[1])
+    if lost.any():
+        raise UndefinedDensityError(int(chains[int(np.argmax(lost))]), step)
 
 
 @dataclass(frozen=True, eq=False)

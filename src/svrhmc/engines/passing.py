@@ -9,7 +9,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet, require_defined
 
 
 class SplitByPasses(Chains):
@@ -28,7 +28,8 @@ class SplitByPasses(Chains):
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """All chains in step."""
         state, (chains, dim) = self.state, self.state.x.shape
-        z, n, leapfrogs = state.x, self.space.n, self.sampler.leapfrogs
+        z, n = state.x, self.space.n
+        leapfrogs = self.sampler.leapfrogs_of(state.step + 1 + np.arange(count))
         kept = keep.within(state.step, state.step + count)
         draws, gradients = np.empty((chains, len(kept), dim)), np.empty((chains, len(kept), dim))
         spent, accepted, first = state.spent, np.zeros(chains, np.int64), state.spent
@@ -42,7 +43,7 @@ class SplitByPasses(Chains):
             new, new_f, new_gradient, fall = self._proposed(step, z, f, gradient)
             better = np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[:, 0]) < fall
             z, gradient = (np.where(better[:, None], a, b) for a, b in ((new, z), (new_gradient, gradient)))
-            f, accepted, spent = np.where(better, new_f, f), accepted + better, spent + leapfrogs * n
+            f, accepted, spent = np.where(better, new_f, f), accepted + better, spent + leapfrogs[step - state.step] * n
             if place < len(kept) and kept[place] == step + 1:
                 draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
                 place += 1
@@ -54,13 +55,15 @@ class SplitByPasses(Chains):
         """The end of each trajectory with f and ∇f there, and what H fell by."""
         sampler, v = self.sampler, self.stream.normals(step, self.space.dim)
         jitter = 2 * self.stream.uniforms(step, 2, Purpose.ACCEPT)[:, 1] - 1
-        angle = (sampler.step_size * (1 + sampler.jitter * jitter))[:, None]
+        pieces = int(sampler.leapfrogs_of(np.array(step + 1))) // sampler.leapfrogs
+        angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
         before, q, force, energy = f + 0.5 * (v * v).sum(axis=1), z, gradient, f
-        for turn, first, last in zip(*sampler.kicks(), strict=True):
+        for turn, first, last in pieces * list(zip(*sampler.kicks(), strict=True)):
             v = v - first * angle * (force - q)
             cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
             q, v = cosine * q + sine * v, cosine * v - sine * q
             energy, force = self._at(q)
+            require_defined(self.stream.chains, step + 1, q, energy)
             v = v - last * angle * (force - q)
         return q, energy, force, before - (energy + 0.5 * (v * v).sum(axis=1))
 

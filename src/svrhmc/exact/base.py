@@ -107,6 +107,17 @@ class ExactSampler(ABC):
         """Chains that jump between modes, which are `svrhmc.exact.jumps.Regions`; for samplers that say `jumps`."""
         raise NotImplementedError
 
+    @property
+    def cycle(self) -> int:
+        """Draws after which its steps repeat; the last of them has the shortest."""
+        return 1
+
+    def narrowing(self) -> ExactSampler | None:
+        """The same with shorter steps among its own, for a posterior that is narrower in some parts than in others;
+        None where it has some, or there is no such thing.
+        """
+        return None
+
     def smaller(self, share: float = 0.75) -> ExactSampler | None:
         """The same with such a share of its step, for chains that accept too little; None where there is none."""
         return None

@@ -39,7 +39,7 @@ from svrhmc.core.deadline import look
 from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import EVERY, Chains, Extension, Keep, State
-from svrhmc.engines.base import Report, quiet
+from svrhmc.engines.base import Report, quiet, require_defined
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
@@ -176,9 +176,9 @@ class BetweenModes(Chains):
             coins = self.stream.uniforms(step, 5, Purpose.JUMP).T
             index = _drawn(self.regions.log_shares(z), coins[0])
             z, f, gradient, moved = self._local(step, index, coins[1:3], z, f, gradient)
-            z, f, gradient = self._jump(index, coins[3:], z, f, gradient)
+            z, f, gradient = self._jump(step, index, coins[3:], z, f, gradient)
             accepted += moved.astype(np.int64)
-            spent += (self.sampler.leapfrogs + 1) * n
+            spent += (int(self.sampler.leapfrogs_of(np.array(step + 1))) + 1) * n
             if place < len(kept) and kept[place] == step + 1:
                 draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
                 place += 1
@@ -189,16 +189,18 @@ class BetweenModes(Chains):
     def _local(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
         """Move (2); where each chain is then, f and ∇f there, and whether its proposal was accepted."""
         where, sampler, v = self.regions, self.sampler, self.stream.normals(step, self.space.dim)
-        angle = (sampler.step_size * (1 + sampler.jitter * (2 * coins[0] - 1)))[:, None]
+        pieces = int(sampler.leapfrogs_of(np.array(step + 1))) // sampler.leapfrogs
+        angle = (sampler.step_size * (1 + sampler.jitter * (2 * coins[0] - 1)) / pieces)[:, None]
         u, share, force = where.into(index, z), *self._joined(index, z, gradient)
         before, at, value, slope = f - share + 0.5 * (v * v).sum(axis=1), z, f, gradient
         with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
-            for turn, first, last in self._kicks:
+            for turn, first, last in pieces * self._kicks:
                 v = v - first * angle * (force - u)
                 cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
                 u, v = cosine * u + sine * v, cosine * v - sine * u
                 at = where.out(index, u)
                 value, slope = self.space.energies(at)
+                require_defined(self.stream.chains, step + 1, at, value)
                 share, force = self._joined(index, at, slope)
                 v = v - last * angle * (force - u)
             fall = before - (value - share + 0.5 * (v * v).sum(axis=1))
@@ -210,13 +212,14 @@ class BetweenModes(Chains):
         share, slope = self.regions.log_share(index, z)
         return share, self.regions.pull(index, gradient - slope)
 
-    def _jump(self, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+    def _jump(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
         """Move (3)."""
         where, log_q = self.regions, self._log_q
         other = _drawn(np.broadcast_to(log_q, (len(z), where.count)), coins[0])
         there = where.out(other, where.into(index, z))
         with np.errstate(over="ignore", invalid="ignore"):
             value, slope = self.space.energies(there)
+        require_defined(self.stream.chains, step + 1, there, value)
         gain = where.log_share(other, there)[0] + where.log_determinant(other) + log_q[index]
         loss = where.log_share(index, z)[0] + where.log_determinant(index) + log_q[other]
         moved = np.log(coins[1]) < (f - value) + gain - loss

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ _LONGEST = 8.0  # times that, at most
 _SHORTEST = 0.05  # step that is tried
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
+_HALVINGS = 5  # of steps for a posterior of which parts are narrower than the rest
 
 
 @part
@@ -38,6 +39,11 @@ class SplitHMC(ExactSampler):
 
     where ∇R = Wᵀ∇f − z. It costs `leapfrogs` passes over the rows, which give f and ∇f together.
 
+    Parts of a posterior that are narrower than the rest (a bent ridge, the neck of a funnel) need shorter steps than
+    the rest can afford. With `halvings` = m, draw number s = 1, 2, … follows its trajectory in 2ᵏ pieces of T/2ᵏ, each
+    of them as above, k being how often s can be halved, but at most m: every other draw has k = 0, every fourth k = 1,
+    … (the ruler sequence), and a draw costs 1 + m/2 times as much on average. All steps are of one length for m = 0.
+
     Where R is small, a trajectory changes H by −∫₀ᵀ d/dt R(z(t)) dt along the rotation, less what the kicks take: to
     first order in R the error is that of the quadrature Σ wₖφ(cₖT) of an integral over [0, T] (McLachlan 1995). So
     the nodes cₖ and weights wₖ are those of Gauss and Lobatto, which have both ends among them, and an error of order
@@ -54,7 +60,8 @@ class SplitHMC(ExactSampler):
 
     is the same with A and B exchanged (put s = FTs′): the move keeps μ, by detailed balance. A flip of v afterwards,
     and a fresh v, keep μ too, and its z-part is π.
-    (4) U is drawn apart from the state, so that the mixture over U keeps μ.
+    (4) U is drawn apart from the state, so that the mixture over U keeps μ. Nor does k depend on the state; 2ᵏ equal
+    palindromes in a row are a palindrome, and moves that keep π keep it in any order that is fixed beforehand.
     Nothing is asked of W, of x̂ or of ∇R: whatever function of z the kicks use, only the acceptance suffers.
 
     >>> from svrhmc import targets
@@ -71,6 +78,7 @@ class SplitHMC(ExactSampler):
     step_size: float = 0.8
     leapfrogs: int = 2
     jitter: float = 0.2
+    halvings: int = 0
 
     def __post_init__(self) -> None:
         step_size = positive("step_size", self.step_size)
@@ -80,7 +88,8 @@ class SplitHMC(ExactSampler):
         jitter = nonnegative("jitter", self.jitter)
         if jitter >= 1:
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)
-        settle(self, step_size=step_size, leapfrogs=whole("leapfrogs", self.leapfrogs, 1), jitter=jitter)
+        leapfrogs, halvings = whole("leapfrogs", self.leapfrogs, 1), whole("halvings", self.halvings, 0, 16)
+        settle(self, step_size=step_size, leapfrogs=leapfrogs, jitter=jitter, halvings=halvings)
 
     @classmethod
     def for_leftover(cls, leftover: float, least: float = 1.0) -> SplitHMC:
@@ -125,16 +134,34 @@ class SplitHMC(ExactSampler):
         shares = self.leapfrogs * weights * inner
         return self.leapfrogs * np.diff(nodes), shares[:-1].copy(), shares[1:].copy()
 
+    def leapfrogs_of(self, draws: Indices) -> Indices:
+        """Of draws by their numbers, from 1 on.
+
+        >>> SplitHMC(leapfrogs=2, halvings=2).leapfrogs_of(np.arange(1, 9))
+        array([2, 4, 2, 8, 2, 4, 2, 8])
+        """
+        return np.asarray(self.leapfrogs * np.minimum(draws & -draws, 1 << self.halvings), np.int64)
+
     def rows_of_step(self, space: Any) -> float:
-        """A pass for each leapfrog step."""
-        return float(self.leapfrogs * space.n)
+        """A pass for each leapfrog step, on average."""
+        return float(self.leapfrogs * (1 + self.halvings / 2) * space.n)
+
+    @property
+    def cycle(self) -> int:
+        """2ᵐ draws."""
+        return 1 << self.halvings
+
+    def narrowing(self) -> SplitHMC | None:
+        """With halved steps; None where it has those."""
+        return None if self.halvings else replace(self, halvings=_HALVINGS)
 
     def smaller(self, share: float = 0.75) -> SplitHMC | None:
         """A share of the step, and as many of them as make the same turn; None below a step of 0.05."""
         step, turn = self.step_size * share, self.step_size * self.leapfrogs
         if step < _SHORTEST:
             return None
-        return SplitHMC(step, max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step)), self.jitter)
+        leapfrogs = max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step))
+        return replace(self, step_size=step, leapfrogs=leapfrogs)
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for every kind of whitening; by passes where rows are not in memory."""

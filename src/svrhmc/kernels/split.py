@@ -46,6 +46,8 @@ class SplitPlan(NamedTuple):
     step_size: float
     leapfrogs: int
     jitter: float
+    halvings: int
+    near: float  # |z|²/dim up to which f has to be a number
     turns: Any  # (leapfrogs,), in steps
     first: Any  # the kick before each turn, and that after it
     last: Any
@@ -183,6 +185,17 @@ def _angle(plan, k0, k1, step):
     return plan.step_size * (1.0 + plan.jitter * jitter)
 
 
+@njit(**STRICT)
+def _is_lost(q, force, energy, valued, near):
+    """Whether f is NaN at a state near the posterior; where only ∇f is known, whether that has an entry that is NaN."""
+    size, total = 0.0, energy if valued else 0.0
+    for j in range(len(q)):
+        size += q[j] * q[j]
+        if not valued:
+            total += force[j]
+    return math.isnan(total) and size <= near * len(q)
+
+
 @kept
 @njit(fastmath=FAST, **ENTRY)
 def split(
@@ -193,6 +206,9 @@ def split(
 
     The first draw of a chain goes to draws[chain, slot]. `f` and `gradient` belong to `z`; they are found first where
     f is nan. Each chain's proposals that were accepted are added to `accepted`.
+
+    Gives (−1, steps[1]), or the chain that came to where f is not a number, and the draw on the way to which it did.
+    Where ∇f is NaN within a trajectory, f decides: at f = ∞ sums of slopes may be anything; the proposal is refused.
     """
     unshared()
     q, v, force, angle, before, energy = paths.q, paths.v, paths.force, paths.angle, paths.before, paths.energy
@@ -207,7 +223,9 @@ def split(
         for c in range(chains):
             fill_noise(k0[first + c], k1[first + c], base, count * half, noise, normals[c])
         for s in range(count):
-            for leap in range(0 if math.isnan(f[first]) else 1, leapfrogs + 1):  # leap 0 finds f and ∇f
+            pieces = min((low + s + 1) & -(low + s + 1), 1 << plan.halvings)
+            for leap in range(0 if math.isnan(f[first]) else 1, leapfrogs * pieces + 1):  # leap 0 finds f and ∇f
+                place = max(leap - 1, 0) % leapfrogs
                 for c in range(chains):
                     chain = first + c
                     if leap <= 1:
@@ -219,17 +237,28 @@ def split(
                             q[c, j] = z[chain, j]
                             force[c, j] = gradient[chain, j]
                         before[c] = f[chain] + 0.5 * kinetic
-                        angle[c] = _angle(plan, k0[chain], k1[chain], low + s)
+                        angle[c] = _angle(plan, k0[chain], k1[chain], low + s) / pieces
                     if leap > 0:
-                        turn, part = turns[leap - 1] * angle[c], kicks[leap - 1] * angle[c]
+                        turn, part = turns[place] * angle[c], kicks[place] * angle[c]
                         cosine, sine = math.cos(turn), math.sin(turn)
                         for j in range(dim):
                             kicked = v[c, j] - part * (force[c, j] - q[c, j])
                             v[c, j] = cosine * kicked - sine * q[c, j]
                             q[c, j] = cosine * q[c, j] + sine * kicked
-                _evaluate(model, centre, frame, sums, q, force, energy, chains, leap == 0 or leap == leapfrogs)
+                valued = leap == 0 or leap == leapfrogs * pieces
+                for _ in range(2):
+                    _evaluate(model, centre, frame, sums, q, force, energy, chains, valued)
+                    lost = -1
+                    for c in range(chains):
+                        if _is_lost(q[c], force[c], energy[c], valued, plan.near):
+                            lost = first + c
+                    if lost < 0:
+                        break
+                    if valued:
+                        return lost, low + s + 1
+                    valued = True
                 for c in range(chains):
-                    part = others[max(leap, 1) - 1] * angle[c]
+                    part = others[place] * angle[c]
                     for j in range(dim):
                         v[c, j] -= part * (force[c, j] - q[c, j])
                     if leap == 0:
@@ -237,7 +266,7 @@ def split(
                         for j in range(dim):
                             gradient[first + c, j] = force[c, j]
             for c in range(chains):
-                chain, place, kinetic = first + c, slot + low - steps[0] + s, 0.0
+                chain, here, kinetic = first + c, slot + low - steps[0] + s, 0.0
                 for j in range(dim):
                     kinetic += v[c, j] * v[c, j]
                 fall = before[c] - (energy[c] + 0.5 * kinetic)
@@ -248,5 +277,6 @@ def split(
                         z[chain, j] = q[c, j]
                         gradient[chain, j] = force[c, j]
                 for j in range(dim):
-                    draws[chain, place, j] = z[chain, j]
-                    gradients[chain, place, j] = gradient[chain, j]
+                    draws[chain, here, j] = z[chain, j]
+                    gradients[chain, here, j] = gradient[chain, j]
+    return -1, steps[1]

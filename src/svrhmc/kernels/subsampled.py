@@ -23,7 +23,7 @@ from svrhmc.kernels.priors import prior_value
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
-DONE, FAR, LOOSE, ENDLESS, SHORT, BEYOND = 0, 1, 2, 3, 4, 5
+DONE, FAR, LOOSE, ENDLESS, SHORT, BEYOND, LOST = range(7)
 MOST_PICKS = 1 << 26  # rows a step may draw: two slots of the stream each
 ACCEPT_SLOT = int(Purpose.ACCEPT) * MAX_SLOTS
 COUNT_SLOT = int(Purpose.COUNT) * MAX_SLOTS
@@ -270,7 +270,8 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
 
     Gives (DONE, k, accepted); or the reason why only k draws were made: FAR where a step would draw too many rows,
     LOOSE where a bound failed, ENDLESS where a chain is where f is not finite, SHORT where a step has more picks than
-    are listed, and BEYOND where one needs all rows and the model does not hold them.
+    are listed, BEYOND where one needs all rows and the model does not hold them, and LOST where f is not a number at a
+    proposal.
     """
     k0, k1 = key
     dim = len(z)
@@ -297,6 +298,8 @@ def subsampled(model, anchor, frame, plan, room, key, z, draws, counts, steps):
                 now, new = every_rest(model, anchor, room)
                 if not math.isfinite(now):
                     return ENDLESS, slot, accepted
+                if math.isnan(new):
+                    return LOST, slot, accepted
                 counts[slot], rest = len(model.y), now - new
             else:
                 rate = plan.rate * (cube + new_cube)

@@ -15,6 +15,7 @@ _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws 
 SOUND = ("exact", "certified", "local")  # verdicts by which what is reported is right, as far as modes are known
 DECIDED = (*SOUND, "unjudged")  # verdicts after which nothing else is tried
 STUCK = 100  # draws in a row at one point, after which a chain sticks: where 3 in 10 proposals are accepted, 1 in 10¹⁵
+_TAIL = 0.6  # of the overall acceptance that the tails of every coordinate must have
 _SHARE = 0.5  # of the draws asked for, without which a run that went on to its very end was too slow to tell
 _CHANCE = 1e-3  # that R-hat of settled chains is larger than is allowed
 _ROOM = 0.6  # of the tolerance for errors by chance; the rest is for a bias
@@ -276,6 +277,19 @@ def unsettled(
     if modes > 1:
         why = f"the posterior has {modes} modes or more, and chains that began at different ones did not all meet"
     return f"the chains have not settled (R-hat up to {worst:.3g}, as few as {fewest:.0f} effective draws): {why}"
+
+
+def refusing_tail(acceptance: float) -> str:
+    """Why draws are not to be trusted whose chains accept proposals in a tail only so often, as a share of how often
+    they do overall; empty where they do. Below 0.6 errors were found to be understated, on small skewed posteriors
+    with known moments, 40 seeds each.
+    """
+    if acceptance >= _TAIL:
+        return ""
+    return (
+        f"proposals in a tail of a coordinate are accepted {acceptance:.2g} times as often as elsewhere, and chains "
+        f"seldom enter what they seldom leave: {_NARROW}"
+    )
 
 
 _UNSETTLED = (

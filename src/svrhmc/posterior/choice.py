@@ -26,6 +26,7 @@ from svrhmc.targets.losses import Loss
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
 _AROUND = 64  # states around each of several modes at which the step is chosen
+_CORRELATION = 0.7  # of subsampled Metropolis where π has heavier tails than its proposals
 _FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
 _SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
@@ -63,8 +64,11 @@ class Choice:
     def instead(self, sampler: Any, how: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
-            step = self.sampler.step_size
-            why = f"{self.why.rstrip('.')}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {how}."
+            step, why = self.sampler.step_size, self.why.rstrip(".")
+            if sampler.cycle > self.sampler.cycle:
+                why = f"{why}; some steps are shorter, down to 1/{sampler.cycle}, because a run without those {how}."
+            else:
+                why = f"{why}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {how}."
             return Choice(self.method, sampler, why)
         return Choice(sampler.method, sampler, f"exact, because a run of {self.method} {how}.")
 
@@ -100,8 +104,8 @@ class Chooser:
                 raise requirement("method", f"None, {named} or a sampler for this target", repr(method))
             return self._for_components(method)
         if method in _EXACT:
-            sampler = _EXACT[method]()
-            sampler.require(self.target)
+            _EXACT[method]().require(self.target)
+            sampler = self._subsampling() if method == SubsampledMH.method else SplitHMC()
             return Choice(method, sampler, "as asked for.")
         if method is None:
             return self._automatic(form.loss)
@@ -125,6 +129,12 @@ class Chooser:
             return SplitHMC(*_SHORT)
         how = self.space.whitening
         return SplitHMC.for_leftover(how.leftover, how.least_curvature)
+
+    def _subsampling(self) -> SubsampledMH:
+        """Independent proposals where tails are no heavier than those they are drawn from, ν: else E[π/ν] may be
+        infinite, and the chain has no central limit theorem. Correlated ones come to a tail, and leave it, by steps.
+        """
+        return SubsampledMH() if self.shape.nearly_gaussian() else SubsampledMH(_CORRELATION)
 
     def _automatic(self, loss: Loss) -> Choice:
         """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""

@@ -16,6 +16,7 @@ leaves π invariant must give them the mean 0: where they have another, its chai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _PRODUCTS = 1 << 36  # of numbers, up to which functions of the draws are corrected
+_OUTER, _SURE = 0.05, 2.5  # of the draws that are a tail; standard errors by which its acceptance is raised
 MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
 
@@ -370,6 +372,32 @@ def longest_stay(x: Array) -> int:
     moved = (x[:, 1:] != x[:, :-1]).any(axis=2)
     ends = [np.flatnonzero(np.concatenate([[True], chain, [True]])) for chain in moved]
     return int(max(np.diff(places).max() for places in ends))
+
+
+def least_tail_acceptance(x: Array, first: int = 1, cycle: int = 1) -> float:
+    """How often proposals are accepted in that tail of a coordinate where they are accepted least, as a share of how
+    often they are accepted overall; a tail is the outer twentieth of the draws (chain, draw, coordinate).
+
+    A chain that seldom leaves a tail seldom enters it: for a kernel in detailed balance the flows are equal. Where
+    acceptance falls towards a tail it falls further beyond the draws there are, and the chain has too few, and too
+    long, visits for its own estimates of error. Of m proposals in a tail of which k were accepted, k + 2½√(k + 1) are
+    counted, so that few draws tell nothing. Where the sampler's steps repeat with a `cycle` of draws and the shortest
+    come last in it, these alone count, as they are the ones that are to reach a narrow part; x[:, 0] is draw number
+    `first`.
+    """
+    number = first + np.arange(1, x.shape[1])
+    some = number % cycle == 0
+    moved = (x[:, 1:] != x[:, :-1]).any(axis=2)[:, some].reshape(-1).astype(np.float64)
+    if not moved.any():
+        return 1.0
+    before, least = x[:, :-1][:, some].reshape(-1, x.shape[2]), math.inf
+    for columns in some_columns(len(moved), x.shape[2]):
+        here = before[:, columns]
+        low, high = np.quantile(here, (_OUTER, 1 - _OUTER), axis=0)
+        for tail in (here <= low, here >= high):
+            k, m = moved @ tail, tail.sum(axis=0)
+            least = min(least, float(((k + _SURE * np.sqrt(k + 1)) / m).min()))
+    return least / float(moved.mean())
 
 
 @by_columns

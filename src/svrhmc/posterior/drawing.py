@@ -257,6 +257,11 @@ class Drawing:
         return self._burn_in is not None and self._burn_in < steps
 
     @property
+    def first(self) -> int:
+        """The number of the first draw that is kept."""
+        return 1 + (self._burn_in or 0)
+
+    @property
     def made(self) -> int:
         """Draws of a chain so far."""
         return 0 if self._burn_in is None else self.chains.state.step - self._burn_in

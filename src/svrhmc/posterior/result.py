@@ -149,6 +149,11 @@ class Posterior:
         return 0 if self._target is None else self._target.n
 
     @property
+    def left_out(self) -> int:
+        """How many rows were left out because they have a weight of 0, as far as that is known."""
+        return 0 if self._target is None else self._target.left_out
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names of the coordinates, or x[0], x[1], … where they have none."""
         return self.names or numbered(len(self.mean))

@@ -22,9 +22,9 @@ from svrhmc.exact.jumps import MOST_COORDINATES, Regions, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
-from svrhmc.posterior.certificate import DECIDED, judge_invariant, unjudged, unmeasured, unsettled
+from svrhmc.posterior.certificate import DECIDED, judge_invariant, refusing_tail, unjudged, unmeasured, unsettled
 from svrhmc.posterior.choice import Choice, Chooser
-from svrhmc.posterior.correction import Location, agreement, longest_stay, tail_draws
+from svrhmc.posterior.correction import Location, agreement, least_tail_acceptance, longest_stay, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
@@ -163,7 +163,7 @@ class Search:
             return None
         exact = self.chooser.exact() if self.request.method is None else None
         if sampler.invariant:
-            other = sampler.smaller(_HALF) or exact
+            other = sampler.narrowing() or sampler.smaller(_HALF) or exact
             return None if other is None or attempt >= _HALVINGS or other == sampler else choice.instead(other, how)
         if attempt >= (_HALVINGS if exact is None else _STEPS_SHORTER):
             return None if exact is None else choice.instead(exact, how)
@@ -362,6 +362,7 @@ class Search:
         doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, count, longest_stay(x))
         doubt = doubt or seldom or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
         if sampler.invariant:
+            doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle))
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:
             certificate = unmeasured(request.tolerance, found.stein, doubt)

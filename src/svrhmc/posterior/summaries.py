@@ -86,6 +86,8 @@ def title(posterior: Any) -> str:
     """What was fitted, in one sentence."""
     dim, design, n = len(posterior.mean), posterior.design, posterior.rows
     many = f"{n:,} rows" if n else ""
+    if left_out := posterior.left_out:
+        many += f" ({left_out:,} of weight 0 left out)"
     if design is None:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
         return f"Posterior of {what}, {dim:,} coefficient{'s' if dim > 1 else ''}{', ' + many if many else ''}."

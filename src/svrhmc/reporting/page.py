@@ -102,6 +102,8 @@ def _data(posterior: Posterior, source: str, notes: Sequence[str]) -> str:
         weights = getattr(target, "weights", None)
         stands = "" if weights is None else f", which stand for {weights.sum():,.0f} observations"
         told.append(("Rows", f"{target.n:,}{stands}"))
+        if target.left_out:
+            told.append(("Left out", f"{target.left_out:,} rows of weight 0"))
     if design is not None:
         if design.dropped:
             told.append(("Left out", f"{design.dropped:,} rows with missing values"))

@@ -79,6 +79,7 @@ class FiniteSum(ABC):
     dim: int
     scalar_parts: bool
     row_size: int  # numbers that stand for one component
+    left_out: int = 0  # rows of weight 0, which are no components
     mode_passes: float = 0.0  # over the components, to find the mode
     note: str = ""  # what the user should know of how the target was made, in sentences
     row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known

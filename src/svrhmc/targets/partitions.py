@@ -94,7 +94,7 @@ class Sums(NamedTuple):
 def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
     """Of one partition at x; None where it has no rows."""
     total: Sums | None = None
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         form = coding.form(block, reader.where(number))
         with np.errstate(over="ignore", invalid="ignore"):  # told below
             t = form.predictors(x[None, :])
@@ -118,7 +118,7 @@ class Slopes(NamedTuple):
 def slopes(reader: Reader, number: int, coding: Coding, states: Array) -> Slopes | None:
     """Of one partition at some states; None where it has no rows."""
     total: Slopes | None = None
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         form = coding.form(block, reader.where(number))
         values, gradients = np.empty(len(states)), np.empty(states.shape)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
@@ -145,7 +145,7 @@ class Squares(NamedTuple):
 def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares | None:
     """Of one partition; None where it has no rows."""
     total: Squares | None = None
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         rows, y = rows_of_block(block.X, make_rows), coding.form(block, reader.where(number)).y
         e = y - rows.predict(beta[None, :])[0] - (0.0 if block.offset is None else block.offset)
         w = np.ones(len(y)) if block.weights is None else block.weights
@@ -230,7 +230,7 @@ class Measured(NamedTuple):
 def measured(reader: Reader, number: int, coding: Coding, lengths: Lengths) -> Measured | None:
     """One pass; None where a weight overflows, so that S must be smaller."""
     total, noise = 0, 0.0
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         form = coding.form(block, reader.where(number))
         try:
             q, length = lengths.of(form)
@@ -285,7 +285,7 @@ def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | Non
     """The rows that places (growing, from 0 on within the partition) fall on: by weight, or by number without it."""
     parts: list[Gathered] = []
     low, before = 0, 0  # of the places; weights before this block
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         if low == len(places):
             break
         if lengths is None:
@@ -333,7 +333,7 @@ def share(reader: Reader, number: int, coding: Coding, most: int) -> Some | None
     """The first rows of a partition, at most so many; None where it has none."""
     held: list[Some] = []
     left = most
-    for block in reader.read(number):
+    for block in reader.blocks(number):
         few = block.chosen(slice(left))
         require_finite(few, reader, number)
         held.append(Some(few.X, coding.form(few, reader.where(number)).y, few.offset, few.weights))

@@ -32,6 +32,19 @@ class Block(NamedTuple):
         X, y, offset, weights = (None if each is None else each[rows] for each in self[1:])
         return Block(self.first, X, y, offset, weights)  # type: ignore[arg-type]
 
+    def silenced(self) -> Block:
+        """The same with zeros for the entries and the offset of rows of weight 0, for which 0 · ∞ would be NaN. They
+        keep their places, by which rows are drawn.
+        """
+        if self.weights is None or self.weights.all():
+            return self
+        counts = self.weights > 0
+        if isinstance(self.X, np.ndarray):
+            X = np.where(counts[:, None], self.X, self.X.dtype.type(0))
+        else:
+            X = self.X.multiply(counts[:, None]).tocsr().astype(self.X.dtype)
+        return self._replace(X=X, offset=None if self.offset is None else np.where(counts, self.offset, 0.0))
+
 
 class Reader(ABC):
     """Reads partitions; it is sent to workers, so it holds names of files and not their contents.
@@ -49,6 +62,10 @@ class Reader(ABC):
     @abstractmethod
     def read(self, number: int) -> Iterator[Block]:
         """The rows of a partition, block by block, in their order."""
+
+    def blocks(self, number: int) -> Iterator[Block]:
+        """The same with zeros in rows of weight 0."""
+        return (block.silenced() for block in self.read(number))
 
     @abstractmethod
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:

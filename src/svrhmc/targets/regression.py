@@ -19,7 +19,10 @@ from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper
 from svrhmc.targets.reading import Partitions
+from svrhmc.targets.rows import Labels
 from svrhmc.targets.stored import make_rows
+
+_LEAST = 1e-30  # weight of a row: below it e^t may overflow in float32 where w·e^t is no large number
 
 
 def glm(
@@ -48,7 +51,8 @@ def glm(
     noise_variance: the variance of the noise of "gaussian", if it is known; None: log σ is the last coordinate of x.
     offset: n numbers to add to the predictors, such as log exposures.
     weights: n numbers, 0 or more. A row of weight w counts as w such rows, so that an aggregated table has the same
-        posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table.)
+        posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table, less those
+        of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
     prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
         `Laplace` (smoothed), `Flat`. None stands for Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
@@ -81,10 +85,15 @@ def glm(
     observed = loss.observed(label, rows.n, trials)
     shift = None if offset is None else _offset(offset, rows.n)
     count = _weights(weights, observed.counts, rows.n)
+    labels, given = Labels(observed.y, shift, count), rows.n
+    if count is not None and not count.all():
+        some = np.flatnonzero(count)
+        rows, labels = rows.choose(some), labels.chosen(some)
     known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim)
     target = GeneralisedLinear(
-        seen_by(rows, loss), observed.y, loss, known.precision, known.mean, shift, count, known.heavy
+        seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy
     )
+    target.left_out = given - rows.n
     target.classes, target.determined = classes, require_proper(target)
     return target
 
@@ -240,10 +249,15 @@ def _offset(offset: npt.ArrayLike, n: int) -> Array:
 
 def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
     """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
+    if counts is not None and not counts.any():
+        raise requirement("trials", "above 0 for some row", "0 for all of them", "such rows say nothing")
     if weights is None:
         return counts
     given = checked_weights(weights, n)
-    return given if counts is None else given * counts
+    together = given if counts is None else given * counts
+    if not together.any():
+        raise requirement("weights", "above 0 for some row that has trials", "0 for all of those")
+    return together
 
 
 def checked_weights(weights: npt.ArrayLike, n: int) -> Array:
@@ -253,6 +267,10 @@ def checked_weights(weights: npt.ArrayLike, n: int) -> Array:
         row = int(np.argmax(given < 0))
         why = "a row of weight w counts as w rows; leave out what shall not count, or give it 0"
         raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}", why)
+    if ((given > 0) & (given < _LEAST)).any():
+        row = int(np.argmax((given > 0) & (given < _LEAST)))
+        why = "what such a row says is lost in rounding; give it 0"
+        raise requirement("weights", f"0, or at least {_LEAST:g}", f"{given[row]:g} at row {row}", why)
     if not given.any():
         raise requirement(
             "weights", "above 0 for some row", "0 for all of them", "without weights each row counts once"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import real_array
+from svrhmc.core.errors import UndefinedDensityError, real_array
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.compiled.room import fixed
@@ -170,6 +170,8 @@ class _OnWindow(SubsampledChains):
         new = self.plan.keep * z + self.plan.fresh * xi
         with self._one_at_a_time:  # a pass has all workers
             f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
+        if np.isnan(f[1]):
+            raise UndefinedDensityError(int(self.chains[place]), step + 1)
         if np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[place, 0]) < f[0] - f[1]:
             call.z[place] = new
             call.accepted[place] += 1

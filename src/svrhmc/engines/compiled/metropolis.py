@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import real_array, whole
+from svrhmc.core.errors import UndefinedDensityError, real_array, whole
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, NEAR, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.compiled.models import (
     make_frame,
     make_heavy,
@@ -133,8 +133,9 @@ class SplitChains(MetropolisChains):
         self, form: RowsForm, sampler: Any, seed: int, chains: Indices, threads: int, start: Array | None = None
     ) -> None:
         super().__init__(form, seed, chains, threads, start)
-        kicks = (fixed(part) for part in sampler.kicks())
-        self.plan = split.SplitPlan(sampler.step_size, sampler.leapfrogs, sampler.jitter, *kicks)
+        self.sampler, kicks = sampler, (fixed(part) for part in sampler.kicks())
+        sizes = (sampler.step_size, sampler.leapfrogs, sampler.jitter, sampler.halvings, NEAR)
+        self.plan = split.SplitPlan(*sizes, *kicks)
         assert form.removed is not None
         t = form.removed.predictors.astype(slope_kind(self.model))
         shift = form.prior_precision * (form.whitening.centre - form.prior_mean)
@@ -159,17 +160,19 @@ class _SplitCall(Call):
         self.chains, self.gradients = chains, np.empty_like(self.draws)
         self.f = state.memory["f"].copy() if state.memory else np.full(len(self.z), np.nan)
         self.gradient = state.memory["gradient"].copy() if state.memory else np.zeros_like(self.z)
-        n = len(chains.form.y)
-        self.counts = np.full(self.draws.shape[:2], chains.plan.leapfrogs * n)
+        n, steps = len(chains.form.y), state.step + 1 + np.arange(count)
+        self.counts = np.tile(n * chains.sampler.leapfrogs_of(steps), (len(self.z), 1))
         if not state.memory:
             self.counts[:, :1] += n  # f and ∇f at the start
 
     def advance(self, room: Any, members: tuple[int, int], steps: tuple[int, int], slot: int) -> None:
         chains = self.chains
-        split.split(
+        lost, step = split.split(
             chains.model, chains.centre, chains.frame, chains.plan, *room, *chains.stream.keys(steps[0] >> 32),
             self.z, self.gradient, self.f, self.draws, self.gradients, self.accepted, members, steps, slot,
         )  # fmt: skip
+        if lost >= 0:
+            raise UndefinedDensityError(int(chains.chains[lost]), step)
 
     def memory(self) -> Memory:
         return {"f": self.f, "gradient": self.gradient}

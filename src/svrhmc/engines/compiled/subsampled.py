@@ -9,7 +9,7 @@ import numpy as np
 
 from svrhmc.core.alias import alias_table
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.engines.base import State
 from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
 from svrhmc.engines.compiled.models import make_heavy
@@ -118,6 +118,8 @@ class _SubsampledCall(Call):
     def _require(self, reason: int, place: int, step: int) -> None:
         """Say why a chain cannot go on, unless its step may be made elsewhere."""
         chains = self.chains
+        if reason == subsampled.LOST:
+            raise UndefinedDensityError(int(chains.chains[place]), step + 1)
         if reason == subsampled.FAR:
             raise requirement(
                 f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",

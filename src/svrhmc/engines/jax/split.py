@@ -12,11 +12,11 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
-from svrhmc.core.errors import real_array
+from svrhmc.core.errors import UndefinedDensityError, real_array
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, NEAR, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
@@ -28,12 +28,13 @@ _KICKS = 64  # leapfrogs for which there is room: a step of another length is no
 
 
 class Place(NamedTuple):
-    """z with f and ∇f there, and proposals accepted so far."""
+    """z with f and ∇f there, proposals accepted so far, and the draw on the way to which f was not a number, or 0."""
 
     z: Any
     f: Any
     gradient: Any
     accepted: Any
+    lost: Any
 
 
 @partial(program, static_argnames=("operations",))
@@ -49,7 +50,7 @@ def advance(
     arrays: Arrays,
     kicks: tuple[Any, Any, Any],
     leapfrogs: Any,
-    sizes: tuple[Any, Any],
+    sizes: tuple[Any, Any, Any],
     keys: tuple[Any, Any],
     place: Place,
     begin: Any,
@@ -62,26 +63,31 @@ def advance(
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
     velocity = words.normals(keys, steps, dim, Purpose.NOISE, Purpose.NOISE_FINE)
     coins = words.uniforms(keys, steps, 2, Purpose.ACCEPT)
-    step_size, jitter = sizes
+    step_size, jitter, halvings = sizes
 
     def leapfrog(k: Any, carried: Any) -> Any:
-        q, v, _, force, angle = carried
-        turn, first, last = (part[k] for part in kicks)
+        q, v, _, force, angle, lost = carried
+        turn, first, last = (part[k % leapfrogs] for part in kicks)
         v = v - first * angle * (force - q)
         cosine, sine = jnp.cos(turn * angle), jnp.sin(turn * angle)
         q, v = cosine * q + sine * v, cosine * v - sine * q
         energy, force = operations.energies(arrays, q)
-        return q, v - last * angle * (force - q), energy, force, angle
+        lost = lost | (jnp.isnan(energy) & ((q * q).sum(axis=1) <= NEAR * dim))
+        return q, v - last * angle * (force - q), energy, force, angle, lost
 
     def step(i: Any, carried: Any) -> Any:
-        (z, f, gradient, accepted), draws, slopes = carried
+        (z, f, gradient, accepted, lost), draws, slopes = carried
         v = velocity[i]
-        angle = (step_size * (1 + jitter * (2 * coins[i, :, 1] - 1)))[:, None]
+        draw = begin + i + 1
+        pieces = jnp.minimum(draw & -draw, 1 << halvings)  # as `SplitHMC.leapfrogs_of` has it
+        angle = (step_size * (1 + jitter * (2 * coins[i, :, 1] - 1)) / pieces)[:, None]
         before = f + 0.5 * (v * v).sum(axis=1)
-        q, v, energy, force, _ = jax.lax.fori_loop(0, leapfrogs, leapfrog, (z, v, f, gradient, angle))
+        begun = (z, v, f, gradient, angle, jnp.isnan(f))
+        q, v, energy, force, _, nowhere = jax.lax.fori_loop(0, leapfrogs * pieces, leapfrog, begun)
         better = jnp.log(coins[i, :, 0]) < before - (energy + 0.5 * (v * v).sum(axis=1))
         z, gradient = (jnp.where(better[:, None], a, b) for a, b in ((q, z), (force, gradient)))
-        place = Place(z, jnp.where(better, energy, f), gradient, accepted + better)
+        lost = jnp.where((lost == 0) & nowhere, draw, lost)
+        place = Place(z, jnp.where(better, energy, f), gradient, accepted + better, lost)
         return place, draws.at[i].set(z), slopes.at[i].set(gradient)
 
     room = jnp.zeros((capacity, chains, dim))
@@ -127,33 +133,40 @@ class SplitOnJax(Chains):
             until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
             began = time.perf_counter()
             place, *found = self._advance(place, step, until - step)
-            place.z.block_until_ready()
+            self._require_defined(place)
             self._pace.learn(until - step, time.perf_counter() - began)
             these = keep.within(step, until) - step - 1
             for room, new in zip((draws, gradients), found, strict=True):
                 room[:, made : made + len(these)] = np.asarray(new)[these].transpose(1, 0, 2)
             report((until - step) * chains)
             step, made = until, made + len(these)
-        each = self.sampler.leapfrogs * self.space.n
-        spent = base + count * each
+        spent = base + float(self.space.n) * np.cumsum(self.sampler.leapfrogs_of(state.step + 1 + np.arange(count)))
         memory = {"f": np.array(place.f), "gradient": np.array(place.gradient)}
-        self.state = State(np.array(place.z), state.v, memory, end, spent)
-        costs = np.asarray(base + (kept - state.step) * float(each), np.float64)
-        return Extension(draws, costs, round((spent - state.spent) * chains), gradients, np.array(place.accepted))
+        self.state = State(np.array(place.z), state.v, memory, end, float(spent[-1]))
+        costs, evaluations = spent[kept - state.step - 1], round((spent[-1] - state.spent) * chains)
+        return Extension(draws, costs, evaluations, gradients, np.array(place.accepted))
 
     def _placed(self) -> Place:
         state, none = self.state, jnp.zeros(len(self.state.x), jnp.int64)
         z = jnp.asarray(state.x)
         if state.memory:
-            return Place(z, jnp.asarray(state.memory["f"]), jnp.asarray(state.memory["gradient"]), none)
+            return Place(z, jnp.asarray(state.memory["f"]), jnp.asarray(state.memory["gradient"]), none, none)
         f, gradient = energies(self._operations, self._arrays, z)
-        return Place(z, f, gradient, none)
+        return Place(z, f, gradient, none, none)
+
+    def _require_defined(self, place: Place) -> None:
+        """Refuse a target whose f is not a number at a state that a chain came to."""
+        lost = np.asarray(place.lost)
+        if lost.any():
+            chain = int(np.argmin(np.where(lost > 0, lost, np.iinfo(lost.dtype).max)))
+            raise UndefinedDensityError(int(self.stream.chains[chain]), int(lost[chain]))
 
     def _advance(self, place: Place, step: int, count: int) -> tuple[Place, Any, Any]:
         sampler = self.sampler
         first, second = self.stream.keys(step // HIGH)
+        sizes = (sampler.step_size, sampler.jitter, sampler.halvings)
         found: tuple[Place, Any, Any] = advance(
-            self._operations, self._capacity, self._arrays, self._kicks, sampler.leapfrogs,
-            (sampler.step_size, sampler.jitter), (jnp.asarray(first), jnp.asarray(second)), place, step, count,
+            self._operations, self._capacity, self._arrays, self._kicks, sampler.leapfrogs, sizes,
+            (jnp.asarray(first), jnp.asarray(second)), place, step, count,
         )  # fmt: skip
         return found

@@ -1,0 +1,202 @@
+"""Posteriors that are narrower in some parts than in others: shorter steps among those of split HMC reach them, and where
+proposals are refused in a tail the verdict says so.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import digamma, polygamma
+
+import svrhmc
+from conftest import LIMIT
+from svrhmc.engines.passing import SplitByPasses
+from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.posterior.certificate import refusing_tail
+from svrhmc.posterior.correction import least_tail_acceptance
+from svrhmc.whitening import whitened
+
+NO_DOUBT = ("exact", "local")
+
+
+def bent_ridge(width=0.1):
+    """a ~ the logarithm of a ratio of gamma variables, of known moments; b | a ~ N(log(1 + e^{a − 2}), width²).
+
+    Its mode is where the ridge is nearly level, and far out the ridge has slope 1.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def log_prior(x):
+        a, b = x["a"], x["b"]
+        return a - 3 * jax.nn.softplus(a) - 0.5 * ((b - jax.nn.softplus(a - 2)) / width) ** 2
+
+    return svrhmc.targets.model(lambda x, row: 0.0 * row, log_prior, jnp.zeros(1), {"a": 0.0, "b": 0.1})
+
+
+MEAN, SD = digamma(1.0) - digamma(2.0), math.sqrt(polygamma(1, 1.0) + polygamma(1, 2.0))
+
+
+def nearly_separated(prior_precision=0.1):
+    return svrhmc.targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1], prior_precision)
+
+
+def many_rows():
+    rng = np.random.default_rng(0)
+    X = np.c_[np.ones(400), rng.normal(size=400)]
+    return svrhmc.targets.logistic(X, rng.random(400) < 0.4)
+
+
+def quadrature(target, reach=12, count=400):
+    law = target.laplace()
+    axes = [
+        np.linspace(m - reach * s, m + reach * s, count)
+        for m, s in zip(law.mean, np.sqrt(np.diag(law.covariance)), strict=True)
+    ]
+    x = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    f = target.potentials(x)
+    p = np.exp(f.min() - f)
+    p /= p.sum()
+    mean = p @ x
+    return mean, np.sqrt(p @ (x - mean) ** 2)
+
+
+@pytest.fixture(scope="module")
+def ridge():
+    return bent_ridge()
+
+
+def test_leapfrogs_follow_the_ruler():
+    assert SplitHMC(leapfrogs=3, halvings=2).leapfrogs_of(np.arange(1, 9)).tolist() == [3, 6, 3, 12, 3, 6, 3, 12]
+    assert SplitHMC(leapfrogs=3).leapfrogs_of(np.arange(1, 9)).tolist() == [3] * 8
+    with pytest.raises(ValueError, match="halvings must be"):
+        SplitHMC(halvings=-1)
+
+
+def test_compiled_chains_make_the_same_halved_steps():
+    space, sampler = whitened(nearly_separated(), "dense"), SplitHMC(halvings=3)
+    by_passes = SplitByPasses(space, sampler, 1, np.arange(3)).extend(37)
+    chains = sampler.chains(space, 1, np.arange(3), 1)
+    first, second = chains.extend(10), chains.extend(27)
+    assert np.allclose(np.concatenate([first.draws, second.draws], axis=1), by_passes.draws, atol=1e-9)
+    assert np.array_equal(np.concatenate([first.spent, second.spent]), by_passes.spent)
+    assert first.evaluations + second.evaluations == by_passes.evaluations
+
+
+def test_jax_chains_make_the_same_halved_steps(ridge):
+    space, sampler = whitened(ridge, "dense"), SplitHMC(halvings=3)
+    by_passes = SplitByPasses(space, sampler, 1, np.arange(3)).extend(37)
+    chains = sampler.chains(space, 1, np.arange(3), 1)
+    first, second = chains.extend(10), chains.extend(27)
+    assert np.allclose(np.concatenate([first.draws, second.draws], axis=1), by_passes.draws, atol=1e-9)
+    assert np.array_equal(np.concatenate([first.spent, second.spent]), by_passes.spent)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_halved_steps_leave_the_posterior_invariant(fault, monkeypatch):
+    """Means and squares of 100 chains against quadrature; pieces of a wrong length, which are no trajectory of the
+    energy that is accepted by, are not to be seen, but a wrong acceptance is.
+    """
+    target = nearly_separated(0.5)
+    mean, sd = quadrature(target)
+    space = whitened(target, "dense")
+    chains = SplitHMC(1.2, 1, 0.2, halvings=3).chains(space, 1, np.arange(100), 2)
+    if fault:
+        chains.centre = chains.centre._replace(prior=1.3 * chains.centre.prior)
+    chains.extend(100)
+    x = space.out(chains.extend(2000).draws)
+    by_chain = np.concatenate([(x - mean).mean(axis=1), ((x - mean) ** 2 - sd**2).mean(axis=1)], axis=1)
+    z = by_chain.mean(axis=0) / (by_chain.std(axis=0, ddof=1) / 10)
+    assert (np.abs(z).max() > LIMIT) == fault
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
+    found = svrhmc.sample(ridge, seed=seed)
+    assert found.certificate.verdict in NO_DOUBT
+    assert found.sampler.halvings > 0
+    assert "some steps are shorter" in found.why
+    assert abs(found.mean[0] - MEAN) < LIMIT * found.corrected.mean_error[0]
+    assert abs(found.sd[0] - SD) < LIMIT * found.corrected.sd_error[0]
+
+
+def test_steps_of_one_length_on_a_bent_ridge_are_doubted(ridge):
+    """The control: they are as far off as 4 standard errors of the sd, and say that they are not to be trusted."""
+    found = svrhmc.sample(ridge, seed=2, method=SplitHMC())
+    assert found.certificate.verdict == "undecided"
+    assert "proposals in a tail of a coordinate are accepted" in found.certificate.reason
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nearly_gaussian_posteriors_are_not_doubted(seed):
+    found = svrhmc.sample(many_rows(), seed=seed, method="subsampled-mh")
+    assert (found.certificate.verdict, found.sampler) == ("exact", SubsampledMH())
+    assert svrhmc.sample(many_rows(), seed=seed).sampler == SplitHMC()
+
+
+def test_subsampled_metropolis_by_name_has_correlated_proposals_where_tails_are_heavy():
+    found = svrhmc.sample(nearly_separated(0.6), seed=1, method="subsampled-mh")
+    assert found.sampler == SubsampledMH(correlation=0.7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_independent_proposals_in_heavy_tails_are_doubted(seed):
+    found = svrhmc.sample(nearly_separated(), seed=seed, method=SubsampledMH())
+    assert found.sampler == SubsampledMH()
+    assert found.certificate.verdict == "undecided"
+
+
+def walk(acceptance, draws=20_000, seed=0):
+    """A coordinate of independent draws, each kept for as long as its proposals are refused."""
+    rng = np.random.default_rng(seed)
+    x = np.empty((2, draws, 1))
+    for chain in x:
+        here = rng.normal()
+        for k in range(draws):
+            if rng.random() < acceptance(here):
+                here = rng.normal()
+            chain[k] = here
+    return x
+
+
+def test_acceptance_of_tails_is_measured():
+    level, falling = walk(lambda a: 0.8), walk(lambda a: 0.8 if a < 1.5 else 0.2)
+    assert 0.9 < least_tail_acceptance(level) < 1.2
+    assert 0.2 < least_tail_acceptance(falling) < 0.5
+    assert least_tail_acceptance(falling[:, :100]) > least_tail_acceptance(falling)  # few draws tell little
+    assert least_tail_acceptance(np.zeros((2, 50, 3))) == 1.0  # a chain that never moved is judged elsewhere
+    assert refusing_tail(least_tail_acceptance(level)) == ""
+    assert "times as often as elsewhere" in refusing_tail(least_tail_acceptance(falling))
+
+
+def test_only_the_shortest_steps_of_a_cycle_are_measured():
+    x = walk(lambda a: 0.8)
+    rng = np.random.default_rng(1)
+    stuck = x[:, 0].copy()
+    for k in range(1, x.shape[1]):  # in the upper tail, draws of other numbers than multiples of 4 are refused
+        refused = (stuck[:, 0] > 1.5) & (k % 4 != 2)
+        stuck = np.where(refused[:, None], stuck, rng.normal(size=stuck.shape))
+        x[:, k] = stuck
+    assert least_tail_acceptance(x) < 0.5
+    assert least_tail_acceptance(x, first=2, cycle=4) > 0.9  # x[:, 2] is draw number 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "method"),
+    [
+        (lambda: nearly_separated(0.6), "subsampled-mh"),
+        (lambda: nearly_separated(), "split-hmc"),
+        (lambda: svrhmc.targets.glm([[1.0]], [0], "poisson", prior_precision=0.3), "subsampled-mh"),
+        (lambda: svrhmc.targets.glm([[1.0, 0], [1, 1], [1, 2]], [0, 1, 0], "poisson", prior_precision=0.3), None),
+    ],
+)
+def test_errors_of_what_is_called_exact_are_calibrated(target, method):
+    """rms z of 40 seeds; by chance alone that of 40 independent numbers is below 1.5 but once in 10⁴."""
+    posterior, z = target(), []
+    mean, sd = quadrature(posterior)
+    for seed in range(40):
+        found = svrhmc.sample(posterior, seed=seed, method=method)
+        if found.certificate.verdict == "exact":
+            z.append([(found.mean - mean) / found.corrected.mean_error, (found.sd - sd) / found.corrected.sd_error])
+    assert np.sqrt((np.array(z) ** 2).mean(axis=0)).max() < 1.5
