@@ -6,30 +6,50 @@
 
 A record is written in one step, and says how much of each growing file belongs to it, with checksums. So a kill at any
 moment leaves the last record and all that it speaks of; what was written after it is cut off when work goes on.
+
+A folder may come from somebody else. The names of files are those of the work that goes on, never those that a record
+gives; a link, or a file that has a second name, is neither followed nor written; only files that a checkpoint made are
+removed. What a record holds is checked against the work that goes on (`Record.value`, `Record.array`), and that a
+growing file has the shape which that work has: so nothing of another size reaches compiled code.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
 from svrhmc.core.recording import Entry, Recording
-from svrhmc.core.storage import Record, read_record, sync_folder, write_record
+from svrhmc.core.storage import (
+    Record,
+    is_partial_record,
+    is_plain,
+    is_record,
+    open_file,
+    read_record,
+    sync_folder,
+    write_record,
+)  # fmt: skip
 
 SECONDS = 2.0  # between two records of a run that goes on
 _SHORT = 0.1  # of these: work that is not worth a record of its own
 _FORMAT, _VERSION = "svrhmc-checkpoint", 1
+_LOCK, _SETTINGS, _ROWS = "lock", "settings", ".rows"
+_PIECE = 1 << 24  # bytes of a growing file read at once
+_MOST_AXES = 4  # of a row
+_UNUSABLE = "cannot be used; choose another folder, or remove this one."
 
 
 class Growing(ABC):
@@ -54,8 +74,10 @@ class Account(Protocol):
     def said(self) -> dict[str, Any]:
         """So far."""
 
-    def resume(self, said: dict[str, Any]) -> None:
-        """Go on within a stage that is gone through again: what it counts itself is counted anew."""
+    def resume(self, record: Record, name: str) -> None:
+        """Go on from what a record says under a name, within a stage that is gone through again: what the stage counts
+        itself is counted anew.
+        """
 
 
 class Journal(ABC):
@@ -80,6 +102,8 @@ class Journal(ABC):
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         self.close()
+        if isinstance(value, StorageError):  # of a record that is not one of this work
+            raise CheckpointError(f"{value} The checkpoint {_UNUSABLE}") from value
 
     def close(self) -> None:
         """No more is written."""
@@ -181,6 +205,7 @@ class Checkpoint(Journal):
             raise requirement("checkpoint", "the name of a folder", repr(path))
         self.path = Path(path)
         self._files: dict[str, dict[str, _File]] = {}  # by record
+        self._claims: dict[str, dict[str, Claim]] = {}  # of growing files, by record
         with self._writing():
             self._open()
         try:
@@ -192,26 +217,29 @@ class Checkpoint(Journal):
     def _open(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise CheckpointError(f"{self.path} is a file; a checkpoint is a folder (a new one is created).")
-        if self.path.is_dir() and not (self.path / "settings").exists():
-            others = sorted(e.name for e in self.path.iterdir() if e.name != "lock" and e.suffix != ".part")
+        entries = sorted(self.path.iterdir()) if self.path.is_dir() else []
+        partials = [entry for entry in entries if is_partial_record(entry)]
+        if not any(entry.name == _SETTINGS for entry in entries):
+            others = [entry.name for entry in entries if entry.name != _LOCK and entry not in partials]
             if others:
                 raise CheckpointError(f"{self.path} is not a checkpoint: it has {others[0]} in it. Choose another.")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.path / "lock")
-        for partial in self.path.glob("*.part"):  # of a process that was killed while it wrote
-            partial.unlink()
+        self._lock = _lock(self.path / _LOCK)
+        for partial in partials:  # of a process that was killed while it wrote
+            partial.unlink(missing_ok=True)
 
     def _check(self, settings: dict[str, Any]) -> None:
         """The settings of the call are those of the checkpoint, or it is new."""
         said = {"format": _FORMAT, "version": _VERSION, "settings": settings}
-        found = self._read("settings")
+        found = self._read(_SETTINGS)
         if found is None:
             with self._writing():
-                write_record(self.path / "settings", said)
+                write_record(self.path / _SETTINGS, said, follow=False)
             return
-        if found.said.get("format") != _FORMAT or found.said.get("version") != _VERSION:
+        before, now = found.said.get("settings"), _plain(settings)
+        form = (found.said.get("format"), found.said.get("version"))
+        if form != (_FORMAT, _VERSION) or not isinstance(before, dict):
             raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
-        before, now = found.said["settings"], _plain(settings)
         for name in dict.fromkeys([*before, *now]):
             if before.get(name) != now.get(name):
                 raise CheckpointError(
@@ -220,27 +248,30 @@ class Checkpoint(Journal):
                 )
 
     def get(self, name: str) -> Record | None:
-        """The record, with the growing files cut to what it speaks of."""
+        """The record; what it says of growing files counts once they are asked for."""
         record = self._read(name)
-        known = self._files.setdefault(name, {})
-        with self._writing():
-            for each, (shape, rows, checksum) in (record.said["rows"] if record else {}).items():
-                if each not in known:
-                    known[each] = _File(self.path / f"{each}.rows", tuple(shape), rows, checksum)
+        if record is not None and name not in self._claims:
+            self._claims[name] = record.value("rows", _claims_of)
         return record
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
         """Rows first, then the record that speaks of them."""
         with self._writing():
             rows = {each: [list(file.shape), *file.flush()] for each, file in self._files.get(name, {}).items()}
-            write_record(self.path / name, {**said, "rows": rows}, arrays)
+            claims = {each: claim.plain() for each, claim in self._claims.get(name, {}).items()}
+            write_record(self.path / name, {**said, "rows": {**claims, **rows}}, arrays, follow=False)
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
         """A file of rows, which goes on where the record left it."""
         files = self._files.setdefault(record, {})
         if name not in files:
+            claim, path = self._claims.get(record, {}).get(name, Claim(shape, 0, 0)), self.path / f"{name}{_ROWS}"
+            if claim.shape != shape:
+                raise CheckpointError(
+                    f"{path} has rows of shape {claim.shape}, and this call has {shape}; the checkpoint {_UNUSABLE}"
+                )
             with self._writing():
-                files[name] = _File(self.path / f"{name}.rows", shape, 0, 0)
+                files[name] = _File(path, claim)
         return files[name]
 
     @contextmanager
@@ -250,7 +281,7 @@ class Checkpoint(Journal):
         record = self.get(name)
         known = [] if record is None or record.said.get("of") != said["of"] else self._entries(name, record)
         if record is not None and known:
-            account.resume(record.said["account"])
+            account.resume(record, "account")
 
         def save(entries: Sequence[Entry]) -> None:
             described = [[entry.depth, len(entry.arrays), entry.key] for entry in entries]
@@ -267,16 +298,18 @@ class Checkpoint(Journal):
         """The results of long work that a record holds."""
         try:
             return [
-                Entry(int(depth), tuple(record.arrays[f"{k}.{j}"] for j in range(count)), int(key))
+                Entry(whole("depth", depth, 0), tuple(record.arrays[f"{k}.{j}"] for j in range(count)), int(key))
                 for k, (depth, count, key) in enumerate(record.said["entries"])
             ]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise CheckpointError(f"{self.path / name} is not a record that this version of svrhmc can use.") from None
 
     def remove(self, name: str) -> None:
         """The file, if there is one."""
+        path = self.path / name
         with self._writing():
-            (self.path / name).unlink(missing_ok=True)
+            if os.path.lexists(path) and is_plain(path) and is_record(path):
+                path.unlink()
 
     def close(self) -> None:
         """Another call may use the folder."""
@@ -287,11 +320,9 @@ class Checkpoint(Journal):
 
     def _read(self, name: str) -> Record | None:
         try:
-            return read_record(self.path / name)
+            return read_record(self.path / name, follow=False)
         except StorageError as error:
-            raise CheckpointError(
-                f"{error} The work stored in {self.path} cannot be used; choose another folder, or remove this one."
-            ) from error
+            raise CheckpointError(f"{error} The work stored in {self.path} {_UNUSABLE}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -305,16 +336,75 @@ class Checkpoint(Journal):
             ) from error
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a record says of a growing file: the shape (chains, …) of a row, the number of rows, their checksum."""
+
+    shape: tuple[int, ...]
+    rows: int
+    checksum: int
+
+    @property
+    def size(self) -> int:
+        """Of all rows, in bytes."""
+        return 8 * math.prod(self.shape) * self.rows
+
+    def plain(self) -> list[Any]:
+        """As a record holds it."""
+        return [list(self.shape), self.rows, self.checksum]
+
+    def require_intact(self, path: Path) -> None:
+        """Refuse a growing file that does not begin with these rows, all of them finite."""
+        damaged = f"{path} is cut short or was changed; the work stored in {path.parent} cannot be used."
+        if not self.size:
+            return
+        checksum, left, finite = 0, self.size, True
+        try:
+            with open_file(path, follow=False, kind=CheckpointError) as file:
+                if os.fstat(file.fileno()).st_size < left:
+                    raise CheckpointError(damaged)
+                while left and (piece := file.read(min(left, _PIECE))):
+                    checksum, left = zlib.crc32(piece, checksum), left - len(piece)
+                    finite = finite and bool(np.isfinite(np.frombuffer(piece, np.float64, len(piece) // 8)).all())
+        except FileNotFoundError:
+            raise CheckpointError(damaged) from None
+        if left or checksum != self.checksum or not finite:
+            raise CheckpointError(damaged)
+
+    def mapped(self, path: Path) -> Array:
+        """The rows as (chains, rows, …), mapped and not read."""
+        if not self.rows:
+            return np.empty((self.shape[0], 0, *self.shape[1:]))
+        with open_file(path, follow=False, kind=CheckpointError) as file:
+            return np.moveaxis(np.memmap(file, np.float64, "r", shape=(self.rows, *self.shape)), 0, 1)
+
+
+def _claims_of(name: str, said: Any) -> dict[str, Claim]:
+    """What a record says of growing files; anything else is an error."""
+    if not isinstance(said, dict):
+        raise requirement(name, "of growing files by their names", type(said).__name__)
+    claims = {}
+    for each, (shape, rows, checksum) in said.items():
+        sizes = tuple(whole(f"the shape of {each!r}", size, 1, 1 << 40) for size in shape)
+        if not 0 < len(sizes) < _MOST_AXES:
+            raise requirement(f"the shape of {each!r}", "of a few numbers", len(sizes))
+        claims[each] = Claim(sizes, whole("rows", rows, 0, 1 << 60), whole("checksum", checksum, 0, (1 << 32) - 1))
+    return claims
+
+
 class _File(Growing):
     """Raw float64 rows (rows, chains, …), with the checksum of all of them."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], rows: int, checksum: int) -> None:
-        self.path, self.shape, self._rows, self._checksum = path, shape, rows, checksum
-        self._width = int(np.prod(shape)) * 8
-        require_intact(path, rows * self._width, checksum)
-        with path.open("ab") as file:
-            file.truncate(rows * self._width)
-        self._handle = path.open("ab")
+    def __init__(self, path: Path, claim: Claim) -> None:
+        self.path, self.shape, self._rows, self._checksum = path, claim.shape, claim.rows, claim.checksum
+        claim.require_intact(path)
+        handle = _open_own(path)
+        try:
+            os.ftruncate(handle, claim.size)
+            self._handle = os.fdopen(handle, "ab")
+        except BaseException:
+            os.close(handle)
+            raise
 
     def append(self, block: Array) -> None:
         """To the file; it counts from the next record on."""
@@ -340,30 +430,7 @@ class _File(Growing):
     def array(self) -> Array:
         """Mapped from the file, not read."""
         self._handle.flush()
-        return mapped(self.path, self.shape, self._rows)
-
-
-def require_intact(path: Path, size: int, checksum: int) -> None:
-    """Refuse a growing file whose first `size` bytes are not those that a record speaks of."""
-    damaged = f"{path} is cut short or was changed; the work stored in {path.parent} cannot be used."
-    if not size:
-        return
-    found, left = 0, size
-    try:
-        with path.open("rb") as file:
-            while left and (piece := file.read(min(left, 1 << 24))):
-                found, left = zlib.crc32(piece, found), left - len(piece)
-    except FileNotFoundError:
-        raise CheckpointError(damaged) from None
-    if left or found != checksum:
-        raise CheckpointError(damaged)
-
-
-def mapped(path: Path, shape: tuple[int, ...], rows: int) -> Array:
-    """Rows of a growing file as (chains, rows, …), mapped and not read."""
-    if not rows:
-        return np.empty((shape[0], 0, *shape[1:]))
-    return np.moveaxis(np.memmap(path, np.float64, "r", shape=(rows, *shape)), 0, 1)
+        return Claim(self.shape, self._rows, self._checksum).mapped(self.path)
 
 
 class Clock:
@@ -396,12 +463,41 @@ class Clock:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether there is a checkpoint in this folder."""
-    return path.is_dir() and (path / "settings").exists()
+    return path.is_dir() and (path / _SETTINGS).exists()
+
+
+def claims_in(record: Record) -> dict[str, Claim]:
+    """What a record says of growing files."""
+    return record.value("rows", _claims_of)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove what a checkpoint made, and its folder where nothing else is in it; what cannot be removed stays."""
+    if path.is_symlink() or not is_checkpoint(path):
+        return
+    with suppress(OSError):
+        for entry in sorted(path.iterdir()):
+            with suppress(OSError):
+                if is_plain(entry) and (entry.suffix == _ROWS or is_partial_record(entry) or is_record(entry)):
+                    entry.unlink()
+        if is_plain(path / _LOCK):
+            (path / _LOCK).unlink()
+        path.rmdir()
+
+
+def _open_own(path: Path) -> int:
+    """Open for appending a file of the checkpoint, new or not: no link, and nothing that has a second name, by which
+    another file would be changed.
+    """
+    if os.path.lexists(path) and not is_plain(path):
+        raise CheckpointError(f"{path} is a link or no file, and is not written to. The checkpoint {_UNUSABLE}")
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    return os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _lock(path: Path) -> Any:
     """One process at a time; given back by the system when the process ends, however it ends."""
-    handle = path.open("a")
+    handle = os.fdopen(_open_own(path), "ab")
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows: nothing is guarded there

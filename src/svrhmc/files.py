@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import ArchiveFileError, requirement
+from svrhmc.core.memory import free_memory
 from svrhmc.core.npz import read_npz
+from svrhmc.tables.matrices import require_room
+from svrhmc.tables.texts import lines
 
 
 def read_table(path: Path) -> tuple[Array, Array]:
@@ -26,11 +29,8 @@ def read_table(path: Path) -> tuple[Array, Array]:
         return arrays["X"], arrays["y"]
     if path.suffix != ".csv":
         raise requirement("a data file", "a .csv or an .npz", path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            table = numbers(file, str(path), ",", header=None)
-        except UnicodeDecodeError:
-            raise requirement(str(path), "a text in UTF-8", "other bytes", "save it as CSV in UTF-8") from None
+    require_room(path, path.stat().st_size, free_memory())  # a number takes 2 bytes of text, and a row some of Python's
+    table = numbers(lines(path, "utf-8"), str(path), ",", header=None)
     if table.shape[1] < 2:
         raise requirement(str(path), "at least two columns", table.shape[1])
     return table[:, :-1], table[:, -1]

@@ -11,12 +11,14 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import nonnegative, requirement, whole
 from svrhmc.core.memory import free_memory
 from svrhmc.core.storage import Record
 from svrhmc.engines.base import Chains, Keep, Report, State
+from svrhmc.gradients import Memory
 
 MOST_STEPS = 1 << 53  # of a chain: years of them
+_MEMORY = "memory "  # before the names of a memory's arrays in a record
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +50,14 @@ def drive(
     record = journal.get("state")
     seconds, accepted = 0.0, None
     if record is not None:
-        chains.state = state_of(record)
-        seconds, accepted = record.said["seconds"], record.arrays.get("accepted")
+        chains.state = state_of(record, chains, end)
+        seconds, accepted = record.value("seconds", nonnegative), accepted_of(record, len(numbers))
         report(chains.state.step * len(chains.state.x))
     draws = journal.growing("draws", chains.state.x.shape, "state")
     spent = journal.growing("spent", (1,), "state")
     clock, made = Clock(), draws.array().shape[1]
+    if record is not None and not made == spent.array().shape[1] == keep.count(chains.state.step):
+        raise record.unusable(f"{made} draws are not those of {chains.state.step} steps")
     while (step := chains.state.step) < end:
         left = (burn_in if step < burn_in else end) - step
         began = time.perf_counter()
@@ -91,18 +95,32 @@ def said_of(state: State) -> dict[str, Any]:
 
 def arrays_of(state: State) -> dict[str, Any]:
     """The arrays of a state, by name."""
-    return {"x": state.x, "v": state.v, **{f"memory {name}": array for name, array in state.memory.items()}}
+    return {"x": state.x, "v": state.v, **{f"{_MEMORY}{name}": array for name, array in state.memory.items()}}
 
 
-def state_of(record: Record) -> State:
-    """The state that a record holds."""
-    memory = {name.removeprefix("memory "): a for name, a in record.arrays.items() if name.startswith("memory ")}
-    return State(record.arrays["x"], record.arrays["v"], memory, record.said["step"], float(record.said["spent"]))
+def state_of(record: Record, chains: Chains, end: int = MOST_STEPS) -> State:
+    """The state that a record holds, after at most `end` steps, with arrays such as these chains have."""
+    shape, step = chains.state.x.shape, record.value("step", whole, 0, end)
+    memory = memory_of(record, _MEMORY, chains) if step else {}
+    return State(record.array("x", shape), record.array("v", shape), memory, step, record.value("spent", nonnegative))
+
+
+def memory_of(record: Record, prefix: str, chains: Chains) -> Memory:
+    """What these chains remember, by the names that begin so in a record."""
+    known, count = chains.empty_memory(), len(chains.state.x)
+    if known is None:
+        known = {name.removeprefix(prefix): a[:0] for name, a in record.arrays.items() if name.startswith(prefix)}
+    return {name: record.array(f"{prefix}{name}", (count, *a.shape[1:]), a.dtype) for name, a in known.items()}
+
+
+def accepted_of(record: Record, chains: int) -> Indices | None:
+    """The proposals that each chain accepted, where there are any."""
+    return record.array("accepted", (chains,), np.int64) if "accepted" in record.arrays else None
 
 
 def is_whole(record: Record | None, end: int) -> bool:
     """Whether a run is at its end."""
-    return record is not None and int(record.said["step"]) >= end
+    return record is not None and record.value("step", whole, 0, end) >= end
 
 
 def chain_list(chains: Indices) -> list[int] | str:

@@ -347,9 +347,10 @@ def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array
         return Record({"scheme": setup.scheme.numbers()}, {"start": start, **mode})
 
     found = journal.once("start", make)
-    if "mode" in found.arrays:
-        target.recall_mode(found.arrays["mode"])
-    return replace(setup, scheme=Scheme.of(found.said["scheme"])), found.arrays["start"]
+    if setup.recipe.reference == "mode":
+        target.recall_mode(found.array("mode", (target.dim,)))
+    scheme = found.value("scheme", lambda _, numbers: Scheme.of(numbers))
+    return replace(setup, scheme=scheme), found.array("start", start.shape)
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import finite
 
 
 class Map(NamedTuple):
@@ -76,8 +77,11 @@ class Scheme:
 
     @staticmethod
     def of(numbers: list[list[float]]) -> Scheme:
-        """The scheme of these numbers."""
+        """The scheme of these numbers; anything but as many finite numbers is an error."""
         kinds: tuple[type[Any], ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
+        for part in numbers:
+            for number in part:
+                finite("a number of a scheme", number)
         return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))
 
     def at(self, temperature: float) -> Scheme:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc import diagnostics
-from svrhmc.checkpoint import is_checkpoint, mapped, require_intact
+from svrhmc.checkpoint import claims_in, is_checkpoint
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import (
@@ -25,6 +24,7 @@ from svrhmc.core.errors import (
     nonnegative,
     require_finite,
     requirement,
+    text,
     whole,
 )  # fmt: skip
 from svrhmc.core.npz import read_npz
@@ -251,39 +251,46 @@ def _load_checkpoint(folder: Path) -> Trace:
         return _read_checkpoint(folder)
     except OSError as error:
         raise TraceFileError(f"{folder} cannot be read ({error.strerror or error}).") from error
-    except KeyError as error:
-        raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {error}.") from error
 
 
 def _read_checkpoint(folder: Path) -> Trace:
     names = [path.name for path in folder.iterdir() if re.fullmatch(r"state|chains-[0-9-]+", path.name)]
-    records = {name: record for name in names if (record := read_record(folder / name)) is not None}
-    if not records:
+    newest = max(names, key=lambda each: (folder / each).lstat().st_mtime_ns, default="")
+    record = read_record(folder / newest, follow=False) if newest else None
+    if record is None:
         raise TraceFileError(f"{folder} is a checkpoint that holds no draws yet.")
-    name = max(records, key=lambda each: (folder / each).stat().st_mtime_ns)
-    said, suffix = records[name].said, "" if name == "state" else f"-{name}"
-    rows = {each: (tuple(shape), count) for each, (shape, count, _) in said["rows"].items()}
-    (shape, count), spent = rows[f"draws{suffix}"], rows[f"spent{suffix}"][1]
-    for each in (f"draws{suffix}", f"spent{suffix}"):
-        require_intact(folder / f"{each}.rows", 8 * math.prod(rows[each][0]) * rows[each][1], said["rows"][each][2])
-    return Trace(
-        draws=mapped(folder / f"draws{suffix}.rows", shape, count),
-        passes=mapped(folder / f"spent{suffix}.rows", (1,), spent)[0] / said["n"],
-        gradient_evaluations=round(said["spent"]),
-        velocity=records[name].arrays["v"],
-        seconds=float(said.get("seconds", 0.0)),
-        sampler=sampler_of(said["sampler"]),
-        seed=said["seed"],
-        chains=records[name].arrays["chains"],
-        engine=said["engine"],
-        acceptance=_acceptance(records[name], count),
+    claims, suffix = claims_in(record), "" if newest == "state" else f"-{newest}"
+    rows = {}
+    for each in ("draws", "spent"):
+        claim, path = claims.get(f"{each}{suffix}"), folder / f"{each}{suffix}.rows"
+        if claim is None or len(claim.shape) != (2 if each == "draws" else 1):
+            raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {each}.")
+        claim.require_intact(path)
+        rows[each] = claim.mapped(path)
+    chains, draws, dim = rows["draws"].shape
+    trace = Trace(
+        draws=rows["draws"],
+        passes=rows["spent"][0] / record.value("n", whole, 1),
+        gradient_evaluations=round(record.value("spent", nonnegative)),
+        velocity=record.array("v", (chains, dim)),
+        seconds=record.value("seconds", nonnegative) if "seconds" in record.said else 0.0,
+        sampler=record.value("sampler", lambda _, parts: sampler_of(parts)),
+        seed=record.value("seed", whole, 0),
+        chains=record.array("chains", (chains,), np.int64),
+        engine=record.value("engine", text),
+        acceptance=_acceptance(record, chains, draws),
     )
+    if draws:
+        trace.require_sound()
+    return trace
 
 
-def _acceptance(record: Record, draws: int) -> Array | None:
+def _acceptance(record: Record, chains: int, draws: int) -> Array | None:
     """Of all steps where the record counts them from the start, as those of `sample` do; else of the draws."""
-    accepted, made = record.arrays.get("accepted"), record.said["step"] if "burn_in" in record.said else draws
-    return None if accepted is None or not made else accepted / made
+    if "accepted" not in record.arrays:
+        return None
+    made = record.value("step", whole, 0) if "burn_in" in record.said else draws
+    return record.array("accepted", (chains,), np.int64) / made if made else None
 
 
 def _load_archive(path: Path) -> Trace:

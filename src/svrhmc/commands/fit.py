@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import warnings
 from dataclasses import replace
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.commands import folders, written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
@@ -128,7 +128,7 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
                 say(f"Interrupted: what is done is kept in {escape(str(asked.out))}, and the same command goes on.")
                 raise typer.Exit(130) from None
             raise
-        shutil.rmtree(asked.out / written.UNFINISHED, ignore_errors=True)
+        remove_checkpoint(asked.out / written.UNFINISHED)
     seconds = time.perf_counter() - began
     if as_json:
         print(json.dumps(_object(asked, found, posterior, rows, files_, (*found.notes, *notes, *lacking), seconds)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -186,6 +186,18 @@ def truth(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise requirement(name, "True or False", repr(value))
     return bool(value)
+
+
+def text(name: str, value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise requirement(name, "a text", repr(value)[:60])
+    return value
+
+
+def optional(name: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
+    """None, or what a check gives back."""
+    return None if value is None else check(name, value, *bounds)
 
 
 def settle(config: object, **values: object) -> None:

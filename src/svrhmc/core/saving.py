@@ -29,7 +29,6 @@ from svrhmc.core.storage import is_record, read_record, remove_partials, write_r
 from svrhmc.core.version import VERSION
 
 Result = TypeVar("Result")
-_MOST_SAID = 1 << 22  # bytes of all that is said beside the arrays
 _ARRAYS: dict[Any, np.dtype[Any]] = {Array: np.dtype(np.float64), Indices: np.dtype(np.int64)}
 
 
@@ -47,7 +46,7 @@ def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
     """Read what `save` wrote; anything else is a `StorageError`, and that there is no file the system's error."""
     if not is_record(path):
         raise StorageError(f"{path} is not a svrhmc {name}.")
-    record = read_record(path, _MOST_SAID)
+    record = read_record(path)
     if record is None:
         raise FileNotFoundError(path)
     found, written = str(record.said.get("format")), record.said.get("version")

@@ -7,6 +7,9 @@ A record is
 
 It is written beside its place, brought to the disk (fsync) and moved there in one step: whoever reads finds the old
 record or the new one, never a part.
+
+A checksum shows that a file is whole, not who wrote it. So whatever uses a record takes numbers and arrays from it by
+`Record.value` and `Record.array`, which say of what kind and shape they have to be.
 """
 
 from __future__ import annotations
@@ -17,43 +20,118 @@ import hashlib
 import json
 import math
 import os
+import re
+import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import StorageError
+from svrhmc.core.memory import free_memory
 
 _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")
 _DIGEST = hashlib.sha256().digest_size
-_MOST_HEADER = 1 << 26
+_MOST_HEADER = 1 << 24  # bytes; Python takes up to twelve times as many for what it reads from them
+_MOST_NESTED = 1 << 17  # lists and dictionaries in a header
 _PIECE = 1 << 24  # bytes written or read at once
 _ABANDONED = 3600.0  # seconds
+_PARTIAL = r"\.\d+\.\d+\.part"  # what follows the name of a file in the making: the process, and a number
+_KINDS_OF_FILES = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link"),
+)  # fmt: skip
 _numbers = count()  # of files in the making, so that threads do not write into one
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a file holds."""
+    """What a file holds; path: that file, where it was read from one."""
 
     said: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    path: Path | None = None
+
+    def value(self, name: str, check: Callable[..., Value], *bounds: Any) -> Value:
+        """What is said under a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
+        there or the check raises an error.
+
+        >>> from svrhmc.core.errors import whole
+        >>> Record({"step": 7}).value("step", whole, 0, 10)
+        7
+        """
+        try:
+            return check(name, self.said[name], *bounds)
+        except KeyError as error:
+            raise self.unusable(f"it has no {error.args[0]}") from None
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise self.unusable(str(error).rstrip(".")) from error
+
+    def array(self, name: str, shape: tuple[int | None, ...], kind: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """An array of this type and shape (None for any length), all finite; else a `StorageError`."""
+        array, wanted = self.arrays.get(name), np.dtype(kind)
+        if array is None:
+            raise self.unusable(f"it has no {name}")
+        fits = len(shape) == array.ndim and all(s in (None, have) for s, have in zip(shape, array.shape, strict=True))
+        if array.dtype != wanted or not fits:
+            allowed = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
+            raise self.unusable(f"{name} must be {wanted} of shape {allowed}; got {array.dtype} of {array.shape}")
+        if not all(np.isfinite(piece).all() for piece in _blocks(array)):
+            raise self.unusable(f"{name} must be finite everywhere; got numbers that are not")
+        return array
+
+    def unusable(self, why: str) -> StorageError:
+        """The error where a record is whole, but not one of the work that reads it."""
+        return StorageError(f"{self.path or 'the record'} does not belong to this work or was changed: {why}.")
 
 
-def write_record(path: Path, said: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+def open_file(path: Path, follow: bool = True, kind: type[ValueError] = StorageError) -> IO[bytes]:
+    """Open for reading what is a file, and no folder, pipe, socket or device, where reading could wait or never end.
+
+    follow: whether a link may lead to it. kind: of the error that says what it is instead.
+    """
+    require_file(path, os.stat(path) if follow else os.lstat(path), kind)
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    handle = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    try:
+        require_file(path, os.fstat(handle), kind)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def require_file(path: Path, status: os.stat_result, kind: type[ValueError] = StorageError) -> None:
+    """Refuse what is no file, by what the system says of it."""
+    if not stat.S_ISREG(status.st_mode):
+        what = next((word for is_one, word in _KINDS_OF_FILES if is_one(status.st_mode)), "a device")
+        raise kind(f"{path} is {what}, not a file: give the name of a file.")
+
+
+def write_record(
+    path: Path,
+    said: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]] | None = None,
+    follow: bool = True,
+) -> None:
     """Write a record in one step; arrays mapped from files are read piece by piece."""
     parts = arrays or {}
     described = [[name, _type_of(name, array), list(array.shape)] for name, array in parts.items()]
     header = json.dumps({"said": said, "arrays": described}).encode()
+    if len(header) > _MOST_HEADER:
+        raise StorageError(
+            f"{path} is not written: names and texts must take at most {_MOST_HEADER:,} bytes to be read again; got "
+            f"{len(header):,}."
+        )
     total = hashlib.sha256()
-    with _replacing(path) as file:
+    with _replacing(path, follow) as file:
         front = (_MAGIC, len(header).to_bytes(8, "little"), header)
         for piece in chain(front, *(_pieces(array) for array in parts.values())):
             total.update(piece)
@@ -63,12 +141,20 @@ def write_record(path: Path, said: Mapping[str, Any], arrays: Mapping[str, npt.N
 
 def _pieces(array: npt.NDArray[Any]) -> Iterator[Any]:
     """The numbers of an array in their order, some at a time where they do not lie in it."""
-    if array.flags.c_contiguous or array.nbytes <= _PIECE:
-        yield np.ascontiguousarray(array).reshape(-1).data
+    if array.flags.c_contiguous:
+        yield array.reshape(-1).data
+        return
+    yield from (np.ascontiguousarray(block).reshape(-1).data for block in _blocks(array))
+
+
+def _blocks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """An array in blocks, in the order of its numbers."""
+    if array.nbytes <= _PIECE:
+        yield array
         return
     rows = _PIECE // max(1, array[:1].nbytes)
     for begin in range(0, len(array), max(1, rows)):
-        yield from _pieces(array[begin : begin + rows] if rows else array[begin])
+        yield from _blocks(array[begin : begin + rows] if rows else array[begin])
 
 
 def write_text(path: Path, text: str) -> None:
@@ -102,45 +188,66 @@ def remove_partials(path: Path, abandoned: bool = False) -> None:
     """
     for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
+            if not re.fullmatch(re.escape(path.name) + _PARTIAL, partial.name) or not is_plain(partial):
+                continue
             if not abandoned or time.time() - partial.stat().st_mtime > _ABANDONED:
                 partial.unlink(missing_ok=True)
 
 
+def is_plain(path: Path) -> bool:
+    """Whether it is a file of its own: no link, and nothing that has another name as well."""
+    status = os.lstat(path)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def is_partial_record(path: Path) -> bool:
+    """Whether it is what a process that was killed while it wrote a record has left: by its name and how it begins."""
+    if not re.fullmatch(f".+{_PARTIAL}", path.name) or not is_plain(path):
+        return False
+    with open_file(path, follow=False) as file:
+        begin = file.read(len(_MAGIC))
+    return _MAGIC.startswith(begin)
+
+
 def is_record(path: Path) -> bool:
     """Whether a file begins as a record does."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def read_record(path: Path, most_said: int = _MOST_HEADER) -> Record | None:
+def read_record(path: Path, follow: bool = True) -> Record | None:
     """Read a record; None where there is no file. Anything but a whole record is a `StorageError`.
 
-    No more memory is taken than the file is long, whatever its header says.
+    No more memory is taken than the file is long, whatever its header says, and none where that is more than is free.
     """
     try:
-        with path.open("rb") as file:
-            return _read(path, file, os.fstat(file.fileno()).st_size, most_said)
+        with open_file(path, follow) as file:
+            return _read(path, file, os.fstat(file.fileno()).st_size)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _read(path: Path, file: IO[bytes], length: int, most_said: int) -> Record:
+def _read(path: Path, file: IO[bytes], length: int) -> Record:
     front = file.read(len(_MAGIC) + 8)
     if front[: len(_MAGIC)] != _MAGIC:
         raise StorageError(f"{path} is not a file of svrhmc.")
     size, body = int.from_bytes(front[len(_MAGIC) :], "little"), length - len(front) - _DIGEST
-    if body < 0 or size > min(most_said, body):
+    if body < 0 or size > min(_MOST_HEADER, body):
         raise StorageError(f"{path} is cut short or was changed: it has a header that does not fit.")
     total, header = hashlib.sha256(front), file.read(size)
     total.update(header)
+    if header.count(b"[") + header.count(b"{") > _MOST_NESTED:
+        raise StorageError(f"{path} is not read: its header has more lists than any file of svrhmc.")
     try:
         said, described = _header(json.loads(header))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise StorageError(f"{path} is cut short or was changed: it has a header that cannot be read.") from None
     if size + sum(_size(kind, shape) for _, kind, shape in described) != body:
         raise StorageError(f"{path} is cut short or was changed: it is not as long as its arrays.")
+    if body > (free := free_memory()):
+        raise StorageError(f"{path} would take {body / 1e9:.3g} GB of memory, and {free / 1e9:.3g} GB are free.")
     arrays = {name: np.empty(shape, kind) for name, kind, shape in described}
     for array in arrays.values():
         view = memoryview(array.reshape(-1).view(np.uint8).data)
@@ -151,7 +258,7 @@ def _read(path: Path, file: IO[bytes], length: int, most_said: int) -> Record:
             total.update(piece)
     if file.read(_DIGEST + 1) != total.digest():
         raise StorageError(f"{path} is cut short or was changed: its checksum does not fit.")
-    return Record(said, arrays)
+    return Record(said, arrays, path)
 
 
 def _header(header: Any) -> tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]:
@@ -180,19 +287,27 @@ def _type_of(name: str, array: npt.NDArray[Any]) -> str:
 class _replacing:  # noqa: N801 - a context manager, read as a word
     """A file that takes the place of another when it is whole, and is gone where it could not be made.
 
-    A link stays a link: what it leads to is replaced.
+    A link stays a link: what it leads to is replaced; unless links are not to be followed: then it is refused.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._named, self._path = path, Path(os.path.realpath(path))
-        self._partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.{next(_numbers)}.part")
+    def __init__(self, path: Path, follow: bool = True) -> None:
+        self._named, self._path, self._follow = path, Path(os.path.realpath(path)) if follow else path, follow
 
     def __enter__(self) -> Any:
         with self._named_errors():
             if self._path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            self._file = self._partial.open("wb")
+            if not self._follow and self._path.is_symlink():
+                raise OSError(errno.ELOOP, "it is a link")
+            self._file = self._new()
         return self._file
+
+    def _new(self) -> Any:
+        """A file beside it that nobody has made yet: nothing that is there is opened or emptied."""
+        while True:
+            self._partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.{next(_numbers)}.part")
+            with suppress(FileExistsError):
+                return self._partial.open("xb")
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import digest
-from svrhmc.core.errors import DataError, require_unmasked
+from svrhmc.core.errors import DataError, one_of, require_unmasked
+from svrhmc.core.npz import mapped_npy, read_npz
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 Source = Any  # an array, or the path of an .npy file
@@ -97,26 +99,23 @@ def mapped(source: Source) -> npt.NDArray[Any]:
     if not isinstance(source, str):
         found: npt.NDArray[Any] = source
         return found
-    try:
-        return np.load(source, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError, EOFError):
-        raise DataError(f"{source} is no .npy file of numbers, or is cut short or damaged.") from None
+    return mapped_npy(Path(source))
 
 
 def loaded_csr(path: str) -> Any:
     """A CSR matrix from a file of `scipy.sparse.save_npz`."""
-    from zipfile import BadZipFile
+    from scipy.sparse import csc_matrix, csr_matrix
 
-    from scipy.sparse import csr_matrix, load_npz
-
+    kinds = {"csr": csr_matrix, "csc": csc_matrix}
     try:
-        return csr_matrix(load_npz(path))
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, BadZipFile):
-        raise DataError(f"{path} is no file of scipy.sparse.save_npz, or is damaged.") from None
+        arrays = read_npz(Path(path), ("format", "shape", "data", "indices", "indptr"))
+        kind = kinds[one_of("the format", str(arrays["format"].astype(str)), tuple(kinds))]
+        rows = kind(tuple(arrays[name] for name in ("data", "indices", "indptr")), tuple(arrays["shape"].tolist()))
+        rows.check_format(full_check=True)
+        return csr_matrix(rows)
+    except (ValueError, TypeError, OverflowError) as error:
+        why = str(error).removesuffix(".")
+        raise DataError(f"{path} is no file of scipy.sparse.save_npz with CSR rows, or is damaged ({why}).") from None
 
 
 def cuts_of(rows: int, partitions: int) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core.errors import DataError
+from svrhmc.core.storage import require_file
 
 
 def files_of(path: str | os.PathLike[str] | list[Any], suffixes: tuple[str, ...]) -> list[str]:
@@ -32,6 +33,7 @@ def files_of(path: str | os.PathLike[str] | list[Any], suffixes: tuple[str, ...]
     for each in found:
         if not os.path.exists(each):
             raise DataError(f"{each} is not there.")
+        require_file(Path(each), os.stat(each), DataError)
     return found
 
 

@@ -109,6 +109,12 @@ class Chains(ABC):
         """Compile or load what `extend` needs, so that this is not part of its time."""
         return
 
+    def empty_memory(self) -> Memory | None:
+        """The memory that a state has after a step, of no chains: names, types and shapes by which a state from a file
+        is checked. None where an engine does not say.
+        """
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Setup:

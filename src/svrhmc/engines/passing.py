@@ -10,6 +10,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet, require_defined
+from svrhmc.gradients import Memory
 
 
 class SplitByPasses(Chains):
@@ -24,6 +25,10 @@ class SplitByPasses(Chains):
         else:
             z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state = State(z, np.zeros_like(z))
+
+    def empty_memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.space.dim))}
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """All chains in step."""

@@ -53,6 +53,13 @@ class ReferenceChains(Chains):
         self.setup, self.state = setup, state
         self._at_mode = AtMode(setup.recipe, setup.target)
 
+    def empty_memory(self) -> Memory:
+        """By the gradient, and by the parts of a single chain where they are kept."""
+        recipe, target, x = self.setup.recipe, self.setup.target, self.state.x[:1]
+        memory = {"snapshot": x[:0]} if recipe.carries and recipe.reference != "table" else {}
+        memory |= {"table": target.parts(x, None)[:0]} if recipe.keeps_table(len(self.setup.chains)) else {}
+        return memory | ({"anchor": x[:0]} if recipe.carries else {})
+
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """`count` more steps of each chain."""
         setup, state = self.setup, self.state

@@ -22,7 +22,7 @@ from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening, require_whitening, whitened, whitening_of
+from svrhmc.whitening import Whitening, require_whitening, whitened, whitening_in
 from svrhmc.whitening import whitening as whiten
 
 
@@ -169,5 +169,6 @@ def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:
         return Record({"kind": made.kind, "map": made.said()}, made.arrays())
 
     found = journal.once("map", make)
-    target.recall_mode(found.arrays["centre"])
-    return whitening_of(found.said["kind"], found.arrays, found.said["map"])
+    made = whitening_in(found, target.dim)
+    target.recall_mode(made.centre)
+    return made

@@ -12,8 +12,9 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import BudgetSpent
-from svrhmc.core.errors import DivergenceError
+from svrhmc.core.errors import DivergenceError, nonnegative, optional, truth, whole
 from svrhmc.core.progress import Progress, duration, reporter, stage
+from svrhmc.core.storage import Record
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
@@ -21,7 +22,7 @@ from svrhmc.posterior.certificate import STUCK
 from svrhmc.posterior.correction import effective_draws, longest_stay
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.units import Shown
-from svrhmc.runs import arrays_of, said_of, state_of
+from svrhmc.runs import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
 
 _FIRST = 5  # draws, or steps, of a first piece
 LEAST = 4  # draws of a chain, without which nothing can be said of them
@@ -119,14 +120,27 @@ class Drawing:
         self._spent = journal.growing(f"spent-{name}", (1,), name)
         self._made = self._draws.array().shape[1]
         if found is not None:
-            said = found.said
-            chains.state = state_of(found)
-            self._accepted, self._looked = found.arrays.get("accepted"), said["looked"]
-            self._goal, self._until = said["goal"], said["until"]
-            self._free, self._stopped, self._burn_in = said["free"], said["stopped"], said["burn_in"]
-            self._ended, followed = said["ended"], said["followed"]
-            self._followed = None if followed is None else (followed[0], followed[1])
-            ledger.restore(said["ledger"])
+            chains.state = state_of(found, chains)
+            self._accepted = accepted_of(found, len(numbers))
+            self._goal, self._until, self._looked = (
+                found.value(name, whole, 0, MOST_STEPS) for name in ("goal", "until", "looked")
+            )
+            self._free, self._stopped = found.value("free", truth), found.value("stopped", truth)
+            self._burn_in = found.value("burn_in", optional, whole, 0, chains.state.step)
+            self._ended = found.value("ended", truth)
+            self._followed = found.value("followed", optional, _two_numbers)
+            self._require_rows(found)
+            ledger.restore(found)
+
+    def _require_rows(self, found: Record) -> None:
+        """Refuse a record that speaks of other draws than those of its steps, or of too few states or gradients."""
+        wanted = 0 if self._burn_in is None else self.chains.state.step - self._burn_in
+        counts = {"draws": self._made, "spent": self._spent.array().shape[1]}
+        counts |= {"states": self._states.array().shape[1]} if self._keeps_states else {}
+        counts |= {"pulled": self._pulled.array().shape[1]} if self._free else {}
+        for name, count in counts.items():
+            if count != wanted:
+                raise found.unusable(f"{name} must have {wanted} rows, one for each step; got {count}")
 
     def settle(self, steps: int, progress: Progress) -> Indices:
         """Make the first steps, of which none is kept, or as many as a budget pays for if some draws are made after
@@ -395,3 +409,9 @@ class Drawing:
         }  # fmt: skip
         counts = {} if self._accepted is None else {"accepted": self._accepted}
         self._journal.put(self._name, said, {**arrays_of(state), "chains": self._numbers, **counts})
+
+
+def _two_numbers(name: str, value: Any) -> tuple[float, float]:
+    """Seconds and passes."""
+    seconds, passes = value
+    return nonnegative(name, seconds), nonnegative(name, passes)

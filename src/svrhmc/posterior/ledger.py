@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from svrhmc.core.deadline import Clock, Deadline
-from svrhmc.core.errors import BudgetError
+from svrhmc.core.errors import BudgetError, finite, nonnegative
 from svrhmc.core.progress import Progress, compiling
+from svrhmc.core.storage import Record
 
 _NEARLY = 0.9  # a stage that has not ended is not thought to be nearer to its end
 
@@ -63,11 +64,21 @@ class Ledger(Deadline):
         """What a record keeps of it."""
         return {"evaluations": self.evaluations, "seconds": self.used()[0], "steps": dict(self.steps)}
 
-    def restore(self, said: dict[str, Any]) -> None:
-        """Go on from a record."""
-        self.evaluations, self.steps = float(said["evaluations"]), dict(said["steps"])
-        self.resume(said)
+    def is_before(self, record: Record) -> bool:
+        """Whether less had been spent than a record says."""
+        return self.evaluations < record.value("ledger", _restored)[0]
 
-    def resume(self, said: dict[str, Any]) -> None:
+    def restore(self, record: Record, name: str = "ledger") -> None:
+        """Go on from what a record says under this name."""
+        self.evaluations, _, self.steps = record.value(name, _restored)
+        self.resume(record, name)
+
+    def resume(self, record: Record, name: str) -> None:
         """Go on within a stage that is gone through again: its passes are counted anew, and its seconds are not."""
-        self._began = self._clock() - float(said["seconds"]) - self.compiling
+        self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
+
+
+def _restored(name: str, said: Any) -> tuple[float, float, dict[str, float]]:
+    """Evaluations, seconds, and the seconds of each stage."""
+    evaluations, seconds = (nonnegative(f"{key} of the {name}", said[key]) for key in ("evaluations", "seconds"))
+    return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in said["steps"].items()}

@@ -16,6 +16,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
 from svrhmc.posterior.balance import balance
@@ -23,6 +24,7 @@ from svrhmc.posterior.certificate import Bias, Measured
 from svrhmc.posterior.correction import Correction
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.units import Shown
+from svrhmc.runs import memory_of
 from svrhmc.samplers import Sampler
 from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 
@@ -133,12 +135,11 @@ class Pairs:
         sums, begin, clock = np.zeros((10, count, dim)), 0, Clock()
         stream, short = Stream(self.seed, self.fresh.chains), self.schemes[1]
         if (found := journal.get(name)) is not None:
-            ledger.restore(found.said["ledger"])
-            begin, sums = int(found.said["step"]), found.arrays["sums"].copy()
-            pairs = [(found.arrays[f"x{k}"], found.arrays[f"v{k}"]) for k in (0, 1)]
+            ledger.restore(found)
+            begin, sums = found.value("step", whole, 1, plan.steps), found.array("sums", sums.shape).copy()
+            pairs = [(found.array(f"x{k}", start.shape), found.array(f"v{k}", start.shape)) for k in (0, 1)]
             for k in (0, 1):
-                memory = {key[2:]: array for key, array in found.arrays.items() if key[:2] == f"m{k}"}
-                self.own[k].made.state = State(*pairs[k], memory)
+                self.own[k].made.state = State(*pairs[k], memory_of(found, f"m{k}", self.own[k].made))
         if self.space.at_hand < self.space.n:
             self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):

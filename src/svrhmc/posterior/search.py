@@ -12,7 +12,7 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
-from svrhmc.core.errors import DivergenceError
+from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole
 from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
@@ -38,6 +38,7 @@ from svrhmc.posterior.shape import Shape
 from svrhmc.posterior.tails import heavy_tail
 from svrhmc.posterior.units import Shown
 from svrhmc.posterior.variables import variables
+from svrhmc.runs import MOST_STEPS
 from svrhmc.samplers import Sampler
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening import whitened
@@ -118,7 +119,12 @@ class Search:
             self.ledger.evaluations += 2.0 * len(modes) * space.n
             return Record({}, {"centres": found.centres, "roots": found.roots, "log_masses": found.log_masses})
 
-        return Regions(**self.journal.once("regions", make).arrays)
+        found, dim = self.journal.once("regions", make), space.dim
+        centres = found.array("centres", (None, dim))
+        if not len(centres):
+            raise found.unusable("it has no modes")
+        roots, log_masses = found.array("roots", (len(centres), dim, dim)), found.array("log_masses", (len(centres),))
+        return Regions(centres, roots, log_masses)
 
     def _jumps(self, sampler: Any) -> Regions | None:
         """The modes between which chains of a sampler jump."""
@@ -177,11 +183,12 @@ class Search:
     def _choose(self) -> Choice:
         found = None if self._given else self.journal.get("choice")
         if found is not None:
-            said = found.said
-            self.ledger.restore(said["ledger"])
-            self.fresh.recall(said["row noise"])
-            self.shape.recall(said["tail"], found.arrays.get("spread"))
-            return Choice(said["method"], sampler_of(said["sampler"]), said["why"])
+            self.ledger.restore(found)
+            self.fresh.recall(found.value("row noise", optional, nonnegative))
+            spread = found.array("spread", (self.space.dim,)) if "spread" in found.arrays else None
+            self.shape.recall(found.value("tail", optional, finite), spread)
+            sampler = found.value("sampler", lambda _, parts: sampler_of(parts))
+            return Choice(found.value("method", text), sampler, found.value("why", text))
         with stage("choosing a sampler", self.request.progress), self.journal.recording("choosing", self.ledger):
             choice = self.chooser.choose(self.request.method)
         if self.journal.kept and not self._given:
@@ -234,9 +241,9 @@ class Search:
         found = self.journal.get(f"wanted-{number}")
         if found is None:
             return self.request.draws
-        if found.said["ledger"]["evaluations"] > self.ledger.evaluations:  # else the chains' own record is the later
-            self.ledger.restore(found.said["ledger"])
-        return int(found.said["wanted"])
+        if self.ledger.is_before(found):  # else the chains' own record is the later
+            self.ledger.restore(found)
+        return found.value("wanted", whole, 1, MOST_STEPS)
 
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
@@ -446,13 +453,15 @@ class Search:
         most = max(1, _NUMBERS // flat.shape[1])
         found, rows = self.journal.get(name), self.journal.growing(name, (1, few.z.shape[2]), name)
         if found is not None:
-            self.ledger.restore(found.said["ledger"])
-            gradient = from_settings(found.said["gradient"])
+            self.ledger.restore(found)
+            gradient = found.value("gradient", lambda _, parts: from_settings(parts))
         else:
             gradient = self.fresh.quiet(len(flat))
             if not self.ledger.pays(0.0, len(flat) * gradient.recipe(self.space).rows_of_estimate / self.space.n):
                 gradient = self.fresh.quiet(_CORRECTED * self.request.draws)  # as `_later` has it
         clock, done = Clock(), rows.array().shape[1]
+        if found is not None and done > len(flat):
+            raise found.unusable(f"it has {done} gradients at {len(flat)} draws")
         rows.expect(len(flat) - done)
         while done < len(flat):
             piece = min(len(flat) - done, most)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from svrhmc.checkpoint import Journal
+from svrhmc.core.errors import optional, text
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_of
+from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_in
 from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"
@@ -25,10 +26,13 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
     """The map to whitened variables, found once for a journal."""
     found = journal.get("variables")
     if found is not None:
-        ledger.restore(found.said["ledger"])
-        arrays = {name: array for name, array in found.arrays.items() if name != _MODES}
-        how = whitening_of(found.said["kind"], arrays, found.said["map"])
-        target.recall_modes(found.arrays[_MODES], *(found.said[name] for name in _SAID))
+        ledger.restore(found)
+        how = whitening_in(found, target.dim, beside=(_MODES,))
+        modes = found.array(_MODES, (None, target.dim))
+        if not len(modes):
+            raise found.unusable("it has no mode")
+        doubt, starts = (found.value(name, text) for name in _SAID[:2])
+        target.recall_modes(modes, doubt, starts, found.value(_SAID[2], optional, text))
     else:
         with journal.recording(_SEARCH, ledger):
             how = _found(target, seed, ledger)

@@ -12,17 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import ArchiveFileError, DataError, requirement
-from svrhmc.core.npz import read_npz
+from svrhmc.core.npz import Described, mapped_npy, read_npz
 
 _LINE = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\s+\d+:\S+)+\s*(?:#.*)?")
 _MOST_INDEX = 1 << 26
-_COPIES = 3  # of the array that a table of columns takes
+COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
 
 
 def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
-    """Columns of X (named by `names`, where that is there), and y as the last."""
+    """Columns of X (named by `names`, where that is there), and y as the last; in at most so many bytes."""
+
+    def check(known: dict[str, Described]) -> None:
+        X, y = known["X"].shape, known["y"].shape
+        _require_shapes(path, X, y)
+        require_room(path, X[0] * (X[1] + 1), most)
+
     try:
-        arrays = read_npz(path, ("X", "y"), ("names",), None if math.isinf(most) else int(most / _COPIES))
+        arrays = read_npz(path, ("X", "y"), ("names",), most, check)
     except ArchiveFileError as error:
         raise DataError(f"{error} An .npz for a fit has arrays X (rows × columns) and y (and names).") from None
     return _columns(path, arrays["X"], arrays["y"], arrays.get("names"))
@@ -30,16 +36,9 @@ def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
 
 def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
     """Columns of a structured array by their names, or those of a matrix, whose last one is y."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
-        raise DataError(f"{path} is no .npy file of numbers, or is cut short or damaged.") from None
-    if array.nbytes * _COPIES > most:
-        raise DataError(
-            f"{path} would take {_COPIES * array.nbytes / 1e9:.3g} GB of memory, and {most / 1e9:.3g} are free."
-        )
+    array = mapped_npy(path)
+    fields = 1 if array.dtype.names is None else len(array.dtype.names)
+    require_room(path, array.size * fields, most)
     if array.dtype.names is not None and array.ndim == 1:
         return {name: np.array(array[name]) for name in array.dtype.names}
     if array.ndim != 2 or array.shape[1] < 2:
@@ -47,9 +46,22 @@ def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
     return _columns(path, array[:, :-1], array[:, -1], None)
 
 
+def require_room(path: Path, numbers: float, most: float) -> None:
+    """Refuse so many numbers where a fit of them would take more bytes than there are."""
+    if (needed := 8.0 * COPIES * numbers) > most:
+        raise DataError(
+            f"{path} would take about {needed / 1e9:.3g} GB of memory to fit, and {most / 1e9:.3g} GB are free: take "
+            "a part of its rows or columns, or a larger machine."
+        )
+
+
+def _require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
+    if len(X) != 2 or y != X[:1] or not X[0]:
+        raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X} and {y}.")
+
+
 def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, npt.NDArray[Any]]:
-    if X.ndim != 2 or y.shape != (len(X),) or not len(X):
-        raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X.shape} and {y.shape}.")
+    _require_shapes(path, X.shape, y.shape)
     if X.dtype.kind not in "biuf":
         raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
     known = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]

@@ -16,13 +16,15 @@ import numpy as np
 
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.memory import free_memory
+from svrhmc.core.storage import open_file
 from svrhmc.tables import matrices, texts
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
 _PACKED = (".gz",)
 _TEXTS, _PARQUET, _LIBSVM = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), (".libsvm", ".svm", ".svmlight")
 KINDS = "a .csv, .tsv or .txt (also .gz), a .parquet, a .libsvm or .svm, an .npy or an .npz"
-_COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
+_BLOCK = 1 << 20  # bytes that pyarrow takes apart at once; a line lies in one block or in two
+_COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +79,9 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
     place, how = Path(path), Reading() if how is None else how
     if place.is_dir():
         raise DataError(f"{place} is a folder: name a file in it.")
-    with place.open("rb") as file:  # what the system says of a file that cannot be opened names it already
-        begin = file.read(8)
-    if not begin:
-        raise DataError(f"{place} is empty.")
+    with open_file(place, kind=DataError) as file:  # what the system says of one that cannot be opened names it already
+        if not file.read(1):
+            raise DataError(f"{place} is empty.")
     suffixes = [suffix.lower() for suffix in place.suffixes]
     last = next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
     if last == ".npz":
@@ -91,7 +92,7 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
         return _parquet(place)
     head = texts.look(place, how.encoding)
     if last in _LIBSVM or matrices.is_libsvm(head.lines):
-        _require_memory(place, head.size * 2)
+        _require_memory(place, 2 * texts.survey(place, how.encoding, free_memory() / 2).size)
         X, y = matrices.from_libsvm(place, texts.lines(place, how.encoding))
         names = tuple(f"x{j + 1}" for j in range(X.shape[1]))
         return Read(None, names, X.shape[0], "label", (), X, y)
@@ -102,7 +103,6 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
 
 def _of_matrix(path: Path, columns: dict[str, Any]) -> Read:
     n = len(next(iter(columns.values())))
-    _require_memory(path, 8.0 * n * len(columns) * _COPIES)
     return Read(columns, tuple(columns), n, next(reversed(columns)))
 
 
@@ -113,36 +113,76 @@ def _parquet(path: Path) -> Read:
     from pyarrow import parquet
 
     try:
-        known = parquet.read_metadata(path)
-        _require_memory(path, 8.0 * known.num_rows * known.num_columns * _COPIES)
-        table = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
+        known, schema = parquet.read_metadata(path), parquet.read_schema(path)
+        texts.require_names(path, schema.names)
+        _require_memory(path, known.num_columns * (8.0 * known.num_rows * matrices.COPIES + _COLUMN))
+        words = [each.name for each in schema if _has_bytes(each.type)]
+        table = _unpacked(path, parquet.ParquetFile(path, read_dictionary=words).read(), words)
+    except (pyarrow.ArrowException, OSError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {_first(error)}") from None
-    texts.require_names(path, table.column_names)
     return _arrow(path, table, ())
 
 
+def _has_bytes(kind: Any) -> bool:
+    """Whether the values of a column are texts, of any length."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind))
+
+
+def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
+    """A table whose columns of texts are lists of different texts and their numbers, with the texts themselves: once it
+    is known that they fit into memory, as one long text may stand in every row.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    chunks = {name: table[name].chunks for name in words}
+    needed = 0
+    for chunk in (chunk for some in chunks.values() for chunk in some):
+        lengths = compute.binary_length(chunk.dictionary).take(chunk.indices)
+        needed += compute.sum(lengths).as_py() or 0
+    _require_memory(path, float(needed))
+    for name, some in chunks.items():
+        place, plain = table.schema.get_field_index(name), [chunk.dictionary_decode() for chunk in some]
+        kind = table.schema.field(place).type.value_type
+        table = table.set_column(place, name, pyarrow.chunked_array(plain, kind))
+    return table
+
+
 def _text(path: Path, head: texts.Head, how: Reading) -> Read:
-    layout = texts.layout(path, head, how.delimiter)
-    _require_memory(path, head.size * (1.0 + 8.0 * _COPIES * len(layout.names) / max(1.0, head.width)))
+    layout = texts.layout(path, head, how.delimiter, free_memory() / _COLUMN)
+    columns = len(layout.names)
+    grows = 1.0 + 8.0 * matrices.COPIES * columns / max(1.0, head.width)
+    survey = texts.survey(path, how.encoding, free_memory() / grows)
+    _require_memory(path, columns * _COLUMN + grows * survey.size)
+    if survey.odd:
+        texts.require_closed(path, layout, how.encoding)
     for name in how.as_text:
         if name not in layout.names:
             raise DataError(f"{path} has no column {name!r} to be read as text.")
-    reader = _pandas_csv if _pyarrow() is None else _arrow_csv
-    found = reader(path, layout, how)
+    if _pyarrow() is None:
+        found = _pandas_csv(path, layout, how)
+    else:
+        found = _arrow_csv(path, layout, how, head.width, survey.newlines)
     if not found.n:
         texts.require_rows(path, layout, how.encoding)
     return found
 
 
-def _arrow_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
+def _arrow_csv(path: Path, layout: texts.Layout, how: Reading, width: float, newlines: bool) -> Read:
+    """newlines: whether there are line ends within quotes; where that is not said, pyarrow drops rows silently."""
     import pyarrow
     from pyarrow import csv
 
-    def parsed(newlines: bool) -> Any:
-        return csv.read_csv(
+    block = max(_BLOCK, 4 * int(width))
+
+    try:
+        table = csv.read_csv(
             str(path),
-            csv.ReadOptions(column_names=list(layout.names), skip_rows=int(layout.header), encoding=how.encoding),
+            csv.ReadOptions(
+                column_names=list(layout.names), skip_rows=int(layout.header), encoding=how.encoding, block_size=block
+            ),
             csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=newlines),
             csv.ConvertOptions(
                 null_values=how.gaps,
@@ -151,16 +191,10 @@ def _arrow_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
                 column_types=dict.fromkeys(how.as_text, pyarrow.string()),
             ),
         )
-
-    try:
-        table = parsed(False)
-    except (pyarrow.ArrowException, UnicodeError):
+    except (pyarrow.ArrowException, UnicodeError, OSError) as error:
         texts.require_even(path, layout, how.encoding)
         texts.require_rows(path, layout, how.encoding)
-        try:
-            table = parsed(True)  # the lines are as they should be: some have line ends within quotes
-        except (pyarrow.ArrowException, UnicodeError) as error:
-            raise DataError(f"{path} cannot be read: {_first(error)}") from None
+        raise DataError(f"{path} cannot be read: {_first(error)}") from None
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pyarrow.types.is_binary(kind):
             texts.require_even(path, layout, how.encoding)

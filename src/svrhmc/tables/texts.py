@@ -8,27 +8,34 @@ import io
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from svrhmc.core.errors import DataError
+from svrhmc.core.storage import open_file
 
 NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 _HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
-_GZIP_GROWTH = 12  # times that a packed text is longer, at most, where its size is not known
+_MOST_LINE = 1 << 24  # bytes of a line: a million columns, and what is longer is no line of a table
+_PIECE, _ENOUGH = 1 << 20, 1 << 26  # bytes unpacked at once, and those from which on the whole size can be guessed
+_FAR = 4  # times as many bytes as allowed: a guess that is not waited for
 _KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
+_LINE_END, _QUOTE = b"\n", b'"'
 _MOSTLY = 0.5  # share of a column's values that are numbers, from where on the others are faults
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first lines, how long the whole text is about, and how long a line."""
+    """The first lines, and how long a line is about."""
 
     lines: tuple[str, ...]
-    size: float
     width: float
 
 
@@ -44,12 +51,14 @@ class Layout:
 
 def look(path: Path, encoding: str) -> Head:
     """The beginning of a text; bytes that are none are refused."""
-    size = path.stat().st_size
-    try:
-        with _open(path) as file:
-            begin = file.read(_HEAD)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be unpacked: {error}.") from None
+    with _opened(path) as file:
+        begin = file.read(_HEAD)
+        whole = len(begin) < _HEAD
+        if not whole and _LINE_END not in begin:
+            begin += file.read(_MOST_LINE - _HEAD)
+            whole = len(begin) < _MOST_LINE
+            if not whole and _LINE_END not in begin:
+                raise _too_long(path, 1)
     if not begin.strip():
         raise DataError(f"{path} is empty.")
     for mark, what in _KNOWN.items():
@@ -57,19 +66,57 @@ def look(path: Path, encoding: str) -> Head:
             raise DataError(f"{path} is no text: it looks like {what}. Name it so, or save it as CSV.")
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding.lower().replace("-", "") == "utf8":
         raise DataError(f"{path} is a text in UTF-16: say --encoding utf-16, or save it as UTF-8.")
-    if b"\0" in begin and not encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32")):
+    if b"\0" in begin and not _is_wide(encoding):
         raise DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
-    whole = len(begin) < _HEAD
     with io.TextIOWrapper(io.BytesIO(begin), encoding=_signed(encoding, path), newline="", errors="replace") as text:
         found = text.read().splitlines()
     lines_ = tuple(found if whole else found[:-1] or found)[:_LINES]
-    if path.suffix.lower() == ".gz":
-        size *= _GZIP_GROWTH
-    return Head(lines_, float(size), sum(map(len, lines_)) / len(lines_) + 1)
+    return Head(lines_, sum(map(len, lines_)) / len(lines_) + 1)
 
 
-def layout(path: Path, head: Head, delimiter: str | None) -> Layout:
-    """Delimiter and names; refuses one column where another delimiter gives more, and names that stand twice."""
+@dataclass(frozen=True)
+class Survey:
+    """What is in a whole text: its bytes, whether line ends stand within quotes, and whether quotes are odd in number."""
+
+    size: float
+    newlines: bool = False
+    odd: bool = False
+
+
+def survey(path: Path, encoding: str, most: float) -> Survey:
+    """Of a text, read once, a piece at a time; of one that is packed only until it is known to have more than `most`
+    bytes: because there are, or because those that its first 64 MiB shrank to show that it has four times as many.
+    """
+    packed, stored = path.suffix.lower() == ".gz", path.stat().st_size
+    if not packed and stored > most:
+        return Survey(float(stored))
+    wide = _is_wide(encoding)  # then bytes are no letters
+    total, quotes, newlines, guess = 0, 0, wide, 0.0
+    with _opened(path) as file:
+        while piece := file.read(_PIECE):
+            total += len(piece)
+            if not wide and (quotes % 2 or _QUOTE in piece):
+                letters = np.frombuffer(piece, np.uint8)
+                places, ends = np.flatnonzero(letters == _QUOTE[0]), np.flatnonzero(letters == _LINE_END[0])
+                newlines = newlines or bool(((quotes + np.searchsorted(places, ends)) % 2).any())
+                quotes += len(places)
+            if packed and total >= _ENOUGH and not guess:
+                guess = stored * total / max(1, file.fileobj.tell())
+            if total > most or guess > _FAR * most:
+                return Survey(max(float(total), guess))
+    return Survey(float(total), newlines, quotes % 2 == 1)
+
+
+def layout(path: Path, head: Head, delimiter: str | None, most: float = math.inf) -> Layout:
+    """Delimiter and names; refuses one column where another delimiter gives more, names that stand twice, and more than
+    `most` columns.
+    """
+    signs = DELIMITERS if delimiter is None else (_sign(delimiter),)
+    if (columns := max(head.lines[0].count(sign) for sign in signs)) > most:
+        raise DataError(
+            f"{path} has about {columns:,} columns, and the memory that is free is enough for {most:,.0f}: take a part "
+            "of them, or a larger machine."
+        )
     best = _best(head.lines)
     sign = _sign(delimiter) if delimiter is not None else best
     if sign is None:
@@ -113,6 +160,20 @@ def require_even(path: Path, how: Layout, encoding: str) -> None:
             )
 
 
+def require_closed(path: Path, how: Layout, encoding: str) -> None:
+    """Refuse a text that ends within quotes: the rest of it would be one value."""
+    last = 1
+    reader = csv.reader(lines(path, encoding), delimiter=how.delimiter, strict=True)
+    try:
+        for _ in reader:
+            last = reader.line_num + 1
+    except csv.Error:
+        raise DataError(
+            f"{path}, line {last}: a quotation mark opens there and is not closed as it should be. Close it, or write "
+            "a quotation mark that is part of a text twice, within quotes."
+        ) from None
+
+
 def require_rows(path: Path, how: Layout, encoding: str) -> None:
     """Refuse a text that ends with the names of its columns."""
     if not any(words for number, words in _rows(path, how, encoding) if number > 1 or not how.header):
@@ -144,12 +205,13 @@ def require_one_kind(path: Path, how: Layout, name: str, some: list[str], readin
 def lines(path: Path, encoding: str) -> Iterator[str]:
     """Line by line; one that is no text in this encoding is refused with its number."""
     codec = _signed(encoding, path)
-    if codec.lower().startswith(("utf-16", "utf16", "utf-32", "utf32")):
-        with _open(path) as file:
-            yield from io.TextIOWrapper(file, encoding=codec, newline="")
+    if _is_wide(codec):
+        with _opened(path) as file:
+            text = io.TextIOWrapper(file, encoding=codec, newline="")
+            yield from _short_lines(path, lambda: text.readline(_MOST_LINE))
         return
-    with _open(path) as file:
-        for number, line in enumerate(file, start=1):
+    with _opened(path) as file:
+        for number, line in enumerate(_short_lines(path, lambda: file.readline(_MOST_LINE)), start=1):
             try:
                 yield line.decode(codec if number == 1 else encoding)
             except UnicodeDecodeError as error:
@@ -220,5 +282,38 @@ def _signed(encoding: str, path: Path) -> str:
     return "utf-8-sig" if known == "utf-8" else known
 
 
-def _open(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+def _is_wide(encoding: str) -> bool:
+    """Whether letters take several bytes each."""
+    return encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32", "utf_16", "utf_32"))
+
+
+def _short_lines(path: Path, read: Callable[[], Any]) -> Iterator[Any]:
+    """Lines, each read whole; one that is longer than any line of a table is refused."""
+    for number in count(1):
+        line = read()
+        if len(line) == _MOST_LINE:
+            raise _too_long(path, number)
+        if not line:
+            return
+        yield line
+
+
+def _too_long(path: Path, number: int) -> DataError:
+    return DataError(
+        f"{path}, line {number}: it does not end within {_MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
+        "it a text with a row in each line?"
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The bytes of a text, unpacked where it is packed; what is wrong with that is put into words."""
+    with open_file(path, kind=DataError) as plain:
+        if path.suffix.lower() != ".gz":
+            yield plain
+            return
+        try:
+            with gzip.GzipFile(fileobj=plain) as unpacked:
+                yield unpacked
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{path} cannot be unpacked: {error}.") from None

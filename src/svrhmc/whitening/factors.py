@@ -12,7 +12,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import CHOLESKY, looked, piece
-from svrhmc.whitening.maps import Whitening, lengths
+from svrhmc.core.errors import requirement
+from svrhmc.whitening.maps import Whitening, lengths, require_arrays
 
 _TOGETHER = 8  # states that one reading of the factor serves
 
@@ -109,6 +110,27 @@ class SparseWhitening(Whitening):
         """Centre and factor."""
         names = ("centre", "order", "inverse", "begin", "rows", "values", "core")
         return {name: getattr(self, name) for name in names}
+
+    def require_sound(self) -> None:
+        """An order of all coordinates; columns one after another, whose rows lie below the diagonal, each once; a core
+        of the size of what is left.
+        """
+        dim, head, size = len(self.centre), len(self.begin) - 1, len(self.values)
+        left = dim - head
+        require_arrays(self, {"centre": (dim,), "inverse": (dim,), "values": (size,)})
+        require_arrays(self, {"order": (dim,), "begin": (head + 1,)}, np.int64)
+        require_arrays(self, {"rows": (size,)}, np.uint32)
+        kind = np.float32 if getattr(self.core, "dtype", None) == np.float32 else np.float64
+        require_arrays(self, {"core": (left * (left - 1) // 2,)}, kind)
+        counts = np.diff(self.begin)
+        tiled = 0 <= head <= dim and self.begin[0] == 0 and self.begin[-1] == size and (counts >= 0).all()
+        if not tiled or not np.array_equal(np.sort(self.order), np.arange(dim)) or not (self.inverse != 0).all():
+            raise requirement("whitening", "of a triangular factor of all coordinates", "another")
+        column, rows = np.repeat(np.arange(head), counts), self.rows.astype(np.int64)
+        growing = np.diff(rows, prepend=-1) > 0
+        growing[self.begin[:-1][counts > 0]] = True
+        if not ((rows > column) & (rows < dim) & growing).all():
+            raise requirement("rows of a sparse whitening", "increasing places below the diagonal", "others")
 
     @cached_property
     def frame(self) -> Any:

@@ -11,12 +11,13 @@ from svrhmc.core.deadline import looked
 from svrhmc.core.errors import one_of, requirement, whole
 from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.storage import Record
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.mode import DENSE_DIM
 from svrhmc.targets.model import Model
 from svrhmc.whitening.elimination import MOST_CORE, eliminate
 from svrhmc.whitening.factors import SparseWhitening
-from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening
+from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
 from svrhmc.whitening.outstanding import Krylov, standing_out
 from svrhmc.whitening.products import by_products
 from svrhmc.whitening.reach import told_curvature
@@ -70,8 +71,17 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
 def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None = None) -> Whitening:
     """The map that `arrays`, `kind` and what else is said describe."""
     kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening, SparseWhitening)}
-    made: Whitening = kinds[kind](**arrays, **(said or {}))
+    made: Whitening = kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
     return made
+
+
+def whitening_in(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whitening:
+    """The map of `dim` coordinates that a record holds, with arrays of other names beside; anything else is a
+    `StorageError`.
+    """
+    arrays = {name: array for name, array in record.arrays.items() if name not in beside}
+    kind = record.value("kind", one_of, ("dense", "low rank", "sparse"))
+    return record.value("map", lambda _, said: require_whitening(whitening_of(kind, arrays, said), dim))
 
 
 def _of_functions(target: Model, kind: str | None, rank: int | None) -> Whitening:

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, contract
 from svrhmc.core.deadline import INVERSE, piece
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import finite, nonnegative, real_array, require_finite, requirement
 
 _BLOCK = 64
 _ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
@@ -107,6 +108,10 @@ class Whitening(ABC):
     def arrays(self) -> dict[str, Array]:
         """All that the map is made of, by name."""
 
+    @abstractmethod
+    def require_sound(self) -> None:
+        """Refuse arrays whose types, shapes or numbers are not those of a map: compiled code does not look at them."""
+
     def said(self) -> dict[str, Any]:
         """What else is known of it, as plain data."""
         return {"why": self.why}
@@ -164,6 +169,13 @@ class DenseWhitening(Whitening):
     def arrays(self) -> dict[str, Array]:
         """Centre and factor."""
         return {"centre": self.centre, "factor": self.factor}
+
+    def require_sound(self) -> None:
+        """A triangle with no 0 on its diagonal."""
+        dim = len(self.centre)
+        require_arrays(self, {"centre": (dim,), "factor": (dim, dim)})
+        if not (np.diag(self.factor) != 0).all():
+            raise requirement("factor", "without a 0 on its diagonal", "one with some")
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +244,15 @@ class LowRankWhitening(Whitening):
         """Centre, scale, basis and gain."""
         return {"centre": self.centre, "scale": self.scale, "basis": self.basis, "gain": self.gain}
 
+    def require_sound(self) -> None:
+        """Scales above 0, and as many gains as directions, none of which takes a direction away."""
+        dim, rank = len(self.centre), len(self.gain)
+        require_arrays(self, {"centre": (dim,), "scale": (dim,), "basis": (dim, rank), "gain": (rank,)})
+        if not (self.scale > 0).all() or not (self.gain > -1).all():
+            raise requirement("whitening", "of scales above 0 and gains above -1", "others")
+        nonnegative("left", self.left)
+        finite("least", self.least)
+
     def said(self) -> dict[str, Any]:
         """And what is left."""
         return {"left": self.left, "why": self.why, "least": self.least}
@@ -275,6 +296,16 @@ def product_norms(rows: Any, matrix: Array) -> Array:
     return np.concatenate(some) if some else np.zeros(0)
 
 
+def require_arrays(whitening: Whitening, shapes: dict[str, tuple[int, ...]], kind: npt.DTypeLike = np.float64) -> None:
+    """Refuse arrays of a map that are not finite, of this type and of these shapes."""
+    for name, shape in shapes.items():
+        array = getattr(whitening, name)
+        if not isinstance(array, np.ndarray) or array.dtype != kind or array.shape != shape:
+            given = f"{array.dtype} of {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise requirement(f"{name} of a {whitening.kind} whitening", f"{np.dtype(kind)} of {shape}", given)
+        require_finite(name, array)
+
+
 def lengths(rows: Any) -> Array:
     """|aᵢ| of some dense rows."""
     return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
@@ -303,4 +334,5 @@ def require_whitening(whitening: object, dim: int) -> Whitening:
         raise requirement("whitening", allowed, repr(whitening))
     if whitening.centre.shape != (dim,):
         raise requirement("whitening", f"one of {dim} coordinates", len(whitening.centre))
+    whitening.require_sound()
     return whitening

@@ -91,6 +91,12 @@ class Program:
             found["batch"] = {"weights": (1 / (target.n * probability)).astype(kind)}
         return found
 
+    def memory(self, chains: int) -> Any:
+        """Room for what so many chains remember."""
+        recipe = self.setup.recipe
+        columns = recipe.n * math.prod(row_shape(self.model)) if recipe.keeps_table(len(self.setup.chains)) else 0
+        return make_memory(self.model, chains, self.setup.target.dim, columns)
+
     def diverged(self, chain: int, step: int) -> DivergenceError:
         """The error for a chain that left the finite numbers in a step."""
         size = self.setup.step_size
@@ -110,6 +116,11 @@ class CompiledChains(Chains):
         """Compile the loop, or load it, by running no chain for no step."""
         call = _Call(self.program, self.state, 0, np.empty((0, 0, self.setup.target.dim)), NEVER, 1, quiet)
         call.advance(self.program.workspace(1), (0, 0), (self.state.step, self.state.step))
+
+    def empty_memory(self) -> Memory:
+        """The snapshot, its gradient, and slopes of the rows where they are kept."""
+        recipe = self.setup.recipe
+        return _to_memory(self.program.memory(0), recipe.remembers) if recipe.carries else {}
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """`count` more steps of each chain."""
@@ -144,8 +155,7 @@ class _Call:
         self.old = self.new = program.nothing
         if self.recipe.carries:
             self.old = program.nothing if self.fresh else _from_memory(program.model, state.memory)
-            columns = self.recipe.n * math.prod(row_shape(program.model)) if self.recipe.keeps_table(self.chains) else 0
-            self.new = make_memory(program.model, self.chains, self.x.shape[1], columns)
+            self.new = program.memory(self.chains)
         self._lock, self._next, self.stopping = Lock(), 0, Event()
         self._diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
 

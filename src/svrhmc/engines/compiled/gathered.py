@@ -25,6 +25,7 @@ from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, q
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.engines.compiled.subsampled import SubsampledChains
 from svrhmc.engines.pace import HIGH
+from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
@@ -53,6 +54,10 @@ class GatheredChains(Chains):
             z = np.array(real_array("start", start, (len(chains), dim)), np.float64)
         self.state = State(z, np.zeros_like(z))
         self._listed: _Listing | None = None
+
+    def empty_memory(self) -> Memory:
+        """None: z is all."""
+        return {}
 
     def compile(self) -> None:
         """By chains on a single row, which make no step."""

@@ -50,6 +50,10 @@ class MetropolisChains(Chains):
             z = np.array(real_array("start", start, (len(chains), self.dim)), np.float64)
         self.state = State(z, np.zeros_like(z))
 
+    def empty_memory(self) -> Memory:
+        """None: z is all."""
+        return {}
+
     def compile(self) -> None:
         """Compile the loop, or load it, by making no draw."""
         call = self._call(self.state, 0)
@@ -149,6 +153,10 @@ class SplitChains(MetropolisChains):
         """Several where the rows do not fit a near cache: then a pass over them serves them all."""
         size = min(_MOST_IN_STEP, -(-len(self.chains) // self.threads))
         return size if row_bytes(self.model) > _NEAR_BYTES else 1
+
+    def empty_memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.dim))}
 
     def _room(self) -> Any:
         return _team(self.model, self.dim, self._team_size(), self.form.whitening.for_sparse_rows)

@@ -17,6 +17,7 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
 from svrhmc.engines.jax import resident
+from svrhmc.engines.jax.estimates import refreshed
 from svrhmc.engines.jax.kernels import running
 from svrhmc.engines.jax.loop import MANY, Given, Place, Program, advance, begun, drawn, numbers_of_step, remade
 from svrhmc.engines.jax.moves import Kept, Noise
@@ -25,7 +26,7 @@ from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import Spread, placed
 from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients.estimator import AtMode
-from svrhmc.gradients.recipe import NEVER
+from svrhmc.gradients.recipe import NEVER, Memory
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.devices import require_room, sharding
@@ -148,6 +149,17 @@ class JaxChains(Chains):
         x, v = np.array(place.x)[:chains], np.array(place.v)[:chains]
         self.state = State(x, v, self._carried(place), end, float(spent[1]))
         return Extension(draws, recipe.evaluations(kept).astype(float), int(spent[1] - spent[0]) * chains)
+
+    @running
+    def empty_memory(self) -> Memory:
+        """By the shapes of what a first step would remember."""
+        programme, recipe = self._programme, self.setup.recipe
+        if not recipe.carries:
+            return {}
+        start = programme.operations, recipe, programme.arrays, programme.keys(0), jnp.asarray(0)
+        known = jax.eval_shape(lambda x: refreshed(*start, x), programme.laid(self.state.x))
+        keeps = recipe.keeps_table(len(self.setup.chains))
+        return {name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in known.items() if keeps or name != "table"}
 
     def _require_room_for_table(self, spread: Spread) -> None:
         target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)

@@ -23,6 +23,7 @@ from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import placed
 from svrhmc.engines.pace import HIGH, Pace
+from svrhmc.gradients import Memory
 
 _KICKS = 64  # leapfrogs for which there is room: a step of another length is not compiled anew
 
@@ -118,6 +119,10 @@ class SplitOnJax(Chains):
     def compile(self) -> None:
         """By making no draw."""
         self._advance(self._placed(), 0, 0)
+
+    def empty_memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.space.dim))}
 
     @scoped
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
