@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
 from svrhmc.core.memory import free_memory
 from svrhmc.core.npz import read_npz
@@ -55,7 +56,7 @@ def numbers(
         try:
             values = np.array([float(word) for word in words], dtype)
         except ValueError:
-            if number == 1 and header is None and not any(map(_is_number, words)):
+            if number == 1 and header is None and not any(map(is_number, words)):
                 continue
             raise requirement(f"{name}, line {number},", "numbers", delimiter.join(words)[:60]) from None
         if not np.isfinite(values).all():
@@ -67,14 +68,6 @@ def numbers(
     if not rows:
         raise requirement(name, "at least one row of numbers", "none")
     return np.array(rows)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _split(lines: Iterable[str], delimiter: str, name: str) -> Iterator[list[str]]:

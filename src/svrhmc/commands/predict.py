@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from svrhmc.commands.written import model_in
+from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
@@ -77,19 +76,14 @@ def _predicted(posterior: Posterior, found: Read, level: float, draws: int) -> P
 
 
 def _table(made: Prediction, posterior: Posterior) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     if made.mean.ndim > 1:
         classes = posterior.design.classes if posterior.design is not None else ()
         names = classes or tuple(map(str, range(made.mean.shape[1])))
-        writer.writerow(["row", *names])
-        writer.writerows([k + 1, *(f"{p:.6g}" for p in row)] for k, row in enumerate(made.mean))
-        return out.getvalue()
+        return csv_text(["row", *names], ([k + 1, *row] for k, row in enumerate(made.mean.tolist())))
     assert made.new_quantiles is not None
     columns = {"mean": made.mean, "sd": made.sd, **dict(zip(("lower", "upper"), made.quantiles, strict=True))}
     columns |= dict(zip(("new_lower", "new_upper"), made.new_quantiles, strict=True))
     if made.trials is not None and made.probability is not None:
         columns |= {"trials": made.trials, "probability": made.probability}
-    writer.writerow(["row", *columns])
-    writer.writerows([k + 1, *(f"{v:.8g}" for v in row)] for k, row in enumerate(zip(*columns.values(), strict=True)))
-    return out.getvalue()
+    rows = ([k + 1, *map(float, row)] for k, row in enumerate(zip(*columns.values(), strict=True)))
+    return csv_text(["row", *columns], rows, 8)

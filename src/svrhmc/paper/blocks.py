@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from svrhmc.core.cells import csv_text
+from svrhmc.core.storage import write_text
 
 _TITLE = "The paper, reproduced"
 _CSS = (
@@ -135,7 +137,4 @@ def inline(text: str) -> str:
 
 def write_csv(path: Path, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """A table of numbers beside the report, with six digits."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
+    write_text(path, csv_text(head, rows))

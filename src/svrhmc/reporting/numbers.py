@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from typing import NamedTuple
 
 import numpy as np
 
+from svrhmc.core.cells import csv_text
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.statements import moved
 
@@ -66,10 +65,4 @@ def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
     >>> coefficients_csv(()).strip()
     'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share'
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(Coefficient._fields)
-    for row in rows:
-        name = "'" + row.name if row.name.startswith(("=", "+", "@", "\t", "\r")) else row.name
-        writer.writerow([name, *(f"{value:.10g}" for value in row[1:])])
-    return out.getvalue()
+    return csv_text(Coefficient._fields, rows, 10)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.cells import unguarded
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.memory import free_memory
 from svrhmc.core.storage import open_file
@@ -205,7 +206,19 @@ def _arrow_csv(path: Path, layout: texts.Layout, how: Reading, width: float, new
         ):
             some = column.slice(0, _LOOKED).drop_null().to_pylist()
             texts.require_one_kind(path, layout, name, some, how)
+            table = table.set_column(table.schema.get_field_index(name), name, _unguarded(column))
     return _arrow(path, table, layout.notes)
+
+
+def _unguarded(column: Any) -> Any:
+    """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not compute.any(compute.starts_with(column, "'")).as_py():
+        return column
+    packed = column.combine_chunks().dictionary_encode()
+    return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
 def _arrow(path: Path, table: Any, notes: tuple[str, ...]) -> Read:
@@ -260,6 +273,8 @@ def _pandas_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
             table = table.drop(columns=name)
         elif not pandas.api.types.is_numeric_dtype(column) and name not in how.as_text:
             texts.require_one_kind(path, layout, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), how)
+            words = [word for word in column.dropna().unique() if isinstance(word, str)]
+            table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
     return Read(table, tuple(table.columns), len(table), "", tuple(said))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.cells import is_number, unguarded
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import open_file
 
@@ -76,7 +77,7 @@ def look(path: Path, encoding: str) -> Head:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is in a whole text: its bytes, whether line ends stand within quotes, and whether quotes are odd in number."""
+    """Of a whole text: its bytes, whether line ends stand within quotes, and whether quotes are odd in number."""
 
     size: float
     newlines: bool = False
@@ -128,7 +129,7 @@ def layout(path: Path, head: Head, delimiter: str | None, most: float = math.inf
     if len(first) < 2:
         hint = f" it looks like --delimiter {DELIMITERS[best]}." if best else ""
         raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
-    names = [name.strip().lstrip("\ufeff") for name in first]
+    names = unguarded([name.strip().lstrip("\ufeff") for name in first])
     if all(map(is_number, names)):
         made = tuple(f"column{k + 1}" for k in range(len(names)))
         return Layout(sign, made, False, (f"the first line holds numbers: columns are named column1 to {made[-1]}",))
@@ -219,14 +220,6 @@ def lines(path: Path, encoding: str) -> Iterator[str]:
                     f"{path}, line {number}: byte {error.start + 1} of it ({line[error.start]:#04x}) is no text in "
                     f"{encoding}. Save the file as UTF-8, or say --encoding latin-1."
                 ) from None
-
-
-def is_number(word: str) -> bool:
-    """Whether float takes it, and it is none of nan and inf."""
-    try:
-        return math.isfinite(float(word)) and "_" not in word
-    except ValueError:
-        return False
 
 
 def _rows(path: Path, how: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:

@@ -1,0 +1,62 @@
+"""Tables as CSV that a spreadsheet opens and does not run.
+
+A cell that begins with =, +, -, @, a tab or a line end is a formula to a spreadsheet, whoever wrote it, in quotes or
+not. Names of columns and of classes come from data, so such texts are written with an apostrophe before them, which a
+spreadsheet takes for the mark of a text. A text that begins with apostrophes before such a sign gets one more, so that
+taking one away gives back every text (`unguarded`). Numbers, negative ones too, stay as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_RUN = re.compile(r"'*(?:[\s\ufeff\u200b]*[=+\-@＝＋－＠]|[\t\r\n])")
+_SEPARATORS = re.compile(r"[;|\t]")  # which part cells elsewhere
+
+
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[Any]], digits: int = 6) -> str:
+    """A header and rows as CSV; floats with so many digits.
+
+    >>> print(csv_text(["name", "=1+1"], [["-age", -2.5], ["-3", 7]]), end="")
+    name,'=1+1
+    '-age,-2.5
+    -3,7
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    quoting = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in (head, *rows):
+        cells = [_cell(value, digits) for value in row]
+        (quoting if any(map(_SEPARATORS.search, cells)) else writer).writerow(cells)
+    return out.getvalue()
+
+
+def _cell(value: Any, digits: int) -> str:
+    if isinstance(value, str):
+        return guarded(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet runs."""
+    return f"'{text}" if _RUN.match(text) and not is_number(text) else text
+
+
+def unguarded(texts: Sequence[str]) -> list[str]:
+    """Texts as they were before they were guarded; where one of them is not guarded that would have been, none was."""
+    if any(not text.startswith("'") and guarded(text) != text for text in texts):
+        return list(texts)
+    return [text[1:] if text.startswith("'") and _RUN.match(text) else text for text in texts]
+
+
+def is_number(word: str) -> bool:
+    """Whether float takes it, and it is none of nan and inf."""
+    try:
+        return math.isfinite(float(word)) and "_" not in word
+    except ValueError:
+        return False
