@@ -45,18 +45,20 @@ def cases():
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     command = [sys.executable, str(HERE / "hostile.py"), str(folder)]
-    log = (folder / "log").open("w+")
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
 
-    def ask(*question):
-        process.stdin.write(json.dumps(question) + "\n")
-        process.stdin.flush()
-        return json.loads(process.stdout.readline())
+        def ask(*question):
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer, (folder / "log").read_text()[-2000:]
+            return json.loads(answer)
 
-    yield ask
-    process.stdin.close()
-    process.wait(60)
-    log.close()
+        yield ask
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(("kind", "make", "door", "seed", "allowed"), list(cases()))

@@ -69,8 +69,12 @@ def objects(path):
         ("a.npz", objects, "holds Python objects in X.npy"),
         ("a.npz", lambda path: path.write_bytes(b""), "is no .npz archive"),
         ("a.csv", lambda path: path.write_text("1,2\n3," + "4" * 140_000 + "\n"), "line 2, must be numbers"),
-        ("a.csv", lambda path: path.write_bytes("1,2\n3,ä\n".encode("latin-1")), "must be a text in UTF-8"),
-        ("a.csv", lambda path: path.mkdir(), "Is a directory"),
+        (
+            "a.csv",
+            lambda path: path.write_bytes("1,2\n3,ä\n".encode("latin-1")),
+            "line 2: byte 3 of it (0xe4) is no text in utf-8",
+        ),
+        ("a.csv", lambda path: path.mkdir(), "a.csv is a folder, not a file"),
         ("a.csv", lambda path: None, "a.csv: No such file or directory"),
     ],
 )
@@ -116,7 +120,9 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_the_old_figure(tmp_path, mo
 
     monkeypatch.setattr(os, "fsync", full)
     result = invoke(*PLAN, "--plot", str(tmp_path / "x.svg"))
-    one_line(result, 1, "x.svg: No space left on device.")
+    assert result.exit_code == 1
+    assert "SVR-HMC to W₂ ≤ 0.1" in result.stdout  # what was found is said all the same
+    assert result.stderr == f"error: {tmp_path / 'x.svg'}: No space left on device; it is not written.\n"
     assert (tmp_path / "x.svg").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["x.svg"]
 

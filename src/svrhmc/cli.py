@@ -22,7 +22,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
-from svrhmc.shell import CODES, Shell, require_place, say
+from svrhmc.shell import CODES, Shell, require_place, say, writing
 from svrhmc.theory.search import TABLED
 from svrhmc.warming import KINDS, MODELS, warm
 
@@ -106,7 +106,8 @@ def compare_command(
         console.print(
             f"{curve.name:>8}: {curve.steps} steps in {curve.seconds:.1f} s, {curve.sampler}", highlight=False
         )
-    plot_comparison(curves, f"Synthetic target, n = {n}, d = {dim}, {chains} chains", plot)
+    with writing():
+        plot_comparison(curves, f"Synthetic target, n = {n}, d = {dim}, {chains} chains", plot)
     console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
 
 
@@ -176,8 +177,6 @@ def plan_command(
     problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
     comparison = theory.compare(problem, accuracy)
     made = theory.plan(subject, accuracy, method, rule, begin, importance)
-    if plot is not None:
-        plot_complexity(comparison, plot)
     console = Console()
     console.print(escape(str(problem)), highlight=False, soft_wrap=True)
     console.print(_complexity_table(comparison))
@@ -186,6 +185,8 @@ def plan_command(
     console.print()
     console.print(escape(str(made)), highlight=False, soft_wrap=True)
     if plot is not None:
+        with writing():
+            plot_complexity(comparison, plot)
         console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
 
 
@@ -238,10 +239,11 @@ def reproduce_command(
     console = Console()
     chosen = PARTS if part == "all" else (part,)
     try:
-        finished = reproduce(
-            chosen, out, data, quick, seeds, jobs,
-            lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
-        )  # fmt: skip
+        with writing():
+            finished = reproduce(
+                chosen, out, data, quick, seeds, jobs,
+                lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
+            )  # fmt: skip
     except KeyboardInterrupt:
         say("Interrupted. Run the same command again to continue from here.")
         raise typer.Exit(130) from None

@@ -37,6 +37,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
+from svrhmc.posterior.automatic import require_draws
 from svrhmc.posterior.prediction import Predictions, thinned
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.statements import level_ends
@@ -126,6 +127,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
         """Sets `posterior_`."""
+        require_draws(self.draws, self.chains)
         names = getattr(self, "feature_names_in_", None)
         made = regression(
             X,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import Clock, Journal
+from svrhmc.checkpoint import Clock, Journal, is_checkpoint
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, requirement, whole
 from svrhmc.core.memory import free_memory
@@ -18,6 +21,7 @@ from svrhmc.engines.base import Chains, Keep, Report, State
 from svrhmc.gradients import Memory
 
 MOST_STEPS = 1 << 53  # of a chain: years of them
+_STATES = 4  # of a chain that a sampler holds at least
 _MEMORY = "memory "  # before the names of a memory's arrays in a record
 
 
@@ -77,14 +81,24 @@ def drive(
     return Driven(draws.array(), spent.array()[0], accepted, seconds)
 
 
-def require_memory(name: str, draws: int, chains: int, dim: int) -> None:
-    """Refuse draws that this process cannot hold, before any is made."""
-    there, wanted = free_memory(), 8 * draws * chains * dim
-    if wanted > there:
+def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: Any = None) -> None:
+    """Refuse draws that this process, or with a checkpoint the disk, cannot hold, before anything is made for them."""
+    there, states, wanted = max(free_memory(), 0.0), 8.0 * _STATES * chains * dim, 8.0 * draws * chains * dim
+    given = f"{draws:,} draws of {chains:,} chains"
+    if states + (wanted if checkpoint is None else 0) > there:
         raise requirement(
-            name, f"such that the draws fit into memory, {max(there, 0) / 1e9:.3g} GB",
-            f"{draws:,} draws of {chains:,} chains, {wanted / 1e9:.3g} GB",
+            name, f"such that the draws fit into memory, {there / 1e9:.3g} GB",
+            f"{given}, {(states + wanted) / 1e9:.3g} GB",
             "thin them, keep only the last ones, or give a checkpoint, so that they are read from the disk",
+        )  # fmt: skip
+    if checkpoint is None or not isinstance(checkpoint, str | os.PathLike):
+        return
+    place = Path(checkpoint).absolute()
+    folder = next((each for each in (place, *place.parents) if each.is_dir()), None)
+    if folder is not None and not is_checkpoint(place) and wanted > (free := shutil.disk_usage(folder).free):
+        raise requirement(
+            name, f"such that the draws fit onto the disk of {folder}, {free / 1e9:.3g} GB",
+            f"{given}, {wanted / 1e9:.3g} GB", "thin them, or take another disk",
         )  # fmt: skip
 
 

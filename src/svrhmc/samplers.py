@@ -28,7 +28,7 @@ from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
 from svrhmc.engines import Keep, Setup, State
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
-from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_memory
+from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
@@ -121,8 +121,7 @@ class Sampler:
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
         length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1, MOST_STEPS)
         kept = _kept(length, burn_in, thin, keep)
-        if checkpoint is None:
-            require_memory("steps", kept.count(length), len(numbers), target.dim)
+        require_room("steps", kept.count(length), len(numbers), target.dim, checkpoint)
         self.dynamics.check_stable(target)
         target.require_decided()
         given = _start(start, target, len(numbers))
@@ -318,7 +317,8 @@ LABELS = {name: name.upper() for name in METHODS}  # as the paper writes them
 def chain_numbers(chains: int | Sequence[int]) -> Indices:
     """The numbers of the chains, from how many there are or from a list."""
     if isinstance(chains, int | np.integer):
-        return np.arange(whole("chains", chains, 1, 1 << 31))
+        require_room("chains", 1, whole("chains", chains, 1, 1 << 31), 1)
+        return np.arange(chains)
     given = list(chains) if hasattr(chains, "__iter__") else []
     numbers = [whole("chains", chain, 0, (1 << 32) - 1) for chain in given]
     if not numbers or len(set(numbers)) != len(numbers):

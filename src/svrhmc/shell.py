@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from numpy.linalg import LinAlgError
 from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import CheckpointError, requirement
 
 CODES = (
     "Exit codes: 0 done; 1 not finished, or only in part (something was missing or went wrong on the way); 2 not "
@@ -77,6 +78,16 @@ def boundary() -> Iterator[None]:
         raise typer.Exit(code) from None
 
 
+@contextmanager
+def writing() -> Iterator[None]:
+    """What the system refuses from here on is a failure: the work is done, and what it gave is not kept."""
+    try:
+        yield
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise RuntimeError(f"{place}{error.strerror or error}; it is not written.") from error
+
+
 def say(line: str) -> None:
     """A line on stderr."""
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
@@ -125,12 +136,19 @@ def _told(error: Exception) -> tuple[int, str]:
         return (1 if error.errno in _NO_ROOM else 2), f"{place}{error.strerror}."
     if isinstance(error, MemoryError):
         return 1, "there is not enough memory for this."
-    if isinstance(error, ValueError | ModuleNotFoundError | OSError):
+    if isinstance(error, CheckpointError) and _is_of_the_system(error):
+        return 1, str(error)
+    if isinstance(error, ValueError | ModuleNotFoundError | OSError) and not isinstance(error, LinAlgError):
         return 2, str(error)
     if isinstance(error, RuntimeError) and not isinstance(error, RecursionError | NotImplementedError):
         return 1, str(error)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return 1, f"svrhmc failed ({what}). Please report it, with what SVRHMC_TRACEBACK=1 shows."
+
+
+def _is_of_the_system(error: BaseException | None) -> bool:
+    """Whether an error of the system, such as a full disk, led to this one."""
+    return error is not None and (isinstance(error, OSError) or _is_of_the_system(error.__cause__))
 
 
 def _shows_help(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from svrhmc import diagnostics
 from svrhmc.checkpoint import claims_in, is_checkpoint
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.caching import writable_home
 from svrhmc.core.errors import (
     ArchiveFileError,
     CheckpointError,
@@ -337,7 +338,8 @@ def sampler_of(parts: Any) -> Any:
 
 def _arviz() -> Any:
     try:
-        import arviz
+        with writable_home():
+            import arviz
     except ModuleNotFoundError:
         raise missing("ArviZ", "arviz", "an ArviZ object") from None
     return arviz

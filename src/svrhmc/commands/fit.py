@@ -22,7 +22,7 @@ from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_c
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
-from svrhmc.fitting.regress import posterior_of, regression
+from svrhmc.fitting.regress import posterior_of, regression, require_settings
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
@@ -101,6 +101,7 @@ def fit_command(
 
 def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -> None:
     began = time.perf_counter()
+    require_settings(fit, {**asked.sampling(), "checkpoint": asked.out / written.UNFINISHED})
     folder = file.is_dir()
     with stage(f"reading {file.name}", show):
         found = folders.opened(file, asked) if folder else read(file, asked.reading)
@@ -121,21 +122,30 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
         try:
             posterior = _posterior(asked, found, file, formula, show)
             rows = coefficients(posterior)
+            if not (as_json or quiet):
+                _show(asked, found, posterior, rows, (*found.notes, *notes), time.perf_counter() - began)
             with stage("report", show):
-                files_, lacking = written.write_all(asked.out, posterior, rows, told)
+                made = written.write_all(asked.out, posterior, rows, told)
         except KeyboardInterrupt:
             if (asked.out / written.UNFINISHED).exists():
                 say(f"Interrupted: what is done is kept in {escape(str(asked.out))}, and the same command goes on.")
                 raise typer.Exit(130) from None
             raise
-        remove_checkpoint(asked.out / written.UNFINISHED)
+        if not made.errors:
+            remove_checkpoint(asked.out / written.UNFINISHED)
     seconds = time.perf_counter() - began
     if as_json:
-        print(json.dumps(_object(asked, found, posterior, rows, files_, (*found.notes, *notes, *lacking), seconds)))
+        lines = (*found.notes, *notes, *made.notes, *made.errors)
+        print(json.dumps(_object(asked, found, posterior, rows, made.files, lines, seconds)))
     elif not quiet:
-        _show(asked, found, posterior, rows, (*found.notes, *notes), seconds)
-        for line in lacking:
+        if "report" in made.files:
+            Console().print(escape(f"Report: {made.files['report']}"), highlight=False, soft_wrap=True)
+        for line in made.notes:
             say(escape(line))
+    for line in made.errors:
+        say(f"[bold red]error:[/bold red] {escape(line)}")
+    if made.errors:
+        raise typer.Exit(1)
 
 
 def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progress) -> Posterior:
@@ -209,7 +219,6 @@ def _show(
         *filter(None, [misfit(posterior)]),
         f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.",
     ]
-    last.append(f"Report: {asked.out / written.REPORT}")
     for line in last:
         console.print(escape(line), highlight=False, soft_wrap=True)
 

@@ -16,7 +16,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
 from svrhmc.posterior.prediction import Prediction
 from svrhmc.posterior.result import Posterior
-from svrhmc.shell import require_place
+from svrhmc.shell import require_place, writing
 from svrhmc.tables.reading import Read, Reading, read
 
 
@@ -54,7 +54,8 @@ def predict_command(
             made = _predicted(posterior, found, level, draws)
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
-    write_text(out, _table(made, posterior))
+    with writing():
+        write_text(out, _table(made, posterior))
     if not quiet:
         Console().print(f"{found.n:,} predictions: {escape(str(out))}", highlight=False, soft_wrap=True)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.core.storage import write_text
+from svrhmc.core.storage import require_free, write_text
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting import Coefficient, coefficients_csv, report
 from svrhmc.shell import require_place
@@ -17,6 +18,7 @@ from svrhmc.shell import require_place
 MODEL, TABLE, REPORT, NETCDF, UNFINISHED = (
     "model.posterior", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
 )  # fmt: skip
+_GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it, and for its own lists
 
 
 @contextmanager
@@ -39,36 +41,44 @@ def folder(out: Path) -> Iterator[None]:
                 out.rmdir()
 
 
-def write_all(
-    out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], told: dict[str, Any]
-) -> tuple[dict[str, str], list[str]]:
-    """The names of the files by what they are, and what could not be written."""
-    posterior.save(out / MODEL)
-    write_text(out / TABLE, coefficients_csv(rows))
-    report(posterior, out / REPORT, **told)
-    made = {"model": MODEL, "coefficients": TABLE, "report": REPORT}
-    lacking = _netcdf(posterior, out / NETCDF)
-    if not lacking:
-        made["netcdf"] = NETCDF
-    return {what: str(out / name) for what, name in made.items()}, lacking
+@dataclass(frozen=True)
+class Written:
+    """The files by what they are; notes on those that need a package which is not there; errors of the others."""
+
+    files: dict[str, str]
+    notes: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
-def _netcdf(posterior: Posterior, path: Path) -> list[str]:
-    """As ArviZ keeps it; without ArviZ a line that says so."""
-    lines = f"{path.name} is not written: it needs ArviZ, h5netcdf and h5py (pip install 'svrhmc[arviz]')."
+def write_all(out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], told: dict[str, Any]) -> Written:
+    """Write all files, each whatever became of the others."""
+    works: dict[str, tuple[str, Callable[[Path], object]]] = {
+        "model": (MODEL, posterior.save),
+        "coefficients": (TABLE, lambda path: write_text(path, coefficients_csv(rows))),
+        "report": (REPORT, lambda path: report(posterior, path, **told)),
+        "netcdf": (NETCDF, lambda path: _netcdf(posterior, path)),
+    }
+    files, notes, errors = dict[str, str](), list[str](), list[str]()
+    for what, (name, work) in works.items():
+        try:
+            work(out / name)
+            files[what] = str(out / name)
+        except ImportError:
+            notes.append(f"{name} is not written: it needs ArviZ, h5netcdf and h5py (pip install 'svrhmc[arviz]').")
+        except (OSError, ValueError) as error:
+            errors.append(f"{out / name} is not written: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.")
+    return Written(files, tuple(notes), tuple(errors))
+
+
+def _netcdf(posterior: Posterior, path: Path) -> None:
+    """As ArviZ keeps it. HDF5 does not survive a full disk, so there is room for the file before it is begun."""
+    data = posterior.to_arviz()
+    groups = data.children.values() if hasattr(data, "children") else (data[name] for name in data.groups())
+    require_free(path, _GROWTH * sum(group.nbytes for group in groups) + _OVERHEAD)
     try:
-        found = posterior.to_arviz()
-    except ModuleNotFoundError:
-        return [lines]
-
-    def write(partial: Path) -> None:
-        found.to_netcdf(str(partial))
-
-    try:
-        _replaced(path, write)
-    except (ModuleNotFoundError, ImportError, ValueError):
-        return [lines]
-    return []
+        _replaced(path, lambda partial: data.to_netcdf(str(partial)))
+    except ValueError as error:  # so xarray says that it has nothing to write by
+        raise ImportError(str(error)) from error
 
 
 def _replaced(path: Path, write: Callable[[Path], None]) -> None:

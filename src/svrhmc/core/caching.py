@@ -13,12 +13,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ROOM = 1 << 26  # bytes free, with which a place is one
+_HOMES = ("XDG_CACHE_HOME", "MPLCONFIGDIR")  # where others write
+_instead: tempfile.TemporaryDirectory[str] | None = None  # of a home that cannot be written
 _told = False
 _failed = ""  # why compiled code could not be kept, where a place was found
 
@@ -81,6 +84,24 @@ def note(why: str) -> None:
     """Compiled code could not be kept; `tell` says so when it is called next."""
     global _failed
     _failed = why
+
+
+@contextmanager
+def writable_home() -> Iterator[None]:
+    """Where the user's home cannot be written, let libraries that write there when they are imported, and fail where
+    they cannot, write into a folder that goes with the process.
+    """
+    global _instead
+    before = {name: os.environ.get(name) for name in _HOMES}
+    if not os.access(os.path.expanduser("~"), os.W_OK | os.X_OK):
+        _instead = _instead or tempfile.TemporaryDirectory(prefix="svrhmc-")
+        os.environ.update({name: _instead.name for name, value in before.items() if not value})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
 
 
 def _usable(folder: Path) -> bool:

@@ -84,7 +84,7 @@ def read_npz(
             if check is not None:
                 check(known)
             return {name: _array(path, archive, members[name], known[name]) for name in chosen}
-    except (FileNotFoundError, IsADirectoryError, PermissionError, ArchiveFileError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError, ArchiveFileError, DataError):
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         said = ascii(str(error))[1:-1][:80] or type(error).__name__

@@ -21,7 +21,9 @@ import json
 import math
 import os
 import re
+import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -334,6 +336,19 @@ class _replacing:  # noqa: N801 - a context manager, read as a word
             yield
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._named)) from error
+
+
+def require_free(path: Path, size: int) -> None:
+    """An error of the system unless so many bytes can be written there now."""
+    if not hasattr(os, "posix_fallocate"):
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

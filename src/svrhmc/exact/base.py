@@ -17,7 +17,7 @@ from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Keep
-from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_memory
+from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
 from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
@@ -61,8 +61,7 @@ class ExactSampler(ABC):
         self.require(target)
         draws, burn_in = whole("draws", draws, 1, MOST_STEPS), whole("burn_in", burn_in, 0, MOST_STEPS)
         numbers = chain_numbers(chains)
-        if checkpoint is None:
-            require_memory("draws", draws, len(numbers), target.dim)
+        require_room("draws", draws, len(numbers), target.dim, checkpoint)
         threads = cores() if threads is None else whole("threads", threads, 1)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
         how = self.whitening if whitening is None else whitening

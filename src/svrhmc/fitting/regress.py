@@ -35,7 +35,7 @@ from svrhmc.core.saving import is_text
 from svrhmc.fitting.scales import Scales, no_column, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
 from svrhmc.posterior.alerts import alert_of_verdict
-from svrhmc.posterior.automatic import sampled, usual_settings
+from svrhmc.posterior.automatic import require_draws, sampled, usual_settings
 from svrhmc.posterior.clashes import examined
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.result import Posterior
@@ -117,10 +117,13 @@ def regress(
 
 
 def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
-    """Refuse keywords that neither a door nor `sample` has; the first two parameters of a door are the data."""
-    own = tuple(signature(door).parameters)[2:-1]
+    """Refuse keywords that neither a door nor `sample` has, and more draws than can be kept of a single coefficient;
+    the first two parameters of a door are the data.
+    """
+    own, usual = tuple(signature(door).parameters)[2:-1], usual_settings()
     for word in settings:
-        one_of(f"a keyword of {door.__name__}", word, (*own, *usual_settings()))
+        one_of(f"a keyword of {door.__name__}", word, (*own, *usual))
+    require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
 
 
 def posterior_of(made: Regression, warning: type[Warning] = VerdictWarning, **settings: Any) -> Posterior:

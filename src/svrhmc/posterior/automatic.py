@@ -32,7 +32,7 @@ from svrhmc.posterior.request import Request
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.search import Search
 from svrhmc.posterior.units import Units
-from svrhmc.runs import MOST_STEPS, require_memory
+from svrhmc.runs import MOST_STEPS, require_room
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.laws import Law
 from svrhmc.trace import Trace
@@ -106,6 +106,15 @@ def usual_settings() -> dict[str, Any]:
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
+def require_draws(draws: int, chains: int, checkpoint: Any = None, dim: int = 1) -> None:
+    """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold: of each there
+    are three kinds, in the user's variables, in those of the sampler, and gradients.
+    """
+    many = whole("chains", chains, 1, 1 << 31)
+    each = max(LEAST, -(-whole("draws", draws, 10, MOST_STEPS) // many))
+    require_room("draws", _KINDS * each, many, dim, checkpoint)
+
+
 def sampled(
     target: FiniteSum,
     units: Units | None,
@@ -129,6 +138,7 @@ def sampled(
         one_of("method", method, METHODS)
     elif method is not None and (isinstance(method, type) or not hasattr(method, "invariant")):
         raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
+    require_draws(draws, chains, checkpoint, target.dim)
     request = Request(
         target=target,
         draws=whole("draws", draws, 10, MOST_STEPS),
@@ -143,8 +153,6 @@ def sampled(
         progress=progress,
         units=units,
     )
-    if checkpoint is None:
-        require_memory("draws", -(-request.draws // chains), chains, target.dim)
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request))
@@ -164,6 +172,7 @@ def sampled(
     return replace(found, model=Model.of(target), units=units, names=target.names, parameters=parameters).about(target)
 
 
+_KINDS = 3  # of numbers that are kept for each draw
 _GROWTH = 4  # of draws from a known law, with a budget
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 

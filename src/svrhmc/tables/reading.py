@@ -152,7 +152,8 @@ def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
 
 
 def _text(path: Path, head: texts.Head, how: Reading) -> Read:
-    layout = texts.layout(path, head, how.delimiter, free_memory() / _COLUMN)
+    _require_memory(path, float(head.columns * _COLUMN))  # before a list is made of that many names
+    layout = texts.layout(path, head, how.delimiter)
     columns = len(layout.names)
     grows = 1.0 + 8.0 * matrices.COPIES * columns / max(1.0, head.width)
     survey = texts.survey(path, how.encoding, free_memory() / grows)

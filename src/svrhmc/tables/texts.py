@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,6 +37,11 @@ class Head:
 
     lines: tuple[str, ...]
     width: float
+
+    @property
+    def columns(self) -> int:
+        """At most so many, whichever sign parts them."""
+        return max(map(self.lines[0].count, DELIMITERS)) + 1
 
 
 @dataclass(frozen=True)
@@ -108,16 +112,8 @@ def survey(path: Path, encoding: str, most: float) -> Survey:
     return Survey(float(total), newlines, quotes % 2 == 1)
 
 
-def layout(path: Path, head: Head, delimiter: str | None, most: float = math.inf) -> Layout:
-    """Delimiter and names; refuses one column where another delimiter gives more, names that stand twice, and more than
-    `most` columns.
-    """
-    signs = DELIMITERS if delimiter is None else (_sign(delimiter),)
-    if (columns := max(head.lines[0].count(sign) for sign in signs)) > most:
-        raise DataError(
-            f"{path} has about {columns:,} columns, and the memory that is free is enough for {most:,.0f}: take a part "
-            "of them, or a larger machine."
-        )
+def layout(path: Path, head: Head, delimiter: str | None) -> Layout:
+    """Delimiter and names; refuses one column where another delimiter gives more, and names that stand twice."""
     best = _best(head.lines)
     sign = _sign(delimiter) if delimiter is not None else best
     if sign is None:
