@@ -95,9 +95,12 @@ def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: Any =
         return
     place = Path(checkpoint).absolute()
     folder = next((each for each in (place, *place.parents) if each.is_dir()), None)
-    if folder is not None and not is_checkpoint(place) and wanted > (free := shutil.disk_usage(folder).free):
+    if folder is None or is_checkpoint(place):
+        return
+    disk = shutil.disk_usage(folder)
+    if disk.total and wanted > disk.free:  # where there is no disk at all, the checkpoint says so
         raise requirement(
-            name, f"such that the draws fit onto the disk of {folder}, {free / 1e9:.3g} GB",
+            name, f"such that the draws fit onto the disk of {folder}, {disk.free / 1e9:.3g} GB",
             f"{given}, {wanted / 1e9:.3g} GB", "thin them, or take another disk",
         )  # fmt: skip
 
