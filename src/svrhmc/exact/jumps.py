@@ -40,6 +40,7 @@ from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import EVERY, Chains, Extension, Keep, State
 from svrhmc.engines.base import Report, quiet, require_defined
+from svrhmc.gradients import Memory
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
@@ -158,6 +159,10 @@ class BetweenModes(Chains):
     def compile(self) -> None:
         """What a pass over the rows needs."""
         self.space.energies(self.state.x)
+
+    def empty_memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.state.x.shape[1]))}
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """All chains in step."""
