@@ -365,8 +365,8 @@ def _header(descr: Any, shape: Any) -> bytes:
 
 @maker("npz")
 def zeros_in_few_bytes(path: Path, good: Path, rng: np.random.Generator) -> None:
-    """X of a gigabyte and a y that does not fit it."""
-    rows = 1 << 27
+    """X of half a gigabyte and a y that does not fit it."""
+    rows = 1 << 26
     _npz(path, {"X": (_header("<f8", (rows, 1)), 8 * rows), "y": (_header("<f8", (3,)), 24)})
 
 
@@ -648,10 +648,11 @@ def _dense() -> Any:
     return dense()
 
 
-def _often() -> None:
+def _often(name: str) -> None:
+    """Record at every piece; of a search, which has many stages, now and then."""
     from svrhmc import checkpoint
 
-    checkpoint.SECONDS = 0.0
+    checkpoint.SECONDS = 0.2 if name.startswith("sample") else 0.0
 
 
 def _wide_rows() -> Any:
@@ -717,7 +718,7 @@ def good_file(folder: Path, kind: str, door: str) -> Path:
         name = door.split()[1]
         path = folder / f"{name}.checkpoint"
         if not path.exists():
-            _often()
+            _often(name)
             with suppress(KeyboardInterrupt):
                 jobs()[name](path, progress=interrupt)
             shutil.copytree(path, folder / "whole")
@@ -795,6 +796,7 @@ def _fit(path: Path) -> None:
 
 def _resume(name: str) -> Callable[[Path], bool]:
     def resume(path: Path) -> bool:
+        _often(name)
         draws, good = _draws(jobs()[name](path)), np.load(path.parent / "draws.npy")
         if draws.shape != good.shape or not np.isfinite(draws).all():
             raise AssertionError(f"draws of shape {draws.shape}, not all finite or not as many as asked for")

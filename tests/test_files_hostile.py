@@ -22,6 +22,7 @@ BY_KIND = {
     "libsvm": ("read", "fit"),
     "checkpoint": tuple(door for door in DOORS if door.startswith("resume")),
 }
+QUICK = ("resume split", "resume sparse", "resume sample")
 RANDOM = {"truncated": 8, "flipped": 8, "another_array": 40, "another_word": 60, "cut": 8, "spoilt": 30}
 RANDOM |= {"another_array_in_a_record": 60, "no_array_in_a_record": 12, "another_word_in_a_record": 80}
 RANDOM |= {"linked": 8, "pipes_for_records": 8, "folder_for_a_record": 8, "hollow_record": 4}
@@ -35,7 +36,7 @@ def cases():
             for k, door in enumerate(BY_KIND[kind]):
                 count = RANDOM.get(make, 1)
                 for seed in range(count):
-                    quick = (k == 0 and seed < 3) or (seed == 0 and kind == "checkpoint")
+                    quick = seed < (1 if kind == "checkpoint" else 3) and (k == 0 or door in QUICK)
                     marks = [] if quick else [pytest.mark.slow]
                     name = f"{kind}-{make}-{door}-{seed}"
                     yield pytest.param(kind, make, door, seed, allowed, id=name, marks=marks)

@@ -40,8 +40,9 @@ def test_a_disk_that_is_full_while_netcdf_is_written(tmp_path):
     told = shell("fit", "--draws", "200", "--out", str(tmp_path / "a"), size=150_000)
     assert told.returncode == 1
     assert "survived" in told.stdout
-    assert "can be trusted" in told.stdout or "P(> 0)" in told.stdout
-    assert told.stderr == f"error: {tmp_path / 'a' / 'posterior.nc'} is not written: File too large.\n"
+    assert "P(> 0)" in told.stdout
+    last = told.stderr.splitlines()[-1]  # before it may stand that compiled code is not kept either
+    assert last == f"error: {tmp_path / 'a' / 'posterior.nc'} is not written: File too large."
     kept = {path.name for path in (tmp_path / "a").iterdir()}
     assert kept == {"model.posterior", "coefficients.csv", "report.html", "unfinished"}
     again = shell("fit", "--draws", "200", "--out", str(tmp_path / "a"))
