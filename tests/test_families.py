@@ -204,13 +204,14 @@ def test_an_aggregated_table_has_the_posterior_of_its_rows(name):
     each = np.repeat(np.arange(len(X)), weights.astype(int))
     long = glm(X[each], np.asarray(y)[each], FAMILY[name], offset=offset[each], **{k: v[each] for k, v in more.items()})
     short = glm(X, y, FAMILY[name], offset=offset, weights=weights, **more)
-    assert (short.n, long.n) == (60, len(each))
+    counted = (weights > 0) & (more.get("trials", weights) > 0)  # rows that say nothing are left out
+    assert (short.n, long.n) == (counted.sum(), weights[counted].sum())
     x = np.array([0.2, 0.5])
     assert short.potential(x) == pytest.approx(long.potential(x), rel=1e-13)
     assert short.gradient(x) == pytest.approx(long.gradient(x), rel=1e-12, abs=1e-12)
     assert short.hessian(x) == pytest.approx(long.hessian(x), rel=1e-13)
     assert short.mode() == pytest.approx(long.mode(), abs=1e-10)
-    components = short.component_gradients(x, np.arange(60))
+    components = short.component_gradients(x, np.arange(short.n))
     assert components.mean(axis=0) == pytest.approx(short.gradient(x), rel=1e-12, abs=1e-12)
     if name != "poisson":
         assert short.smoothness == pytest.approx(long.smoothness, rel=1e-12)
@@ -384,7 +385,7 @@ def test_the_mode_of_counts_far_from_zero(scale):
         x = target.mode()
         g = target.gradient(x)
         assert g @ np.linalg.solve(target.hessian(x), g) < 1e-12
-    target.__dict__.pop("_mode")
+    target.__dict__.pop("minima")
     target.guess = lambda: None  # from 0, where steps overflow
     assert target.mode() == pytest.approx(x, abs=1e-8)
 

@@ -97,9 +97,9 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     assert (missed.certificate.verdict, missed.certificate.corrects) == ("undecided", False)
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
-    exact = sample(target, draws=50, method="subsampled-mh", certificate=True)
+    exact = sample(target, draws=200, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
-    assert "do not agree with the gradients at them" in str(exact)
+    assert (exact.certificate.verdict, exact.certificate.corrects) == ("undecided", False)
 
 
 def shape_of(target):
@@ -263,7 +263,7 @@ def test_a_posterior_of_two_modes_is_not_certified_as_one():
 def test_a_single_component_is_enough():
     target = targets.custom(1, 2, lambda x, rows: (np.asarray(x) - [1.0, 2.0])[None] * [1.0, 4.0])
     found = sample(target, 100, tolerance=0.1)
-    assert found.certificate.verdict == "certified"
+    assert found.certificate.verdict == "local"  # nothing says that f is convex
     assert found.mean == pytest.approx([1.0, 2.0], abs=1e-6)
     assert found.sd == pytest.approx([1.0, 0.5], rel=1e-6)
 

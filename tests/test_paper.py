@@ -541,7 +541,7 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
     pieces.remove(place)
     place.write_text("a file")
     assert run._perform(task, 1, place)[0] == {"amount": 3}
-    (tmp_path / "a.json.77.part").write_text("{")
+    (tmp_path / "a.json.77.1.part").write_text("{")
     store.put(task, {"amount": 3})
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 

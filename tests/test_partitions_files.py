@@ -134,7 +134,7 @@ def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
         assert np.abs((other.trace.draws - one.trace.draws) / one.sd).max() < 1e-8
         assert np.abs((other.mean - one.mean) / one.sd).max() < 1e-8
     less = draws_of(data.from_arrays(X[1:], y[1:], partitions=1), family)
-    assert np.abs((less.trace.draws - one.trace.draws) / one.sd).max() > 1e-3  # a row that is left out is seen
+    assert np.abs((less.mean - one.mean) / one.sd).max() > 1e-3  # a row that is left out is seen
 
 
 def test_features_are_taken_in_their_order(tmp_path):

@@ -17,8 +17,8 @@ class Account:
     def said(self):
         return {"spent": 1}
 
-    def resume(self, said):
-        assert said == {"spent": 1}
+    def resume(self, record, name):
+        assert record.said[name] == {"spent": 1}
 
 
 class Work:

@@ -38,7 +38,12 @@ def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Fu
     def cut(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs).arguments
         known = {name: bound.pop(name) for name in fixed & bound.keys()}
-        made, shapes = jax.make_jaxpr(lambda given: function(**known, **given), return_shape=True)(dict(bound))
+
+        def called(given: dict[str, Any]) -> Any:
+            again = inspect.BoundArguments(signature, {**known, **given})  # type: ignore[arg-type]
+            return function(*again.args, **again.kwargs)
+
+        made, shapes = jax.make_jaxpr(called, return_shape=True)(dict(bound))
         found = _run(made, *jax.tree.leaves(dict(bound)))
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 

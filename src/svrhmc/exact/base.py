@@ -22,8 +22,9 @@ from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening, require_whitening, whitened, whitening_in
+from svrhmc.whitening import Whitening, require_whitening, whitened
 from svrhmc.whitening import whitening as whiten
+from svrhmc.whitening.made import whitening_in
 
 
 class ExactSampler(ABC):

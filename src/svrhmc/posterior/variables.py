@@ -13,7 +13,8 @@ from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening, whitening_in
+from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
+from svrhmc.whitening.made import whitening_in
 from svrhmc.whitening.nearest import nearest
 
 _MODES = "modes"

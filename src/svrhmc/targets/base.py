@@ -266,10 +266,15 @@ class FiniteSum(ABC):
 
     def hessian(self, x: Array) -> Array:
         """∇²f at one point: here by differences of the gradient."""
-        scale = _DIFFERENCE * max(1.0, float(np.abs(x).max()))
+        point = self._point(x)
+        scale = _DIFFERENCE * max(1.0, float(np.abs(point).max()))
         steps = scale * np.eye(self.dim)
-        H = (self.gradients(x + steps) - self.gradients(x - steps)) / (2 * scale)
-        return np.asarray((H + H.T) / 2, np.float64)
+
+        def differences(at: Array) -> Array:
+            H = (self.gradients(at + steps) - self.gradients(at - steps)) / (2 * scale)
+            return np.asarray((H + H.T) / 2, np.float64)
+
+        return self._known("∇²f", point, differences)
 
     def recall_mode(self, mode: Array) -> None:
         """Take a mode that was found before, so that it need not be found again."""

@@ -2,7 +2,7 @@
 
 from svrhmc.whitening.door import whitened
 from svrhmc.whitening.factors import SparseWhitening
-from svrhmc.whitening.made import KINDS, whitening, whitening_in, whitening_of
+from svrhmc.whitening.made import KINDS, whitening, whitening_of
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
 from svrhmc.whitening.targets import Whitened, WhitenedComponents, WhitenedRows, is_whitened
 
@@ -20,6 +20,5 @@ __all__ = [
     "require_whitening",
     "whitened",
     "whitening",
-    "whitening_in",
     "whitening_of",
 ]
