@@ -40,7 +40,7 @@ def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Fu
         known = {name: bound.pop(name) for name in fixed & bound.keys()}
 
         def called(given: dict[str, Any]) -> Any:
-            again = inspect.BoundArguments(signature, {**known, **given})  # type: ignore[arg-type]
+            again = inspect.BoundArguments(signature, {**known, **given})
             return function(*again.args, **again.kwargs)
 
         made, shapes = jax.make_jaxpr(called, return_shape=True)(dict(bound))
