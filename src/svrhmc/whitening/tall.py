@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import Removed, RowsForm
@@ -59,7 +59,11 @@ class WhitenedPartitions(Whitened):
 
     def prepare(self) -> None:
         """The weights of the rows."""
-        assert self.total > 0
+        if self.total == 0:
+            raise DataError(
+                "every row of the partitions has zeros in all columns, or a weight of 0, so that they say nothing of "
+                "the coefficients. Choose other columns, or sample rows in memory, whose posterior is then the prior."
+            )
 
     @property
     def at_hand(self) -> int:

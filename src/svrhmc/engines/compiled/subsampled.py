@@ -138,11 +138,15 @@ class _SubsampledCall(Call):
 
 
 def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, Any, float]:
-    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴."""
+    """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴; s = 0 where
+    all rows are zeros, none of which is ever picked then.
+    """
     cubes = form.weighed(lengths**3 if shares is None else shares * lengths**3) * _CUSHION[form.rows.dtype] ** 3
+    t = form.predictors(form.whitening.centre[None, :])[0]
+    if not cubes.any():
+        return np.zeros(1, np.uint64), np.stack([t, np.zeros_like(t)], axis=1).reshape(-1), 0.0
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
-    t = form.predictors(form.whitening.centre[None, :])[0]
     some = cubes > 0
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 
