@@ -348,10 +348,13 @@ def _cheapest(search: Search, eps: float) -> tuple[Sampler, int, float]:
                 steps = chain.steps_to(chain.at(search.origin), near)
             except ValueError:  # rounding keeps it from coming near
                 continue
+            w2 = _distance(chain, chain.after(chain.at(search.origin), steps))
+            if w2 > eps:  # the same steps composed in another order: rounding decides whether they suffice
+                continue
             sampler = make(limit * fraction)
             cost = sampler.gradient.evaluations(search.problem, steps)
             if best is None or cost < best[0]:
-                best = (cost, sampler, steps, _distance(chain, chain.after(chain.at(search.origin), steps)))
+                best = (cost, sampler, steps, w2)
     if best is None:
         raise _OutOfReachError
     return best[1:]
