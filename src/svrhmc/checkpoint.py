@@ -22,13 +22,14 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from svrhmc.core import compiled
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
 from svrhmc.core.recording import Entry, Recording
@@ -206,6 +207,7 @@ class Checkpoint(Journal):
         self.path = Path(path)
         self._files: dict[str, dict[str, _File]] = {}  # by record
         self._claims: dict[str, dict[str, Claim]] = {}  # of growing files, by record
+        self._until_closed = ExitStack()
         with self._writing():
             self._open()
         try:
@@ -246,6 +248,7 @@ class Checkpoint(Journal):
                     f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
                     f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
                 )
+        self._until_closed.enter_context(compiled.apart())  # what was interrupted once may be again
 
     def get(self, name: str) -> Record | None:
         """The record; what it says of growing files counts once they are asked for."""
@@ -313,6 +316,7 @@ class Checkpoint(Journal):
 
     def close(self) -> None:
         """Another call may use the folder."""
+        self._until_closed.close()
         for files in self._files.values():
             for file in files.values():
                 file.close()

@@ -22,7 +22,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
-from svrhmc.shell import CODES, Shell, require_place, say, writing
+from svrhmc.shell import CODES, Shell, require_folder, require_place, say, writing
 from svrhmc.theory.search import TABLED
 from svrhmc.warming import KINDS, MODELS, warm
 
@@ -228,14 +228,16 @@ def reproduce_command(
 
     [bold]Example[/bold]: svrhmc reproduce figure1 --quick --out quick
     """
-    from svrhmc.paper.run import PARTS, reproduce
+    from svrhmc.paper.report import REPORT
+    from svrhmc.paper.run import PARTS, WORK, reproduce
 
     one_of("PART", part, (*PARTS, "all"))
     if data is not None and not data.is_dir():
         raise requirement("--data", "a folder", data)
-    if out.exists() and not out.is_dir():
-        raise requirement("--out", "a folder, or the name of a new one", out)
     require_matplotlib()
+    for folder in (out, out / WORK):
+        require_folder("--out", folder, parents=True)
+    require_place("--out", out / REPORT)
     console = Console()
     chosen = PARTS if part == "all" else (part,)
     try:
@@ -249,7 +251,7 @@ def reproduce_command(
         raise typer.Exit(130) from None
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise RuntimeError(
-            f"a result in {out / 'work'} cannot be used ({type(error).__name__}: {error}). Please remove that folder "
+            f"a result in {out / WORK} cannot be used ({type(error).__name__}: {error}). Please remove that folder "
             "and run the same command again, to start over."
         ) from error
     console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)

@@ -93,6 +93,17 @@ def say(line: str) -> None:
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 
+def require_folder(option: str, path: Path, parents: bool = False) -> None:
+    """Make a folder where there is none; refuse one that cannot be made, before any work is done for it."""
+    if path.exists() and not path.is_dir():
+        raise requirement(option, "a folder, or the name of one to be made", path, "it is a file")
+    try:
+        path.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        why = str(error.strerror or error)
+        raise requirement(option, "a folder that exists or can be made", path, why) from None
+
+
 def require_place(option: str, path: Path) -> None:
     """Refuse a name under which no file can be written, before any work is done for it."""
     folder = path.resolve().parent

@@ -3,15 +3,23 @@
     python tests/faults/killed_calls.py NAME RESULT CHECKPOINT
 
 makes the call of that name in `CALLS`, with a checkpoint unless that is "-", and writes what has to be the same.
-`until_it_ends` starts it again and again; each life has so many seconds of the processor's time, which other work on the
-machine does not shorten, and ends without a word (SIGPROF).
+`until_it_ends` starts it again and again, and ends each life by SIGKILL after so many seconds: of the processor's time,
+of all threads of the process and of the processes that it started, which other work on the machine does not shorten and
+which is no longer than the same number of seconds of a clock on the wall where one thread is busy; or of that clock.
+
+    python tests/faults/killed_calls.py
+
+goes through all calls, and prints for each how many lives it took.
 """
 
 from __future__ import annotations
 
-import signal
+import os
+import resource
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -121,7 +129,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "logistic, anchored": partial(logistic, 20_000, 20, method="anchored"),
     "logistic, baoab": partial(logistic, 5000, 10, method="baoab", tolerance=0.05),
     "logistic, subsampled": partial(logistic, 200_000, 10, method="subsampled-mh"),
-    "logistic, very wide": partial(logistic, 3000, 1500),
+    "logistic, very wide": partial(logistic, 1500, 700, draws=300),
     "poisson, split": partial(poisson, 20_000, 20, method="split-hmc", draws=4000),
     "poisson, ubu": partial(poisson, 5000, 5, method="ubu", tolerance=0.05),
     "poisson, many draws": partial(poisson, 1000, 30, draws=40_000),
@@ -158,31 +166,80 @@ def numbers(posterior: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in same.items()} | {"verdict": posterior.certificate.verdict}
 
 
-def lived(name: str, result: Path, checkpoint: Path | str, seconds: float = 0.0) -> bool:
-    """One life of so many seconds (0: as long as it takes); whether the call came to its end."""
+def processor_seconds(root: int) -> float:
+    """Of a process, all its threads, and all processes under it, those that ended among them."""
+    used, parents = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended since
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
-    def limit() -> None:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+    def is_under(process: int) -> bool:
+        return process == root or (process in parents and is_under(parents[process]))
 
-    command = [sys.executable, __file__, name, str(result), str(checkpoint)]
-    made = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
-    if made.returncode not in (0, -signal.SIGPROF):
-        raise AssertionError(f"{name}: {made.stderr[-3000:]}")
-    return made.returncode == 0
+    return sum(seconds for process, seconds in used.items() if is_under(process))
 
 
-def until_it_ends(name: str, folder: Path, seconds: float, most: int = 100) -> int:
-    """How many lives a call takes; that its result is another than that of one that nobody kills is an error."""
-    lived(name, folder / "whole.npz", "-")
-    lives = next((k for k in range(1, most + 1) if lived(name, folder / "parts.npz", folder / "kept", seconds)), 0)
+def lived(command: list[str], seconds: float = 0.0, clock: str = "processor", **settings: Any) -> bool:
+    """One life of a command of so many seconds (0: as long as it takes); whether it came to its end."""
+    with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stderr=errors, **settings) as child:
+        began = time.monotonic()
+        while child.poll() is None:
+            time.sleep(0.02)
+            spent = processor_seconds(child.pid) if clock == "processor" else time.monotonic() - began
+            if seconds and spent >= seconds:
+                child.kill()
+                child.wait()
+                return child.returncode == 0
+        errors.seek(0)
+        assert child.returncode == 0, f"{command}: {errors.read()[-3000:]}"
+        return True
+
+
+def until_it_ends(
+    name: str, folder: Path, seconds: float, most: int = 100, clock: str = "processor"
+) -> tuple[int, float]:
+    """How many lives a call takes, and how many seconds of the processor one that nobody kills; that it has other
+    results than that one is an error.
+    """
+    command = [sys.executable, __file__, name]
+    before = _of_children()
+    lived([*command, str(folder / "whole.npz"), "-"])
+    took = _of_children() - before
+    parts = [*command, str(folder / "parts.npz"), str(folder / "kept")]
+    lives = next((k for k in range(1, most + 1) if lived(parts, seconds, clock)), 0)
     assert lives, f"{name}: after {most} lives it has not come to its end"
-    whole, parts = (np.load(folder / f"{each}.npz") for each in ("whole", "parts"))
-    differ = [key for key in whole.files if not np.array_equal(whole[key], parts[key])]
+    whole, pieces = (np.load(folder / f"{each}.npz") for each in ("whole", "parts"))
+    differ = [key for key in whole.files if not np.array_equal(whole[key], pieces[key])]
     assert not differ, f"{name}: after {lives} lives there are other {', '.join(differ)}"
-    return lives
+    return lives, took
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Make one call, or kill all of them."""
+    if len(sys.argv) > 2:
+        call, place, kept = CALLS[sys.argv[1]], sys.argv[2], sys.argv[3]
+        np.savez(place, **numbers(call(checkpoint=None if kept == "-" else kept)))
+        return
+    for name in sys.argv[1:] or CALLS:
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            try:
+                lives, took = until_it_ends(name, Path(folder), 8.0)
+                said = f"{lives} lives for {took:.0f} s of the processor, the same numbers"
+            except AssertionError as error:
+                said = str(error)
+            print(f"{name}: {said} ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
-    call, place, kept = CALLS[sys.argv[1]], sys.argv[2], sys.argv[3]
-    np.savez(place, **numbers(call(checkpoint=None if kept == "-" else kept)))
+    main()

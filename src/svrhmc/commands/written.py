@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.errors import DataError
 from svrhmc.core.storage import require_free, write_text
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting import Coefficient, coefficients_csv, report
-from svrhmc.shell import require_place
+from svrhmc.shell import require_folder, require_place
 
 MODEL, TABLE, REPORT, NETCDF, UNFINISHED = (
     "model.posterior", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
@@ -24,13 +24,8 @@ _GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it,
 @contextmanager
 def folder(out: Path) -> Iterator[None]:
     """The folder of a fit, looked at before any work; where nothing came of it, it is gone again."""
-    if out.exists() and not out.is_dir():
-        raise requirement("--out", "a folder, or the name of one to be made", out, "it is a file")
     made = not out.exists()
-    try:
-        out.mkdir(exist_ok=True)
-    except OSError as error:
-        raise requirement("--out", "a folder that exists or can be made", out, str(error.strerror or error)) from None
+    require_folder("--out", out)
     try:
         for name in (MODEL, TABLE, REPORT, NETCDF):
             require_place("--out", out / name)

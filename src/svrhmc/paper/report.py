@@ -18,6 +18,7 @@ from svrhmc.paper.table3 import table3
 
 # By part, in the order of the report.
 _SECTIONS = {"figure1": figure1, "figure2": figure2, "table3": table3, "figure3": figure3, "table1": table1}
+REPORT = "report.md"
 
 
 def write_report(
@@ -36,10 +37,10 @@ def write_report(
         if told:
             blocks += [Heading(title), Grid((("claim", "what decides", "verdict", "numbers"), *told))]
     blocks += sections + _closing()
-    (out / "report.md").write_text(as_markdown(blocks), encoding="utf-8")
+    (out / REPORT).write_text(as_markdown(blocks), encoding="utf-8")
     (out / "report.html").write_text(as_html(blocks), encoding="utf-8")
     (out / "runtime.txt").write_text(_runtime(results), encoding="utf-8")
-    return out / "report.md"
+    return out / REPORT
 
 
 def _opening(quick: bool) -> str:

@@ -31,6 +31,7 @@ from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_na
 # Of an experiment's code, from 2 on: to be raised by a change that changes a result.
 VERSIONS = {"figure1": 4, "figure2": 3, "figure3": 3, "experiment": 3, "table1": 3}
 PARTS = ("figure1", "figure2", "figure3", "table1", "table3")
+WORK = "work"  # the folder of results, in that of the report
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def reproduce(
     settings = load_settings(quick, seeds)
     tasks = [task for part in parts for task in _tasks(part, settings, data)]
     tasks = list({task.name: task for task in tasks}.values())
-    store = Store(out / "work")
+    store = Store(out / WORK)
 
     def finished(name: str, edition: str) -> bool:
         return all(store.get(replace(task, edition=edition)) for task in tasks if task.dataset == name)
