@@ -6,9 +6,10 @@ DIR has `models.py`, with `MODELS[name] = (NumPyro model, loader of its argument
 `NATURAL[name] = (model, loader)`; and `reference.json.gz`, with the names and the moments (mean, sd, standard error of
 each) of the reference draws. Nothing of it is copied. `svrhmc.sample` runs with its defaults, in a process of its own
 for every posterior and seed; with --nuts NumPyro's NUTS runs beside it, 4 chains of 1,000 draws after 1,000 of warm-up,
-in float64. Seconds are those of a whole call, with compilation. z is the difference of a mean or an sd from that of the
-reference, divided by the standard error of both together; of the sds too small to matter (below 1e-12 of the mean,
-where a reference was printed with ten digits) none is compared.
+in float64. Seconds are those that a whole call took of the processors, with compilation: of all threads together, so
+that they can be more than the clock's, and hardly depend on what else the machine does. z is the difference of a mean
+or an sd from that of the reference, divided by the standard error of both together; of the sds too small to matter
+(below 1e-12 of the mean, where a reference was printed with ten digits) none is compared.
 
 With --record FILE every run is added to that file as one line of JSON, and is not made again. Of z-scores that are
 right, one of 1,944 (324 parameters, means and sds, three seeds) is beyond 4.5 by chance in one table of 80.
@@ -36,7 +37,8 @@ DECIDED = ("exact", "certified", "local")
 LIMIT = 1200  # seconds of one run
 NATURAL = " (natural)"  # after the name of a posterior: as a user would first write it
 HEAD = (
-    "| posterior | parameters | seed | verdict | s | largest \\|z\\| of means | of sds | NUTS: s | largest \\|z\\| |",
+    "| posterior | parameters | seed | verdict | processor s | largest \\|z\\| of means | of sds "
+    "| NUTS: processor s | largest \\|z\\| |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -120,12 +122,12 @@ def made(job, folder):
     module, references = load(folder)
     function, arguments, to_stan = model_of(module, job.name)
     reference = references[job.name.split(" (")[0]]
-    began = time.perf_counter()
+    began, began_processor = time.perf_counter(), time.process_time()
     verdict, names, moments = {"sample": by_sample, "nuts": by_nuts}[job.who](function, arguments, job.seed)
-    seconds = time.perf_counter() - began
+    seconds = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - began_processor}
     found = scores(names, moments, reference, to_stan)
     z = {name: [float(mean), float(sd)] for name, (mean, sd) in found.items()}
-    return {**asdict(job), **verdict, "seconds": seconds, "parameters": len(reference["names"]), "z": z}
+    return {**asdict(job), **verdict, **seconds, "parameters": len(reference["names"]), "z": z}
 
 
 def in_child(job, folder, limit):
@@ -158,16 +160,21 @@ def worst(record, which):
     return abs(record["z"][name][which]), name
 
 
+def taken(record):
+    """Processor seconds; of a run that did not end by itself the seconds until then."""
+    return f"{record['processor_seconds']:.0f}" if "processor_seconds" in record else f"({record['seconds']:.0f})"
+
+
 def table(records):
     """Lines of Markdown: a row for each run, and what they come to."""
     lines, ours = list(HEAD), [record for job, record in records.items() if job.who == "sample"]
     for record in sorted(ours, key=lambda record: (record["name"], record["seed"])):
         other = records.get(Job(record["name"].removesuffix(NATURAL), record["seed"], "nuts"))
         cells = [f"`{record['name']}`", f"{record.get('parameters', '')}", f"{record['seed']}", record["verdict"]]
-        cells += [f"{record['seconds']:.0f}"]
+        cells += [taken(record)]
         cells += ["" if (z := worst(record, which)) is None else f"{z[0]:.2f} `{z[1]}`" for which in (0, 1)]
         theirs = [] if other is None else [z[0] for which in (0, 1) if (z := worst(other, which))]
-        cells += ["", ""] if other is None else [f"{other['seconds']:.0f}", f"{max(theirs):.2f}" if theirs else ""]
+        cells += ["", ""] if other is None else [taken(other), f"{max(theirs):.2f}" if theirs else ""]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", *totals(ours)]
 

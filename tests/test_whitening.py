@@ -425,8 +425,8 @@ def test_where_the_hessian_tells_nothing_the_function_does():
 @pytest.mark.parametrize(
     ("f", "hessian", "said"),
     [
-        (lambda a, b: (a + b) ** 2 / 2, np.ones((2, 2)), r"does not change along a direction \(of a, b\), however far"),
-        (lambda a, b: a * a / 2, np.diag([1.0, 0.0]), r"does not change along a direction \(of b\), however far"),
+        (lambda a, b: (a + b) ** 2 / 2, np.ones((2, 2)), r"does not fall along a direction \(of a, b\), however far"),
+        (lambda a, b: a * a / 2, np.diag([1.0, 0.0]), r"does not fall along a direction \(of b\), however far"),
         (lambda a, b: a * a / 2, np.diag([1.0, np.nan]), "second derivatives are not finite"),
     ],
 )

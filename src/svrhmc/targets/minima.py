@@ -27,6 +27,7 @@ from svrhmc.core.deadline import BudgetSpent, look, spending
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.descent import Mask, descend
 from svrhmc.targets.profile import SHARE
+from svrhmc.targets.unbounded import funnel
 
 DENSE = 2000  # coordinates up to which Hessians are made
 _FEW_STARTS = 3  # with the one that was given; where Hessians are not made
@@ -304,7 +305,8 @@ class _Others:
                 new = self.search.minimum(ends[k])
             except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
                 continue
-            if new.curved and new.value < 1e300 and all(_apart(new, one) for one in self.known):
+            matters = new.curved and new.value < 1e300 and all(_apart(new, one) for one in self.known)
+            if matters and not funnel(self.search.target, new.point, self.spread):
                 self.known.append(new)
 
     def keep_shoulders(self, starts: Array) -> None:
@@ -349,8 +351,11 @@ def minima(target: Any, start: Array) -> Minima:
         return _few(search, start)
     spread = target.prior_spread()
     prior = _of_prior(start, spread)
-    end = _first(search, start, prior)
-    return _found(search, search.minimum(end), spread, target.n * target.row_nanoseconds, prior)
+    first = search.minimum(_first(search, start, prior))
+    search.passes += target.dim + 1
+    if why := funnel(target, first.point, spread):
+        return Minima(start[None], search.passes, why)
+    return _found(search, first, spread, target.n * target.row_nanoseconds, prior)
 
 
 def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:

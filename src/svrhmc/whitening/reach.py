@@ -72,7 +72,7 @@ def _reach(target: Model, mode: Array, ways: Array) -> Array:
         way = np.abs(ways[np.argmax(endless.all(axis=0))])
         named = ", ".join(target.names[k] for k in np.argsort(-way, kind="stable")[:4] if way[k] > 1e-3 * way.max())
         raise RuntimeError(
-            f"no law: the log posterior does not change along a direction (of {named}), however far, so that the "
+            f"no law: the log posterior does not fall along a direction (of {named}), however far, so that the "
             "posterior is improper; is a prior missing, or a parameter that the data do not determine?"
         )
     return np.asarray(np.where(endless, 0.0, far).sum(axis=0) / (~endless).sum(axis=0), np.float64)
