@@ -140,6 +140,17 @@ def test_sparse_matrices_are_left_out(monkeypatch):
     assert "1|group" in described.names
 
 
+def test_effects_of_each_row_are_one_component_with_a_note():
+    table = TABLE.assign(row=pd.Categorical([f"row {i}" for i in range(len(TABLE))]))
+    model = bambi.Model("count ~ a + (1 | row)", table, family="poisson")
+    described = describe_bambi(model)
+    assert described.note.startswith("All data are one component, so that batches of rows are not possible: ")
+    assert {"Intercept", "a", "1|row", "1|row_sigma"} <= set(described.names)
+    params = around(described.init, spread=0.3)
+    np.testing.assert_allclose(densities(described, params), own(model, params), rtol=1e-10)
+    assert svrhmc.targets.from_bambi(model).note == described.note
+
+
 def test_what_is_no_model_is_refused():
     with pytest.raises(ValueError, match=r"model must be a bambi.Model; got 3\."):
         describe_bambi(3)

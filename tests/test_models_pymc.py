@@ -1,4 +1,4 @@
-"""The door for PyMC: the density is the model's own, data are arguments, and what is no sum is refused."""
+"""The door for PyMC: the density is the model's own, data are arguments, and what is no sum is one component."""
 
 import os
 
@@ -287,23 +287,72 @@ def missing():
     pm.Normal("y", pm.Normal("b"), 1.0, observed=y)
 
 
+ONE_COMPONENT = {  # and why
+    "latent of each row": (latent_of_each_row, "every row has a 'own' of its own"),
+    "standardises": (standardises, "its density is no sum over rows"),
+    "all rows at once": (all_rows_at_once, "it cannot be cut to a single row"),
+    "no rows": (no_rows, "it has no observed array"),
+    "missing": (missing, "missing values are parameters ('y_unobserved')"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_COMPONENT)
+def test_what_is_no_sum_over_rows_is_one_component_with_a_note(name):
+    build, reason = ONE_COMPONENT[name]
+    model = made(build)
+    described = describe_pymc(model)
+    assert described.note.startswith(f"All data are one component, so that batches of rows are not possible: {reason}")
+    assert {len(value) for value in described.data.values()} == {1}
+    params = around(described.init, count=5)
+    np.testing.assert_allclose(densities(described, params), own(model, params), rtol=1e-10)
+
+
+def test_rows_that_were_asked_for_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match="'own' has as many entries as there are rows"):
+        describe_pymc(made(latent_of_each_row), observed="y")
+
+
+def test_one_component_is_sampled_and_says_so():
+    """A Gaussian process: E and sd of log length by quadrature, |z| < 4.5; half an sd off would be seen."""
+    target = svrhmc.targets.from_pymc(made(all_rows_at_once))
+    assert target.n == 1
+    grid = np.linspace(-6, 4, 2001)
+    weight = np.exp(target.potentials(target.mode()[None]) - target.potentials(grid[:, None]))
+    mean = weight @ grid / weight.sum()
+    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    posterior = svrhmc.sample(target, draws=500, seed=0)
+    assert abs(posterior.mean[0] - mean) < 4.5 * posterior.errors[0][0]
+    assert abs(posterior.sd[0] - sd) < 4.5 * posterior.errors[1][0]
+    assert abs(posterior.mean[0] - mean - sd / 2) > 4.5 * posterior.errors[0][0]
+    assert "All data are one component" in str(posterior)
+
+
+def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypatch):
+    def build():
+        own = pm.Normal("own", shape=N)
+        pm.Deterministic("twice", 2 * own)
+        pm.Normal("y", own, 1.0, observed=NUMBERS)
+
+    assert describe_pymc(made(build)).names == ("own", "twice")
+    for module in ("described", "pymc"):
+        monkeypatch.setattr(f"svrhmc.targets.libraries.{module}.LONG", 50)
+    described = describe_pymc(made(build))
+    assert described.names == ("own",)
+    assert described.note.endswith("Derived quantities of more than 50 numbers are left out: twice.")
+
+
 REFUSED = {
-    "latent of each row": (latent_of_each_row, "'own' has as many entries as there are rows"),
-    "standardises": (standardises, r"a sum over rows; got \S+ for the rows' terms of 'y'"),
-    "all rows at once": (all_rows_at_once, "takes all rows together"),
     "discrete": (discrete, "continuous parameters; got the discrete 'which': sum it out"),
     "batches": (batches, "given all of its rows, .* got total_size for 'y': leave it out"),
     "scaled": (scaled, "got total_size for 'y'"),
     "unlike": (unlike, "observed must be named .* 'y' of length 60, 'z' of length 50"),
-    "no rows": (no_rows, "a sum over rows; got no observed array"),
-    "nothing observed": (nothing_observed, "a sum over rows; got no observed array"),
-    "missing": (missing, "without missing values; got 'y_unobserved': each would be a parameter of a single row"),
+    "nothing observed": (nothing_observed, "given data; got no observed variable"),
     "no parameters": (no_parameters, "one with parameters; got none"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_sum_over_rows_is_refused_with_the_reason(name):
+def test_what_has_no_density_of_all_rows_is_refused_with_the_reason(name):
     build, told = REFUSED[name]
     model = made(build)
     with pytest.raises(ValueError, match=told):

@@ -34,8 +34,9 @@ def from_pymc(model: Any, *, observed: str | None = None) -> Model:
     observed: the name of the observed variable whose rows are the data, where observed ones have unlike lengths.
 
     The arrays in the model that have as many rows become arguments of a JAX function, and none is compiled into it.
-    Parameters come back as the model has them, by their names, with deterministics that need no rows. Refused with the
-    reason: a latent for each row, discrete parameters, minibatches, models that are no sum over rows.
+    Parameters come back as the model has them, by their names, with deterministics that need no rows. A model that is
+    no sum over rows (a Gaussian process, a latent for each row) is one component, and the target's `note` says why: no
+    batches of rows are possible then. Refused with the reason: discrete parameters, minibatches.
     """
     from svrhmc.targets.libraries.pymc import describe_pymc
 

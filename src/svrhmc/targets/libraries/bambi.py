@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def describe_bambi(model: Any) -> Described:
             found = move(found)
         return {name: found[name] for name in names}
 
-    return Described(described.log_likelihood, described.log_prior, described.data, described.init, constrain, names)
+    return replace(described, constrain=constrain, names=names)
 
 
 def _build(bambi: Any, model: Any) -> None:

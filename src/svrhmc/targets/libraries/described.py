@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ Own = Callable[[Params], tuple[Parts, Any]]  # the parts of all rows together, a
 _TRIALS = 100  # of places to start from
 _POINTS = 3  # at which a model is compared with itself
 _SPREAD = 0.3  # of these points around the start, in unconstrained coordinates
+LONG = 1000  # numbers of a derived quantity, beyond which it does not come along where a model is one component
 _BLOCK = 1 << 14  # rows that are summed in one call
 _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 
@@ -31,10 +32,11 @@ class NotByRowsError(ValueError):
         super().__init__(str(requirement("model", allowed, found, why)))
         self.reason = reason
 
-    @property
-    def note(self) -> str:
-        """What is to be said where such a model is sampled all the same."""
-        return f"All data are one component, so that batches of rows are not possible: {self.reason}."
+    def note(self, left_out: Sequence[str]) -> str:
+        """What is to be said where such a model is sampled all the same, without these derived quantities."""
+        left = f" Derived quantities of more than {LONG} numbers are left out: {', '.join(left_out)}."
+        note = f"All data are one component, so that batches of rows are not possible: {self.reason}."
+        return note + (left if left_out else "")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import numpy as np
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
 from svrhmc.targets.libraries.described import (
+    LONG,
     Described,
     NotByRowsError,
     Own,
@@ -46,7 +47,6 @@ from svrhmc.targets.libraries.statements import (
 )
 
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
-_LONG = 1000  # numbers of a derived quantity, beyond which it does not come along where a model is one component
 
 
 def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwargs: Any) -> Described:
@@ -109,11 +109,10 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
             "it draws random numbers of its own, such as the weights of a network without priors; draw them by "
             "numpyro.sample, or give them to the model as arguments",
         ) from error
-    long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > _LONG)
+    long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > LONG)
     names = tuple(name for name in apart.quantities(init) if name not in long)
-    left = f" Derived quantities of more than {_LONG} numbers are left out: {', '.join(long)}." if long else ""
     constrain = apart.constrain(names)
-    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note + left)
+    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note(long))
 
 
 def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ PyMC gives a term for every variable and potential: log p of the free ones with 
 unconstrained, and of the observed ones entry by entry. The observed values and whatever else has as many rows (arrays
 in the graph, `pm.Data`) become inputs with a single row, and sizes that PyMC wrote into the graph become 1. A term with
 rows in it is a sum over them; any other is the prior's. Both are compared with the density as PyMC computes it.
+
+A model that is no such sum (a Gaussian process, a time series, an effect of each row) is one component: a single "row",
+with the terms of all observed variables whole.
 """
 
 from __future__ import annotations
@@ -18,7 +21,19 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import load, scope
-from svrhmc.targets.libraries.described import Described, Own, Params, Parts, Row, needed, nudged, require_sum, total
+from svrhmc.targets.libraries.described import (
+    LONG,
+    Described,
+    NotByRowsError,
+    Own,
+    Params,
+    Parts,
+    Row,
+    needed,
+    nudged,
+    require_sum,
+    total,
+)
 
 Graph = Any  # a variable of PyTensor
 
@@ -30,6 +45,17 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
         raise requirement("model", "a pymc.Model", repr(model))
     free, given = _terms(model, model.free_RVs), _terms(model, [*model.observed_RVs, *model.potentials])
     _require_sampled(model, [*free.values(), *given.values()])
+    try:
+        return _by_rows(model, free, given, observed)
+    except NotByRowsError as error:
+        if observed is not None:  # the user asked for rows
+            raise
+        return _as_one(model, free, given, error)
+
+
+def _by_rows(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], observed: str | None) -> Described:
+    """The model as a sum over the rows of its observed variables."""
+    _require_no_imputed(model)
     rows = _Rows.of(_count(model, observed), given.values())
     inside = {name: term for name, term in given.items() if rows.within(term)}
     outside = [term.sum() for name, term in {**free, **given}.items() if name not in inside]
@@ -39,8 +65,7 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
     translate, jnp = _translator(), load().numpy
     with scope(), _cutting(rows.count, init):
         each = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
-        rest = translate(model.value_vars, outside)
-        back = translate(model.value_vars, list(quantities.values()))
+        log_prior, constrain = _functions(model, translate, outside, quantities)
         data = dict(zip(rows.names, rows.arrays, strict=True))
 
         def parts(params: Params, row: Row) -> Parts:
@@ -48,16 +73,56 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
             one = [jnp.asarray(row[name], _wide(data[name].dtype))[None] for name in data]
             return dict(zip(inside, each(*values, *one), strict=True))
 
-        def log_prior(params: Params) -> Any:
-            return sum(rest(*(params[name] for name in names)), start=0.0)
-
-        def constrain(params: Params) -> dict[str, Any]:
-            return dict(zip(quantities, back(*(params[name] for name in names)), strict=True))
-
         load().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
         require_sum(parts, log_prior, data, init, own)
     return Described(total(parts), log_prior, data, init, constrain, tuple(quantities))
+
+
+def _as_one(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], error: NotByRowsError) -> Described:
+    """The model as one component: all data stay in its graph, and its only row is an empty place."""
+    own, names, translate = _own(model, given), [value.name for value in model.value_vars], _translator()
+    init, quantities = nudged(_start(model), own), _quantities(model, None)
+    data = {"all data": np.zeros(1)}
+    with scope(), _translating():
+        whole = translate(model.value_vars, [term.sum() for term in given.values()])
+        log_prior, every = _functions(model, translate, [term.sum() for term in free.values()], quantities)
+
+        def parts(params: Params, row: Row) -> Parts:
+            return dict(zip(given, whole(*(params[name] for name in names)), strict=True))
+
+        load().eval_shape(parts, init, data)
+        shapes = load().eval_shape(every, init)
+    derived = {variable.name for variable in model.deterministics}
+    long = [name for name, one in shapes.items() if name in derived and np.prod(one.shape) > LONG]
+    kept = {name: graph for name, graph in quantities.items() if name not in long}
+    with scope():
+        _, constrain = _functions(model, translate, [], kept)
+        try:
+            require_sum(parts, log_prior, data, init, own)
+        except NotByRowsError as unlike:
+            why = "PyMC's translation of it to JAX computes something else"
+            raise requirement("model", "one whose density is the same in PyMC and in JAX", "two", why) from unlike
+    return Described(total(parts), log_prior, data, init, constrain, tuple(kept), True, error.note(long))
+
+
+def _functions(
+    model: Any,
+    translate: Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Any]],
+    outside: Sequence[Graph],
+    quantities: Mapping[str, Graph],
+) -> tuple[Callable[[Params], Any], Callable[[Params], dict[str, Any]]]:
+    """The log prior, which is the sum of the terms outside of rows, and the way back to the model's own quantities."""
+    names = [value.name for value in model.value_vars]
+    rest, back = translate(model.value_vars, outside), translate(model.value_vars, list(quantities.values()))
+
+    def log_prior(params: Params) -> Any:
+        return sum(rest(*(params[name] for name in names)), start=0.0)
+
+    def constrain(params: Params) -> dict[str, Any]:
+        return dict(zip(quantities, back(*(params[name] for name in names)), strict=True))
+
+    return log_prior, constrain
 
 
 def _terms(model: Any, variables: Sequence[Graph]) -> dict[str, Graph]:
@@ -76,11 +141,8 @@ def _require_sampled(model: Any, terms: Sequence[Graph]) -> None:
         listed = ", ".join(repr(value.name) for value in model.discrete_value_vars)
         why = "sum it out, for instance by pymc.Mixture"
         raise requirement("model", "a density of continuous parameters", f"the discrete {listed}", why)
-    free = {rv.name for rv in model.free_RVs}
-    imputed = {rv.name.removesuffix("_observed") + "_unobserved" for rv in model.observed_RVs} & free  # PyMC's names
-    if imputed:
-        why = "each would be a parameter of a single row; leave such rows out, or fill them in"
-        raise requirement("model", "given rows without missing values", ", ".join(map(repr, imputed)), why)
+    if not model.observed_RVs and not model.potentials:
+        raise requirement("model", "given data", "no observed variable", "give observed= to a variable")
     if not model.free_RVs:
         raise requirement("model", "one with parameters", "none")
     scaled = [rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, MinibatchRandomVariable)]
@@ -93,12 +155,23 @@ def _require_sampled(model: Any, terms: Sequence[Graph]) -> None:
         )
 
 
+def _require_no_imputed(model: Any) -> None:
+    """Refuse missing values that PyMC makes parameters of, each of a single row."""
+    free = {rv.name for rv in model.free_RVs}
+    imputed = {rv.name.removesuffix("_observed") + "_unobserved" for rv in model.observed_RVs} & free  # PyMC's names
+    if imputed:
+        listed = ", ".join(map(repr, sorted(imputed)))
+        why = "each would be a parameter of a single row; leave such rows out, or fill them in"
+        raise NotByRowsError(f"missing values are parameters ({listed})", "without missing values", listed, why)
+
+
 def _count(model: Any, observed: str | None) -> int:
     """How many rows there are: the length of the observed variables."""
     found = {variable.name: np.shape(_value(model.rvs_to_values[variable])) for variable in model.observed_RVs}
     lengths = {name: shape[0] for name, shape in found.items() if shape}
     if not lengths:
-        raise requirement("model", "a sum over rows", "no observed array", "give observed= to a variable with rows")
+        why = "give observed= to a variable with rows"
+        raise NotByRowsError("it has no observed array", "a sum over rows", "no observed array", why)
     if observed is None and len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} of length {length}" for name, length in lengths.items())
         raise requirement("observed", "named where lengths are unlike", f"none, and there are {listed}")
@@ -273,11 +346,11 @@ def _value(graph: Graph) -> Any:
     return constant_fold(clone_replace([graph], shared))[0]
 
 
-def _quantities(model: Any, rows: _Rows) -> dict[str, Graph]:
-    """The parameters as the model has them, and what is derived from them without rows."""
+def _quantities(model: Any, rows: _Rows | None) -> dict[str, Graph]:
+    """The parameters as the model has them, and what is derived from them without rows; without any rows, all."""
     variables = [*model.free_RVs, *model.deterministics]
     found = zip(variables, model.replace_rvs_by_values(variables), strict=True)
-    return {variable.name: graph for variable, graph in found if not rows.within(graph)}
+    return {variable.name: graph for variable, graph in found if rows is None or not rows.within(graph)}
 
 
 def _start(model: Any) -> Params:
@@ -327,7 +400,19 @@ def _cutting(count: int, init: Params) -> Iterator[None]:
     except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         told = str(error).strip().split("\n")[0].rstrip(".")
         own = [name for name, value in init.items() if np.ndim(value) and len(value) == count]
-        raise requirement("model", "one that can be cut to a single row", told, _advice(own)) from error
+        reason = f"every row has a {own[0]!r} of its own" if own else "it cannot be cut to a single row"
+        raise NotByRowsError(reason, "one that can be cut to a single row", told, _advice(own)) from error
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    """Where whole graphs are translated; says why that cannot be."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+        told = str(error).strip().split("\n")[0].rstrip(".")
+        why = "write it with operations that PyMC's translation to JAX knows"
+        raise requirement("model", "one that PyMC can translate to JAX", told, why) from error
 
 
 def _advice(own: Sequence[str]) -> str:
