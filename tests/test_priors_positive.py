@@ -108,7 +108,14 @@ SAMPLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", SAMPLED)
+@pytest.mark.parametrize(
+    "family",
+    [
+        "negative-binomial",
+        pytest.param("gamma", marks=pytest.mark.slow),
+        pytest.param("student-t", marks=pytest.mark.slow),
+    ],
+)
 def test_a_prior_of_a_shape_or_a_scale_is_sampled_exactly(family):
     """By a compiled sampler; a half-Cauchy and an exponential prior give other posteriors, beyond chance."""
     y, row, name = SAMPLED[family]

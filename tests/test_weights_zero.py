@@ -68,9 +68,9 @@ def test_weights_that_rounding_loses_are_refused():
 
 def test_a_table_says_how_many_rows_were_left_out():
     table = {"y": [1.0, 2.0, 0.0, 3.0, 2.0, 1.0], "x": [0.1, 0.7, 1e4, 0.9, 0.5, 0.2], "w": [1, 2, 0, 1, 1, 0]}
-    found = svrhmc.fit("y ~ x", table, "poisson", weights="w", draws=100)
+    found = svrhmc.fit("y ~ x", table, "gaussian", weights="w", draws=100)
     kept = {name: [value for value, w in zip(column, table["w"], strict=True) if w] for name, column in table.items()}
-    alone = svrhmc.fit("y ~ x", kept, "poisson", weights="w", draws=100)
+    alone = svrhmc.fit("y ~ x", kept, "gaussian", weights="w", draws=100)
     assert np.array_equal(found.trace.draws, alone.trace.draws)
     assert (found.rows, found.left_out) == (4, 2)
     assert "4 rows (2 of weight 0 left out)" in str(found.summary())
@@ -154,7 +154,7 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains():
 def test_a_trajectory_that_overflows_is_refused_and_not_an_error():
     """float32 rows with entries of both signs: where the force is ∞ − ∞ the energy is ∞."""
     X = np.array([[30.0, 0.0], [-30.0, 0.0], [0.0, 30.0], [1.0, 1.0]], np.float32)
-    target = svrhmc.targets.glm(X, [1, 0, 2, 1], "poisson", prior_precision=0.01)
+    target = svrhmc.targets.glm(X, [1, 0, 2, 1], "poisson", weights=[1, 1, 1, 2], prior_precision=0.01)
     chains = SplitHMC(3.0, 2).chains(whitened(target, "dense"), 0, np.arange(4), 1)
     chains.state.x[:] = 40.0
     assert np.isfinite(chains.extend(50).draws).all()

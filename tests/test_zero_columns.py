@@ -10,8 +10,15 @@ from svrhmc.data import from_arrays
 LABELS = np.array([1.0, 0.0, 1.0, 1.0, 0.0])
 
 
-@pytest.mark.parametrize("family", ["bernoulli", "poisson"])
-@pytest.mark.parametrize("stored", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize(
+    ("family", "stored"),
+    [
+        ("bernoulli", np.asarray),
+        ("poisson", np.asarray),
+        ("bernoulli", scipy.sparse.csr_matrix),
+        pytest.param("poisson", scipy.sparse.csr_matrix, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("method", [None, "split-hmc", "subsampled-mh"])
 def test_the_posterior_of_rows_of_zeros_is_the_prior(family, stored, method):
     target = svrhmc.targets.glm(stored(np.zeros((5, 2))), LABELS, family, prior_precision=4.0, prior_mean=0.5)
