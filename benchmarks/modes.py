@@ -11,7 +11,9 @@ the shoulder of another, are not counted: modes are counted where the exact dens
 
 For each model the table has whether all modes of weight 5% and more were found, the verdict, the largest |z| of the
 means, and the weights: the share of draws nearest to each component (by its own density) beside the truth. A row is
-WRONG where a verdict of "exact" or "certified" stands beside mass that is missing.
+WRONG where a verdict of "exact" or "certified" stands beside mass that is missing. The |z| of the weights is that of
+`Posterior.modes` beside the mean of the same memberships over exact draws of the mixture; none where the posterior says
+that its weights are not known, and one weight where it has one mode.
 
     python benchmarks/modes.py --models 300 --workers 2
     python benchmarks/modes.py --seeds 17 203          # these models again
@@ -30,6 +32,7 @@ import numpy as np
 DIMS = (1, 2, 3, 5, 10, 20)
 SHARE, NEAR, LOW = 0.05, 10.0, 5  # the least weight, the distance in sd, and the coordinates of the goal
 LIMIT = 4.5
+EXACT = 200_000  # draws of the mixture itself
 
 
 @dataclass(frozen=True)
@@ -165,17 +168,36 @@ def measured(seed, draws=1000):
         parts = model.log_parts(posterior.trace.draws.reshape(-1, model.dim))
         share = np.bincount(parts.argmax(axis=1), minlength=len(model.weights)) / len(parts)
         exact = np.random.default_rng(seed + 10**6)
-        label = exact.choice(len(model.weights), 40_000, p=model.weights)
-        normal = exact.normal(size=(40_000, model.dim))
+        label = exact.choice(len(model.weights), EXACT, p=model.weights)
+        normal = exact.normal(size=(EXACT, model.dim))
         x = model.means[label] + np.einsum("nde,ne->nd", model.roots[label], normal)
         truth = np.bincount(model.log_parts(x).argmax(axis=1), minlength=len(model.weights)) / len(x)
         z = np.abs(posterior.mean - model.mean()) / np.maximum(posterior.errors[0], 1e-12)
-        known = getattr(posterior, "modes", None)
         row |= {
             "verdict": posterior.certificate.verdict, "z": float(z.max()), "off": float(np.abs(share - truth).max()),
-            "weights": None if known is None else str(known), "seconds": time.perf_counter() - began,
+            "z_weights": _z_of_weights(target, posterior.modes, x), "seconds": time.perf_counter() - began,
         }  # fmt: skip
     return row
+
+
+def _z_of_weights(target, modes, exact):
+    """Standard errors between the weights of modes and their means over exact draws; None where they are not known."""
+    if modes is None or not modes.known:
+        return None
+    shares = _regions(target).memberships(exact)
+    error = np.hypot(modes.error, shares.std(axis=0) / np.sqrt(len(exact)))
+    return (np.abs(modes.weight - shares.mean(axis=0)) / np.maximum(error, 1e-12)).tolist()
+
+
+def _regions(target):
+    """What weights of modes are of: the laws at the modes, in the user's variables."""
+    from types import SimpleNamespace
+
+    from svrhmc.exact.jumps import regions
+
+    identity = SimpleNamespace(pull=lambda array: array)
+    space = SimpleNamespace(whitening=identity, into=lambda x: x, target=target, potentials=target.potentials)
+    return regions(space, target.modes())
 
 
 def _has(model, found, mode):
@@ -207,10 +229,11 @@ def printed(rows, out=sys.stdout):
         if row["found"] < row["modes"]:
             print(f"missed, within the goal: {json.dumps(row)}", file=out)
     print(
-        "| models | all modes found | verdicts | means off (local, certified, exact) | seconds of the search |",
+        "| models | all modes found | verdicts | means off (local, certified, exact) | weights known | off by "
+        "more than 3 standard errors | rms z | seconds of the search |",
         file=out,
     )
-    print("|---|---|---|---|---|", file=out)
+    print("|---|---|---|---|---|---|---|---|", file=out)
     groups = {"all": rows, f"≤ {NEAR:g} sd, d ≤ {LOW}": goal}
     groups |= {kind: [row for row in rows if row["kind"] == kind] for kind in ("plain", "spike", "line", "inside")}
     groups |= {f"d = {d}": [row for row in rows if row["dim"] == d] for d in DIMS}
@@ -222,9 +245,14 @@ def printed(rows, out=sys.stdout):
             sound = [row for row in some if row.get("verdict") in ("exact", "certified", "local")]
             complete = [row for row in sound if row["found"] == row["modes"]]
             off = f"{sum(row['z'] > LIMIT for row in complete)} of {len(complete)}"
+            several = [row for row in some if row["found"] == row["modes"] > 1 and "verdict" in row]
+            known = [row["z_weights"] for row in several if row["z_weights"]]
+            beyond = sum(max(z) > 3 for z in known)
+            rms = np.sqrt(np.mean(np.square(np.concatenate(known)))) if known else np.nan
             search = np.median([row["search"] for row in some])
             print(
-                f"| {name} ({len(some)}) | {whole} ({whole / len(some):.0%}) | {counted} | {off} | {search:.2f} |",
+                f"| {name} ({len(some)}) | {whole} ({whole / len(some):.0%}) | {counted} | {off} | "
+                f"{len(known)} of {len(several)} | {beyond} | {rms:.2f} | {search:.2f} |",
                 file=out,
             )
     print(f"wrong: {len(wrong)}; failed: {len(failed)}", file=out)
@@ -241,14 +269,13 @@ def main():
     given = parser.parse_args()
     seeds = given.seeds or range(given.first, given.first + given.models)
     tasks = [(seed, given.draws) for seed in seeds]
-    if given.workers == 1:
-        rows = [_measured(task) for task in tasks]
-    else:
-        with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-            rows = list(pool.map(_measured, tasks))
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    rows = []
+    with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(_measured, tasks):
+            rows.append(row)
+            if given.json:
+                with open(given.json, "w") as file:
+                    json.dump(rows, file, indent=1)
     printed(rows)
 
 

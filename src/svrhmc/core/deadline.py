@@ -141,6 +141,12 @@ def look(passes: float = 0.0) -> None:
     looking()(passes)
 
 
+def passes_left() -> float:
+    """Passes that the deadline that binds this call leaves; infinite where none does."""
+    deadline = _binding.get()
+    return math.inf if deadline is None else deadline.left()[1]
+
+
 def looked(each: Iterable[T]) -> Iterator[T]:
     """One after another, with a look before each."""
     for one in each:

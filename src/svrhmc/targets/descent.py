@@ -23,9 +23,9 @@ Mask = npt.NDArray[np.bool_]
 Ended = Callable[[Array], Mask]
 
 
-def descend(energies: Energies, x: Array, ended: Ended, passes: int) -> tuple[Array, Array]:
+def descend(energies: Energies, x: Array, ended: Ended, passes: int, first: float = _LONGEST) -> tuple[Array, Array]:
     """Where searches from some points (count, dim) are after so many passes, and f there; those of which `ended(x)` is
-    true are not followed any further.
+    true are not followed any further. Before a search knows a curvature its steps are no longer than `first`.
 
     >>> def quadratic(x):
     ...     return 0.5 * (x * x).sum(axis=1), x
@@ -37,7 +37,8 @@ def descend(energies: Energies, x: Array, ended: Ended, passes: int) -> tuple[Ar
     alive = np.isfinite(f) & np.isfinite(g).all(axis=1)
     f, g = np.where(alive, f, np.inf), np.where(alive[:, None], g, 0.0)
     s, y, rho = np.zeros((_PAIRS, *x.shape)), np.zeros((_PAIRS, *x.shape)), np.zeros((_PAIRS, len(x)))
-    p, t = _direction(x, g, s, y, rho), np.ones(len(x))
+    p = _direction(x, g, s, y, rho)
+    t = np.minimum(1.0, first / np.sqrt(np.maximum(_dot(p, p), 1e-300)))
     for number in range(passes):
         if not alive.any():
             break

@@ -1,12 +1,31 @@
 """The minima of an f that need not be convex: one by L-BFGS and Newton's method, others from many points around it.
 
-*Points.* Around a minimum x̂ with Hessian H = (LLᵀ)⁻¹ lie shells x̂ + r√d·Lu, u uniform on the sphere, r from 1 to 30,
-on each of which the Gaussian law at x̂ has one density: where f is lowest on a shell, another mode is near, if any is.
+*Points* lie around a minimum x̂ with Hessian H = (LLᵀ)⁻¹, at x̂ + rLu with u on the unit sphere. How many are needed for
+a narrow mode? Let x̂ be the mode of a Gaussian law, of width 1 and weight w in the variables u, and s a mode of width ρ
+and weight w_s at a distance D of it. The density of s is above that of x̂ within about R(D) of s, where
+
+    log w_s − d log ρ − R²/2ρ² = log w − D²/2,    R(D)² = ρ²(c + D²),    c = 2d log(1/ρ) − 2 log(w/w_s),
+
+and a search that begins there ends at s. Outside f tells nothing of s: only a point in that ball finds it. So that the
+expected number of points in it is the same, m, at every D up to a reach r₀, points have a density in proportion to
+R(|ru|)^{−d}, which is a radius with a density in proportion to r^{d−1}(c + r²)^{−d/2}, and there are
+
+    N = m d ρ^{−d} ∫₀^{r₀} r^{d−1}(c + r²)^{−d/2} dr
+
+of them. For ρ = 1/10 and w_s = w/20, m = 8 takes 4·10³ points in two dimensions, 4·10⁴ in three, 3·10⁵ in four and
+3·10⁶ in five, where 10⁶, the most that are looked at, leave m = 3, by which one ball in thirty is missed. How many a
+target can afford is decided by the cost that it declares, and never by a clock: the same is found on every machine. A
+quarter of the points lie beyond r₀, as many from r to 2r whatever r is, for wider modes, which need few. Points are
+those of an additive recurrence (a lattice modulo 1), which fill balls a little more evenly than chance.
+
 And there are lines x̂ + tΣⱼ/√Σⱼⱼ, Σ = H⁻¹, along which coordinate j moves by t standard deviations and the others as
 the law at x̂ has them follow: along them coordinates leave the spike of a prior, or fall back into it, one by one.
-*Searches* begin at the lowest points of every shell, at the minima along every line and at draws of the prior, all
-together (`descent.py`), and Newton's method ends those that came to somewhere new. The same is done around every new
-minimum, the heaviest first.
+
+*Searches* begin at the points of every range of radii where f is lowest, and where it is lowest beside what the minima
+known by then explain, −log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), which shows a spike inside a wide mode; no two of
+them close to each other. They begin also at the minima along every line and at draws of the prior, all together
+(`descent.py`), and Newton's method ends those that came to somewhere new. While there are new ones, more begin at the
+same points by what is explained then; and the same is done around every new minimum, the heaviest first.
 
 A point where the gradient is 0 and the Hessian has an eigenvalue below 0 is a saddle: the search goes on along that
 eigenvector, both ways. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so that the
@@ -22,8 +41,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent, look, spending
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.descent import Mask, descend
 from svrhmc.targets.profile import SHARE
@@ -44,12 +63,19 @@ _ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 
 _NANOSECONDS = 2e9  # that the points around a minimum, and the searches from them, may take
-_POINTS, _SEARCHES = (64, 4096), (4, 64)  # at least and at most
+_POINTS, _SEARCHES = (64, 1 << 20), (4, 256)  # at least and at most
 _PASSES = 100  # of a search
 _FOR_POINTS = 4  # the part of the time that is for points: one in so many
-_RADII = np.geomspace(1.0, 30.0, 16)
+_RANGES = 16  # of radii, with as many points in each
+_NARROW, _LIGHT = 0.1, 0.05  # ρ and w_s/w of a mode that is to be found
+_WITHIN, _FARTHEST = 12.0, 30.0  # r₀, and the largest radius, in √d
+_FAR = 0.25  # the share of points that are farther away
+_EXPECTED, _ANYWAY = 8.0, 1 << 12  # m; points that are looked at where they can be afforded, though fewer may do
+_ROUNDS = 4  # of searches from the points around one minimum
+_LOWEST = 512  # points of a range among which those are that searches begin at
 _NEAR, _STEP, _FARTHER, _REACH = 10.0, 0.5, 1.12, 30.0  # along a line: even steps so far, and then growing ones
 _TOGETHER, _NUMBERS = 64, 1 << 24  # points looked at together, and numbers of their rows at most
+_MANY, _OF_BLOCK = 1 << 13, 1 << 22  # points whose f alone is found together, and numbers of their rows at most
 _AROUND, _SETTLED, _MOST = 6, 16, 32  # minima around which others are looked for; ends settled at a time; minima
 _FROM_PRIOR = (1.0, 3.0)  # standard deviations of the prior, for draws of it
 
@@ -115,6 +141,17 @@ class _Search:
             slopes.append(slope[: len(some)])
         value, slope = np.concatenate(values), np.concatenate(slopes)
         return np.where(np.isfinite(value), value, np.inf), slope
+
+    def potentials(self, x: Array) -> Array:
+        """f alone at a power of two of points, as many at a time as rows allow; what is not finite is infinite."""
+        together, values = min(len(x), _power(_OF_BLOCK / self.target.n)), np.empty(len(x))
+        for first in range(0, len(x), together):
+            some = slice(first, first + together)
+            look(self.passes + together)
+            self.passes += together
+            with np.errstate(all="ignore"):
+                values[some] = self.target.potentials(x[some])
+        return np.where(np.isfinite(values), values, np.inf)
 
     def down(self, x: Array) -> Array:
         """L-BFGS."""
@@ -189,13 +226,37 @@ class _Search:
         return x, True
 
 
+class _Points(NamedTuple):
+    """Points around a minimum, in whose variables they are centre + root·z; f at each, infinite where a search began;
+    and the range of radii that it is in. c: that of the module.
+    """
+
+    centre: Array
+    root: Array
+    c: float
+    x: Array
+    f: Array
+    ranges: Indices
+
+    def apart(self, candidates: Indices, most: int) -> list[int]:
+        """The first of them, and others that are farther than 2R from all before, R as the module has it."""
+        z = np.linalg.solve(self.root, (self.x[candidates] - self.centre).T).T
+        near, chosen = 4 * _NARROW**2 * (self.c + (z * z).sum(axis=1)), list[int]()
+        left: Mask = np.ones(len(candidates), bool)
+        while left.any() and len(chosen) < most:
+            first = int(np.argmax(left))
+            chosen.append(int(candidates[first]))
+            left &= ((z - z[first]) ** 2).sum(axis=1) > near[first]
+        return chosen
+
+
 class _Others:
     """Minima known by now, and the search for more of them."""
 
     def __init__(self, search: _Search, first: _Minimum, spread: Array, nanoseconds: float) -> None:
         self.search, self.known, self.spread = search, [first], spread
-        evaluations = _NANOSECONDS / max(nanoseconds, 1.0)
-        self._points = int(np.clip(evaluations / _FOR_POINTS, *_POINTS))
+        evaluations = min(_NANOSECONDS / max(nanoseconds, 1.0), passes_left() - search.passes)
+        self._points = _power(float(np.clip(evaluations / _FOR_POINTS, *_POINTS)))
         self._searches = int(np.clip(evaluations / (2 * _PASSES), *_SEARCHES))
         self.looked_at = 0
 
@@ -214,21 +275,29 @@ class _Others:
 
     def around(self, centre: _Minimum, starts: Array) -> None:
         """From points around a minimum, and from some starts besides."""
-        L = self._root(centre)
-        some = [starts, self._of_shells(centre, L), self._of_lines(centre, starts)]
+        points = self._points_around(centre, self._root(centre))
         self.looked_at += len(starts)
-        begin = np.concatenate([each for each in some if len(each)])
-        inverse = np.linalg.inv(L)
+        begin = np.concatenate([starts, self._of_lines(centre, starts), self._lowest(points, by_value=True)])
+        for _ in range(_ROUNDS):
+            before = len(self.known)
+            self._search(points, np.concatenate([begin, self._lowest(points, by_value=False)]))
+            if len(self.known) == before:
+                return
+            begin = starts[:0]
+
+    def _search(self, points: _Points, begin: Array) -> None:
+        """From some points, in the variables of the minimum that they lie around."""
+        centre, L, inverse = points.centre, points.root, np.linalg.inv(points.root)
 
         def energies(z: Array) -> tuple[Array, Array]:
-            value, slope = self.search.energies(centre.point + z @ L.T)
+            value, slope = self.search.energies(centre + z @ L.T)
             return value, slope @ L
 
         def ended(z: Array) -> Mask:
-            return self._near(centre.point + z @ L.T)
+            return self._near(centre + z @ L.T)
 
-        z, f = descend(energies, (begin - centre.point) @ inverse.T, ended, _PASSES)
-        self.settle(centre.point + z @ L.T, f)
+        z, f = descend(energies, (begin - centre) @ inverse.T, ended, _PASSES, _NARROW * math.sqrt(points.c))
+        self.settle(centre + z @ L.T, f)
 
     def _root(self, centre: _Minimum) -> Array:
         """L with LLᵀ = H⁻¹; of the prior where H is not known."""
@@ -242,23 +311,47 @@ class _Others:
                 pass
         return np.diag(self.spread)
 
-    def _of_shells(self, centre: _Minimum, L: Array) -> Array:
-        """The lowest points of each."""
-        count, d = max(1, self._points // len(_RADII)), len(centre.point)
-        stream = Stream(len(self.known), np.arange(len(_RADII) * count))
-        u = stream.normals(0, d, Purpose.START, Purpose.START_FINE)
-        u /= np.sqrt((u * u).sum(axis=1, keepdims=True))
-        radii = np.repeat(_RADII, count)[:, None] * math.sqrt(d)
-        x = (centre.point + radii * u @ L.T).reshape(len(_RADII), count, d)
-        f = self.search.energies(x.reshape(-1, d))[0].reshape(len(_RADII), count)
-        self.looked_at += f.size
-        kept = max(1, self._searches // len(_RADII))
-        order = np.argsort(f, axis=1, kind="stable")[:, :kept]
-        lowest = np.take_along_axis(x, order[:, :, None], axis=1).reshape(-1, d)
-        value = np.take_along_axis(f, order, axis=1).ravel()
-        if self._searches < len(_RADII):
-            return np.asarray(lowest[:: len(_RADII) // self._searches], np.float64)
-        return np.asarray(lowest[np.isfinite(value)], np.float64)
+    def _points_around(self, centre: _Minimum, L: Array) -> _Points:
+        """By the law of the module, with f at each."""
+        from scipy.special import ndtri
+
+        d = len(centre.point)
+        c = max(1.0, -2 * d * math.log(_NARROW) + 2 * math.log(_LIGHT))
+        needed, quantiles, radii = _radii(d, c)
+        count = min(self._points, max(_ANYWAY, _power(2 * needed)))
+        x, f, ranges = np.empty((count, d)), np.empty(count), np.empty(count, np.int64)
+        for first in range(0, count, _MANY):
+            some = slice(first, min(first + _MANY, count))
+            u = _recurrence(first, some.stop, d + 1)
+            z = ndtri(u[:, 1:])
+            z *= (np.interp(u[:, 0], quantiles, radii) / np.sqrt((z * z).sum(axis=1)))[:, None]
+            x[some], ranges[some] = centre.point + z @ L.T, (u[:, 0] * _RANGES).astype(np.int64)
+            f[some] = self.search.potentials(x[some])
+        self.looked_at += count
+        return _Points(centre.point, L, c, x, f, ranges)
+
+    def _lowest(self, points: _Points, by_value: bool) -> Array:
+        """Those of each range at which f is lowest, or lowest beside what the minima known explain; none twice."""
+        f = points.f if by_value else points.f + self._explained(points.x)
+        kept, chosen = max(1, self._searches // (2 * _RANGES)), list[int]()
+        for number in range(_RANGES):
+            members = np.flatnonzero((points.ranges == number) & np.isfinite(f))
+            lowest = members[np.argpartition(f[members], _LOWEST)[:_LOWEST]] if len(members) > _LOWEST else members
+            chosen += points.apart(lowest[np.argsort(f[lowest], kind="stable")], kept)
+        chosen = chosen[:: max(1, 2 * _RANGES // self._searches)]
+        points.f[chosen] = np.inf
+        return points.x[chosen]
+
+    def _explained(self, x: Array) -> Array:
+        """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 where none has one."""
+        laws = [(one.value, one.point, one.hessian) for one in self.known if one.hessian is not None]
+        total = np.full(len(x), -np.inf if laws else 0.0)
+        for first in range(0, len(x), _MANY):
+            some = slice(first, first + _MANY)
+            for value, point, hessian in laws:
+                away = x[some] - point
+                total[some] = np.logaddexp(total[some], -value - 0.5 * contract("nd,nd->n", away @ hessian, away))
+        return total
 
     def _of_lines(self, centre: _Minimum, starts: Array) -> Array:
         """The minima along each, other than the one in the middle, as far as other minima and starts are or farther."""
@@ -329,6 +422,34 @@ class _Others:
         return [one for one in known if one.mass > known[0].mass - _LIGHTER]
 
 
+def _radii(d: int, c: float) -> tuple[float, Array, Array]:
+    """N, quantiles of the law of radii, and the radii: a density in proportion to r^{d−1}(c + r²)^{−d/2} up to r₀, and
+    one in proportion to 1/r from √d to the largest.
+    """
+    radii = np.concatenate([[0.0], np.geomspace(1e-3, max(_WITHIN, _FARTHEST * math.sqrt(d)), 4096)])
+    middle = (radii[1:] + radii[:-1]) / 2
+    density = np.exp(d * np.log(middle) - d / 2 * np.log(c + middle**2)) / middle * (middle < _WITHIN)
+    near = np.concatenate([[0.0], np.cumsum(density * np.diff(radii))])
+    far = np.log(np.maximum(radii, math.sqrt(d)))
+    far -= far[0]
+    needed = _EXPECTED * d * _NARROW**-d * near[-1] / (1 - _FAR)
+    return needed, (1 - _FAR) * near / near[-1] + _FAR * far / far[-1], radii
+
+
+def _recurrence(first: int, last: int, dim: int) -> Array:
+    """uᵢ = ½ + i(g⁻¹, …, g^{−dim}) modulo 1 for i = first + 1 … last, with the g > 1 that has g^{dim+1} = g + 1."""
+    g = 2.0
+    for _ in range(64):
+        g = (1 + g) ** (1 / (dim + 1))
+    u = 0.5 + np.arange(first + 1, last + 1)[:, None] * g ** -np.arange(1.0, dim + 1)
+    return np.asarray(u - np.floor(u), np.float64)
+
+
+def _power(number: float) -> int:
+    """The largest power of two that is not above it, at least 1."""
+    return 1 << max(0, math.floor(math.log2(max(number, 1.0))))
+
+
 def _line(reach: float) -> Array:
     """Places along a line, both ways."""
     even = np.arange(_STEP, _NEAR + _STEP / 2, _STEP)
@@ -382,16 +503,16 @@ def minima_from(target: Any, mode: Array, starts: Array, words: str, passes: flo
 def _found(
     search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
 ) -> Minima:
-    others = _Others(search, first, spread, nanoseconds)
-    try:
-        with spending(SHARE):
+    with spending(SHARE):
+        others = _Others(search, first, spread, nanoseconds)
+        try:
             others.all(starts)
             if shoulders:
                 others.keep_shoulders(starts)
-    except BudgetSpent:  # then those are known that were found by then
-        pass
+        except BudgetSpent:  # then those are known that were found by then
+            pass
     kept = others.heaviest()
-    words = f"{others.looked_at:,} points at 1 to {_RADII[-1]:g} times the spread of each"
+    words = f"{others.looked_at:,} points at up to {_FARTHEST:g} times the spread of each"
     return Minima(np.array([one.point for one in kept]), search.passes, words, "" if kept[0].curved else _INDEFINITE)
 
 
