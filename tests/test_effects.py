@@ -134,8 +134,14 @@ def test_a_posterior_from_a_file_says_what_is_missing_and_takes_a_table(tmp_path
     assert "rows" not in str(again.summary()).splitlines()[0]
     with pytest.raises(ValueError, match="no missing values in 'age'"):
         again.effects(table={**data, "age": np.where(data["age"] > 60, np.nan, data["age"])})
-    with pytest.raises(ValueError, match="of a target with rows, to have effects"):
-        sample(targets.synthetic(20, 2), draws=20).effects()
+    other = sample(targets.synthetic(20, 2), draws=20)
+    for purpose, call in {
+        "to have effects": other.effects,
+        "to predict from": lambda: other.predict(np.ones((1, 2))),
+        "to have a likelihood of each": other.log_likelihood,
+    }.items():
+        with pytest.raises(ValueError, match=f"linear predictors, {purpose}; got .* compute it from the draws"):
+            call()
 
 
 def test_rows_are_spread_evenly_and_in_step_with_nothing():

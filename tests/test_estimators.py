@@ -157,7 +157,7 @@ def test_pipelines_searches_clones_and_pickles():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     assert len(pickle.dumps(model)) < 8 * model.posterior_.trace.draws.size + X.nbytes + 40_000
-    with pytest.raises(ValueError, match="as `sample` gave it"):
+    with pytest.raises(ValueError, match="as `sample` or `fit` gave it, with its rows; got one from a file"):
         next(again.posterior_.log_likelihood())
     next(model.posterior_.log_likelihood())
 

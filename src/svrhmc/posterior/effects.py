@@ -31,7 +31,7 @@ from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.posterior.kept import Kept, beyond, spread
 from svrhmc.posterior.levels import level_averages
-from svrhmc.posterior.prediction import Model, Predictions, thinned
+from svrhmc.posterior.prediction import Model, Predictions, no_rows, thinned
 from svrhmc.posterior.statements import end_names, level_ends, moved
 from svrhmc.posterior.units import Units
 from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
@@ -252,7 +252,7 @@ def effects_of(
     chosen = _listed(variables)
     rows, draws, seed = whole("rows", rows, 1), whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
     if posterior.model is None:
-        raise requirement("the posterior", "of a target with rows, to have effects", "one without")
+        raise no_rows("to have effects")
     x = moved(thinned(posterior.trace.draws, draws), posterior.mean, posterior.sd)
     inner, off = x if posterior.units is None else posterior.units.inward(x), 0.0
     if posterior.design is not None:

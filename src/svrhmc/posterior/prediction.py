@@ -100,6 +100,17 @@ class Block:
     each: Array
 
 
+def no_rows(purpose: str) -> ValueError:
+    """The error for what needs rows that a posterior does not have."""
+    return requirement(
+        "the posterior",
+        f"of a target whose rows have linear predictors, {purpose}",
+        "one of another kind, such as a model of functions",
+        "compute it from the draws: posterior.parameters.by_name() where parameters have names of their own, and "
+        "posterior.trace.draws",
+    )
+
+
 @part
 @dataclass(frozen=True)
 class Model:

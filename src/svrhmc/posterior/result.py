@@ -35,7 +35,15 @@ from svrhmc.posterior.kept import Kept
 from svrhmc.posterior.modes import Modes
 from svrhmc.posterior.parameters import Parameters
 from svrhmc.posterior.pictures import forest
-from svrhmc.posterior.prediction import Block, Prediction, Predictions, log_likelihoods, quantile_levels, thinned
+from svrhmc.posterior.prediction import (
+    Block,
+    Prediction,
+    Predictions,
+    log_likelihoods,
+    no_rows,
+    quantile_levels,
+    thinned,
+)
 from svrhmc.posterior.statements import level_ends, moved, probability, quantiles
 from svrhmc.posterior.units import Units
 from svrhmc.tables.design import Design, is_table
@@ -287,7 +295,7 @@ class Posterior:
         self, X: Any, offset: npt.ArrayLike | None, trials: npt.ArrayLike | None, draws: int, seed: int
     ) -> Predictions:
         if self.model is None:
-            raise requirement("the posterior", "of a target with rows, to predict from", "one without")
+            raise no_rows("to predict from")
         if self.design is not None and is_table(X):
             offset = self.design.offsets(X) if offset is None else offset
             trials = self.design.trials_of(X) if trials is None else trials
@@ -349,8 +357,10 @@ class Posterior:
         """The rows that were fitted."""
         form = self.form
         if form is None:
-            why = "no file keeps the rows" if self._target is None else "its target has no rows"
-            raise requirement("the posterior", "as `sample` gave it for a target with rows", "another", why)
+            if self._target is not None:
+                raise no_rows("to have a likelihood of each")
+            why = "no file keeps the rows; fit again, or keep the posterior in memory"
+            raise requirement("the posterior", "as `sample` or `fit` gave it, with its rows", "one from a file", why)
         return form
 
     def about(self, target: FiniteSum, kept: Kept | None = None) -> Posterior:

@@ -7,6 +7,7 @@ so that f = (1/n) Σ fᵢ is minus the log posterior. JAX is loaded by the first
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -17,6 +18,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jaxed import load, scoped
+from svrhmc.core.pickles import pickled
 from svrhmc.core.progress import compiling
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
@@ -31,6 +33,7 @@ _QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many 
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
 _STATED = 1 << 9  # draws of which parameters are found at once
+_CARRIED = ("functions", "constrain", "data")  # what a pickle may not know by name, or reads in float32 by itself
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
 
@@ -137,6 +140,26 @@ class Model(FiniteSum):
         self.n, self.dim = functions.n, functions.dim
         self.row_size, self._entries = self.dim, entries
         self._form = FunctionsForm(functions, data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: the functions by their names or, where no module has them by name, by value."""
+        state = {name: value for name, value in self.__dict__.items() if name not in (*_CARRIED, "_form")}
+        return {**state, "pickled": pickled(tuple(getattr(self, name) for name in _CARRIED))}
+
+    @scoped
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From a pickle."""
+        functions = pickle.loads(state.pop("pickled"))
+        self.__dict__.update(state, **dict(zip(_CARRIED, functions, strict=True)))
+        self._form = FunctionsForm(self.functions, self.data)
+
+    def __copy__(self) -> Model:
+        made = Model.__new__(Model)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self.__copy__()  # functions and arrays of JAX are never changed
 
     def __repr__(self) -> str:
         return f"Model(n={self.n}, dim={self.dim}{f', note={self.note!r}' if self.note else ''})"
