@@ -20,7 +20,8 @@ import gzip
 import importlib.metadata
 import importlib.util
 import json
-import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -34,7 +35,8 @@ import numpy as np
 OUT = Path(__file__).parent / "results" / "posteriordb.md"
 ALLOWED = 4.5  # of |z|
 DECIDED = ("exact", "certified", "local")
-LIMIT = 1200  # seconds of one run
+LIMIT = 1200  # processor seconds of one run
+_IDLE = 20  # times as many seconds of the clock, after which a run hangs, whatever else the machine does
 NATURAL = " (natural)"  # after the name of a posterior: as a user would first write it
 HEAD = (
     "| posterior | parameters | seed | verdict | processor s | largest \\|z\\| of means | of sds "
@@ -131,12 +133,21 @@ def made(job, folder):
 
 
 def in_child(job, folder, limit):
-    """One run in a process of its own, which ends at the limit."""
+    """One run in a process of its own, which ends at the limit, or where it hangs."""
     command = [sys.executable, __file__, "--folder", str(folder), "--child", json.dumps(asdict(job))]
     began = time.perf_counter()
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=os.environ, check=False)
+        ended = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_IDLE * limit,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5)),
+        )
     except subprocess.TimeoutExpired:
+        return {**asdict(job), "verdict": "hung", "seconds": float(_IDLE * limit), "z": {}}
+    if ended.returncode == -signal.SIGXCPU:
         return {**asdict(job), "verdict": "not ended", "seconds": float(limit), "z": {}}
     if ended.returncode:
         told = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
@@ -200,7 +211,7 @@ def main():
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--nuts", action="store_true")
     parser.add_argument("--natural", action="store_true", help="the natural forms in place of those with rows")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of one run")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="processor seconds of one run")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--child", help=argparse.SUPPRESS)
