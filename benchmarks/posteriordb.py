@@ -9,7 +9,8 @@ for every posterior and seed; with --nuts NumPyro's NUTS runs beside it, 4 chain
 in float64. Seconds are those that a whole call took of the processors, with compilation: of all threads together, so
 that they can be more than the clock's, and hardly depend on what else the machine does. z is the difference of a mean
 or an sd from that of the reference, divided by the standard error of both together; of the sds too small to matter
-(below 1e-12 of the mean, where a reference was printed with ten digits) none is compared.
+(below 1e-12 of the mean, where a reference was printed with ten digits) none is compared, nor of parameters whose tails
+are so heavy that none is reported (those are named below the table).
 
 With --record FILE every run is added to that file as one line of JSON, and is not made again. Of z-scores that are
 right, one of 1,944 (324 parameters, means and sds, three seeds) is beyond 4.5 by chance in one table of 80.
@@ -64,7 +65,7 @@ def load(folder):
 
 
 def scores(names, moments, reference, to_stan):
-    """z of means and of sds of the parameters that the reference has, by Stan's names."""
+    """z of means and of sds of the parameters that the reference has, by Stan's names; none where no sd is reported."""
     known = dict(zip(reference["names"], reference["moments"], strict=True))
     to_stan = to_stan.get if isinstance(to_stan, dict) else to_stan
     found = {}
@@ -72,7 +73,7 @@ def scores(names, moments, reference, to_stan):
     for name, mean, sd, mean_error, sd_error in columns:
         if (stan := to_stan(name)) in known:
             there, there_sd, there_error, there_sd_error = known[stan]
-            if there_sd > 1e-12 * abs(there):
+            if there_sd > 1e-12 * abs(there) and np.isfinite(sd):
                 found[stan] = (
                     (mean - there) / np.hypot(mean_error, there_error),
                     (sd - there_sd) / np.hypot(sd_error, there_sd_error),
@@ -129,7 +130,8 @@ def made(job, folder):
     seconds = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - began_processor}
     found = scores(names, moments, reference, to_stan)
     z = {name: [float(mean), float(sd)] for name, (mean, sd) in found.items()}
-    return {**asdict(job), **verdict, **seconds, "parameters": len(reference["names"]), "z": z}
+    without = [name for name, sd in zip(names, moments.sd, strict=True) if np.isnan(sd)]
+    return {**asdict(job), **verdict, **seconds, "parameters": len(reference["names"]), "z": z, "without sd": without}
 
 
 def in_child(job, folder, limit):
@@ -194,12 +196,16 @@ def totals(ours):
     """What all runs come to, in sentences."""
     decided = [record for record in ours if record["verdict"] in DECIDED]
     z = np.array([pair for record in decided for pair in record["z"].values()]).reshape(-1, 2)
-    wrong = [f"`{r['name']}` (seed {r['seed']})" for r in decided if np.abs([*r["z"].values()]).max() >= ALLOWED]
+    wrong = [
+        f"`{r['name']}` (seed {r['seed']})" for r in decided if np.abs([*r["z"].values()]).max(initial=0) >= ALLOWED
+    ]
     rms = np.sqrt((z * z).mean(axis=0)) if len(z) else np.full(2, np.nan)
+    heavy = [f"`{r['name']}` (seed {r['seed']}): {', '.join(some)}" for r in ours if (some := r.get("without sd"))]
     return [
         f"{len(decided)} of {len(ours)} runs decided; {len(wrong)} of those with a |z| of {ALLOWED} or more"
         + (f": {', '.join(wrong)}." if wrong else "."),
         f"Root mean square of z over {len(z):,} parameters: {rms[0]:.2f} of means, {rms[1]:.2f} of sds.",
+        *([f"No sd is reported of heavy tails: {'; '.join(heavy)}."] if heavy else []),
     ]
 
 

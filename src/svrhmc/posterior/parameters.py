@@ -14,9 +14,18 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.posterior.correction import Corrected, corrected_functions, error_of_mean
+from svrhmc.posterior.pareto import NO_MEAN, NO_VARIANCE, UNSTABLE, pareto_shapes
 from svrhmc.posterior.statements import end_names, level_ends
 from svrhmc.targets.base import FiniteSum
 
+_WITHOUT = (
+    "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the draws: "
+    "its variance is infinite or depends on draws that no run has made); quantiles 5%, 50%, 95% of"
+)
+_LOOSE = (
+    "The standard deviation is unstable, as it hangs on few draws far out (a Pareto shape k of 0.35 or more); "
+    "quantiles 5%, 50%, 95% of"
+)
 _ENTRY = re.compile(r"[^\[\]]+\[\d+(, *\d+)*\]")
 
 
@@ -47,13 +56,42 @@ class Parameters:
         return self.draws.reshape(-1, len(self.names))
 
     @cached_property
+    def shapes(self) -> Array:
+        """The Pareto shape of the heavier tail of each number: from 0.5 on it has no variance, from 1 on no mean."""
+        return pareto_shapes(self.draws)
+
+    @cached_property
     def moments(self) -> Corrected:
-        """Means and sds with their standard errors: the corrected ones, or those of the draws."""
-        if self.corrected is not None:
-            return self.corrected
-        x = self.draws
-        mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
-        return Corrected(mean, sd, error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0)))
+        """Means and sds with their standard errors: the corrected ones, or those of the draws; nan where the tail of
+        the draws shows that there is none.
+        """
+        found, x = self.corrected, self.draws
+        if found is None:
+            mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
+            sd_error = error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0))
+            found = Corrected(mean, sd, error_of_mean(x), sd_error)
+        mean = np.where(self.shapes >= NO_MEAN, np.nan, found.mean)
+        others = (
+            np.where(self.shapes >= NO_VARIANCE, np.nan, each) for each in (found.sd, found.mean_error, found.sd_error)
+        )
+        return Corrected(mean, *others)
+
+    def heavy(self, most: int) -> str:
+        """Which of the numbers have no sd, or one that another run would not repeat, and quantiles of some of them."""
+        without = np.flatnonzero(self.shapes >= NO_VARIANCE)
+        unstable = np.flatnonzero((self.shapes >= UNSTABLE) & (self.shapes < NO_VARIANCE))
+        return " ".join(
+            f"{words}: {self._quantiles(some[:most])}{f' and {len(some) - most:,} more' if len(some) > most else ''}."
+            for words, some in ((_WITHOUT, without), (_LOOSE, unstable))
+            if len(some)
+        )
+
+    def _quantiles(self, some: Indices) -> str:
+        ends = np.quantile(self.flat()[:, some], (0.05, 0.5, 0.95), axis=0).T
+        told = zip(some, ends, strict=True)
+        return "; ".join(
+            f"{self.names[j]} (k {self.shapes[j]:.2f}) {', '.join(f'{q:.4g}' for q in e)}" for j, e in told
+        )
 
     def columns(self, level: float) -> dict[str, Array]:
         """Mean and sd, the ends of the interval, which are those of the draws, standard errors, effective draws and

@@ -136,7 +136,7 @@ class Posterior:
             f"{self.ess.min():,.0f} of them effective ({self.why.rstrip('.')}; R-hat at most {self.r_hat.max():.3f}, "
             f"{self.passes:.4g} passes over the data, {self.seconds:.3g} s{short}).\n"
             f"The means and sds reported, {which}, have {known}; "
-            f"as to bias they are {self.certificate}."
+            f"as to bias they are {self.certificate}." + "".join(f"\n{told}" for told in summaries.heavy(self))
         )
 
     @property

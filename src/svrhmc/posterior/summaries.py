@@ -116,6 +116,7 @@ def notes(posterior: Any) -> tuple[str, ...]:
     found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
     if posterior.modes is not None:
         found.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
+    found += heavy(posterior)
     if posterior.parameters is not None:
         found.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -128,6 +129,12 @@ def notes(posterior: Any) -> tuple[str, ...]:
         if said := entangled(posterior):
             found.append(said)
     return (*found, *(f"Clash: {clash}" for clash in posterior.clashes))
+
+
+def heavy(posterior: Any) -> tuple[str, ...]:
+    """Which parameters, as a model states them, have no standard deviation to report."""
+    told = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
+    return (f"Tails: {told}",) if told else ()
 
 
 def fit(posterior: Any) -> tuple[str, ...]:
@@ -178,7 +185,8 @@ def _chance(posterior: Any) -> tuple[float, float]:
     else:
         found = posterior.parameters.moments
         spread, errors = found.sd, (found.mean_error, found.sd_error)
-    mean, sd = (float(ratio(error, spread).max()) for error in errors)
+    known = np.isfinite(spread)
+    mean, sd = (float(ratio(error[known], spread[known]).max(initial=0.0)) for error in errors)
     return mean, sd
 
 
@@ -200,7 +208,12 @@ def short(posterior: Any) -> str:
 
 def page(posterior: Any) -> str:
     """HTML: a table, and the verdict."""
-    told = (f"Verdict: {verdict(posterior)}", *fit(posterior), *(f"Clash: {clash}" for clash in posterior.clashes))
+    told = (
+        f"Verdict: {verdict(posterior)}",
+        *heavy(posterior),
+        *fit(posterior),
+        *(f"Clash: {clash}" for clash in posterior.clashes),
+    )
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), told)._repr_html_()
 
 
