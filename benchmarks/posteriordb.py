@@ -96,6 +96,7 @@ def by_sample(function, arguments, seed):
 
     posterior = svrhmc.sample(svrhmc.targets.from_numpyro(function, **arguments), seed=seed)
     verdict = {"verdict": posterior.certificate.verdict, "why": str(posterior.certificate), "how": posterior.why}
+    verdict |= {"steps": posterior.steps, "ess": float(posterior.ess.min()), "passes": posterior.passes}
     return verdict, posterior.parameters.names, posterior.parameters.moments
 
 
