@@ -517,6 +517,39 @@ def some_work(amount, journal):
         return {"amount": made.once("amount", lambda: amount)}
 
 
+def test_only_the_journal_of_a_task_is_removed(tmp_path):
+    task, mine = run.Task("a", some_work, (3,), threaded=False), tmp_path / "mine"
+    place = run.Store(tmp_path).progress(task)
+    mine.mkdir()
+    (mine / "settings").write_bytes(b"mine")
+
+    def a_file():
+        place.write_text("mine")
+
+    def a_link():
+        place.symlink_to(mine)
+
+    def a_folder():
+        mine.rename(place)
+
+    def a_link_within():
+        run._perform(task, 1, place)
+        (place / "settings").unlink()
+        (place / "settings").symlink_to(mine / "settings")
+        (place / "runs").symlink_to(mine)
+
+    for put in (a_file, a_link, a_link_within, a_folder):
+        put()
+        with pytest.raises(svrhmc.CheckpointError, match=r"other files|is a file|is a link|cannot be"):
+            run._perform(task, 1, place)
+        kept = place if put is a_folder else mine
+        assert (kept / "settings").read_bytes() == b"mine"
+        assert put is not a_file or place.read_text() == "mine"
+        if put is not a_folder:
+            for entry in [*place.iterdir(), place] if put is a_link_within else [place]:
+                entry.unlink() if entry.is_symlink() or entry.is_file() else entry.rmdir()
+
+
 def test_the_journal_of_a_task_is_its_own(tmp_path):
     task, store = run.Task("a", some_work, (3,), threaded=False), run.Store(tmp_path)
     place = store.progress(task)
@@ -534,13 +567,17 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
     assert run._perform(other, 1, place)[0] == {"amount": 5}  # other settings: from the beginning
     assert run._perform(task, 1, place)[0] == {"amount": 3}
     for damage in ("pieces", "settings"):
-        (place / damage).write_bytes(b"no record")
+        (place / damage).write_bytes((place / damage).read_bytes()[:-1])
+        assert run._perform(task, 1, place)[0] == {"amount": 3}
+    for changed in ({"done": [], "seconds": 1.0}, {"done": {}, "seconds": "1"}, {"done": {}}):
+        with open_journal(place, settings) as journal:
+            journal.put("pieces", changed)
         assert run._perform(task, 1, place)[0] == {"amount": 3}
     (place / "settings").unlink()  # killed while it was removed
     assert run._perform(task, 1, place)[0] == {"amount": 3}
     pieces.remove(place)
-    place.write_text("a file")
-    assert run._perform(task, 1, place)[0] == {"amount": 3}
+    assert not place.exists()
+    run._perform(task, 1, place)
     (tmp_path / "a.json.77.1.part").write_text("{")
     store.put(task, {"amount": 3})
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

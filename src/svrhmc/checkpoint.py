@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,6 +51,7 @@ _FORMAT, _VERSION = "svrhmc-checkpoint", 1
 _LOCK, _SETTINGS, _ROWS = "lock", "settings", ".rows"
 _PIECE = 1 << 24  # bytes of a growing file read at once
 _MOST_AXES = 4  # of a row
+_MOST_DEEP, _MOST_ARRAYS, _MOST_KEY = 100, 100, (1 << 32) - 1  # of a result of long work
 _UNUSABLE = "cannot be used; choose another folder, or remove this one."
 
 
@@ -299,13 +301,14 @@ class Checkpoint(Journal):
 
     def _entries(self, name: str, record: Record) -> list[Entry]:
         """The results of long work that a record holds."""
-        try:
-            return [
-                Entry(whole("depth", depth, 0), tuple(record.arrays[f"{k}.{j}"] for j in range(count)), int(key))
-                for k, (depth, count, key) in enumerate(record.said["entries"])
-            ]
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise CheckpointError(f"{self.path / name} is not a record that this version of svrhmc can use.") from None
+        described = record.value("entries", _entries_of)
+        names = [[f"{k}.{j}" for j in range(count)] for k, (_, count, _) in enumerate(described)]
+        if sorted(record.arrays) != sorted(chain(*names)):
+            raise record.unusable("it has other arrays than it speaks of")
+        return [
+            Entry(depth, tuple(record.arrays[each] for each in here), key)
+            for (depth, _, key), here in zip(described, names, strict=True)
+        ]
 
     def remove(self, name: str) -> None:
         """The file, if there is one."""
@@ -396,6 +399,14 @@ def _claims_of(name: str, said: Any) -> dict[str, Claim]:
     return claims
 
 
+def _entries_of(name: str, said: Any) -> list[tuple[int, int, int]]:
+    """Of each result of long work: how deep it lies, the number of its arrays, and its key."""
+    return [
+        (whole("depth", depth, 0, _MOST_DEEP), whole("arrays", count, 0, _MOST_ARRAYS), whole("key", key, 0, _MOST_KEY))
+        for depth, count, key in said
+    ]
+
+
 class _File(Growing):
     """Raw float64 rows (rows, chains, …), with the checksum of all of them."""
 
@@ -475,12 +486,16 @@ def claims_in(record: Record) -> dict[str, Claim]:
     return record.value("rows", _claims_of)
 
 
-def remove_checkpoint(path: Path) -> None:
-    """Remove what a checkpoint made, and its folder where nothing else is in it; what cannot be removed stays."""
-    if path.is_symlink() or not is_checkpoint(path):
+def remove_checkpoint(path: Path, begun: bool = False) -> None:
+    """Remove what a checkpoint made, its settings last, and its folder where nothing else is in it; what cannot be
+    removed stays.
+
+    begun: also of a folder without settings, whose removal an earlier version was killed at.
+    """
+    if path.is_symlink() or not (path.is_dir() if begun else is_checkpoint(path)):
         return
     with suppress(OSError):
-        for entry in sorted(path.iterdir()):
+        for entry in sorted(path.iterdir(), key=lambda entry: entry.name == _SETTINGS):
             with suppress(OSError):
                 if is_plain(entry) and (entry.suffix == _ROWS or is_partial_record(entry) or is_record(entry)):
                     entry.unlink()

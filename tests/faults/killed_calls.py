@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ import numpy as np
 
 import svrhmc
 from svrhmc import targets
+
+_PERIOD = 0.05  # seconds between two looks at a life
 
 
 def table(n: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -166,38 +169,30 @@ def numbers(posterior: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in same.items()} | {"verdict": posterior.certificate.verdict}
 
 
-def processor_seconds(root: int) -> float:
+def processor_seconds(process: int) -> float:
     """Of a process, all its threads, and all processes under it, those that ended among them."""
-    used, parents = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended since
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-    def is_under(process: int) -> bool:
-        return process == root or (process in parents and is_under(parents[process]))
-
-    return sum(seconds for process, seconds in used.items() if is_under(process))
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        children = [each.read_text().split() for each in Path(f"/proc/{process}/task").glob("*/children")]
+    except OSError:  # it has ended since
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(processor_seconds(int(child)) for some in children for child in some)
 
 
 def lived(command: list[str], seconds: float = 0.0, clock: str = "processor", **settings: Any) -> bool:
     """One life of a command of so many seconds (0: as long as it takes); whether it came to its end."""
     with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stderr=errors, **settings) as child:
         began = time.monotonic()
-        while child.poll() is None:
-            time.sleep(0.02)
+        while seconds and child.poll() is None:
+            time.sleep(_PERIOD)
             spent = processor_seconds(child.pid) if clock == "processor" else time.monotonic() - began
-            if seconds and spent >= seconds:
+            if spent >= seconds:
                 child.kill()
-                child.wait()
-                return child.returncode == 0
+        child.wait()
         errors.seek(0)
-        assert child.returncode == 0, f"{command}: {errors.read()[-3000:]}"
-        return True
+        assert child.returncode in (0, -signal.SIGKILL), f"{command}: {errors.read()[-3000:]}"
+        return child.returncode == 0
 
 
 def until_it_ends(

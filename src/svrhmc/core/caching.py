@@ -3,6 +3,9 @@
 In this order: the folder that NUMBA_CACHE_DIR names; the package's own, where it can be written; SVRHMC_CACHE,
 $XDG_CACHE_HOME/svrhmc and ~/.cache/svrhmc. An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as
 its standard says. Where none can be written, code is compiled anew by each process, and one line says so.
+
+Whoever writes such a file says what this process does. So a file counts only where this user, root, or the owner of the
+package's own folder has written it, and nobody else can (`is_trusted`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -66,6 +70,16 @@ def keep_compiled() -> bool:
     except (ImportError, AttributeError):  # another numba
         return False
     return True
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Whether a file can only have been written by those whose code this process runs anyway."""
+    return status.st_uid in _owners() and not status.st_mode & stat.S_IWOTH
+
+
+def _owners() -> set[int]:
+    """This user, root, and the owner of the package."""
+    return {os.getuid() if hasattr(os, "getuid") else 0, 0, _PACKAGE.stat().st_uid}
 
 
 def tell(progress: object, stream: TextIO | None = None) -> None:

@@ -3,9 +3,10 @@
 JAX asks a cache for each program before it compiles it, and offers it what it compiled. By default there is none. The
 one here lies beside the code that numba compiled (`caching.py`) and serves what is compiled for this package, inside
 `jaxed.scope`, and nothing else; where the user has a cache of JAX's own (JAX_COMPILATION_CACHE_DIR), that is used and
-this is not. Each file is written in one step and begins with its checksum: unlike those of JAX's own cache, one that a
-kill cut short is as good as none. The folder's name holds the processor and the versions, as a program of another
-machine need not run here. Files that nobody has used for two months go.
+this is not. Each file is written in one step, begins with its checksum and holds its key: one that a kill cut short, of
+another program, or that somebody else has written (`caching.is_trusted`) is as good as none. The folder's name holds
+the processor and the versions, as a program of another machine need not run here. Files that nobody has used for two
+months go.
 """
 
 from __future__ import annotations
@@ -84,27 +85,33 @@ def _made(folder: Path, asked: Any) -> Any:
             other = _of_user(asked)
             if not _own.get():
                 return None if other is None else other.get(key)
-            content = read_checked(self._place(key))
-            if content is not None:
-                with suppress(OSError):
-                    os.utime(self._place(key))
-            return content
+            content, mark = read_checked(self._place(key), caching.is_trusted), _mark(key)
+            if content is None or not content.startswith(mark):
+                return None
+            with suppress(OSError):
+                os.utime(self._place(key))
+            return content[len(mark) :]
 
         def put(self, key: str, value: bytes) -> None:
             """In one step; a disk that is full keeps nothing."""
             other = _of_user(asked)
             if _own.get():
                 try:
-                    write_checked(self._place(key), value)
+                    write_checked(self._place(key), _mark(key) + value)
                 except OSError as error:
                     caching.note(error.strerror or str(error))
             elif other is not None:
                 other.put(key, value)
 
         def _place(self, key: str) -> Path:
-            return folder / hashlib.sha256(key.encode()).hexdigest()[:40]
+            return folder / _mark(key).hex()[:40]
 
     return Programs()
+
+
+def _mark(key: str) -> bytes:
+    """By which a file says whose program it holds."""
+    return hashlib.sha256(key.encode()).digest()
 
 
 def _of_user(asked: Any) -> Any:

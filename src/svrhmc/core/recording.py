@@ -5,10 +5,10 @@ Work that depends on its arguments alone is written as usual, with its long part
     value, slope = once(lambda: target.energies(x), (1,), (1, dim))
     hessian = recorded(lambda: target.hessian(x), (dim, dim))
 
-The shapes are those of the arrays that the function gives. Where no recording binds the call this is just the function.
-Where one does (`Journal.recording`), the arrays are kept, and written to the disk every few seconds. After a kill the
-same work runs from its beginning, and `once` gives what it gave before, bit for bit, without calling the function: what
-lies between two of them is done again, and should be short.
+The shapes are those of the arrays that the function gives (`Whole` where they hold whole numbers). Where no recording
+binds the call this is just the function. Where one does (`Journal.recording`), the arrays are kept, and written to the
+disk every few seconds. After a kill the same work runs from its beginning, and `once` gives what it gave before, bit
+for bit, without calling the function: what lies between two of them is done again, and should be short.
 
 A loop with many or large intermediate results is written with `repeat`, which keeps its state after each round in place
 of all that the rounds before it kept:
@@ -36,6 +36,10 @@ Arrays = tuple[npt.NDArray[Any], ...]
 Shape = tuple[int, ...]
 ANY = -1  # in a shape: a length that is not known beforehand
 _FAILED: Arrays = ()
+
+
+class Whole(tuple[int, ...]):
+    """The shape of an array of whole numbers."""
 
 
 class Entry(NamedTuple):
@@ -96,7 +100,7 @@ class Recording:
         if known is None:
             known = (np.zeros(2), *(np.array(array) for array in state))
             self._keep(place, known, key, new=False)
-        number, done = (int(part) for part in known[0])
+        number, done = _counted(known[0], most)
         now: Sequence[Any] = tuple(array.copy() for array in known[1:])
         while number < most and not done:
             with self._inside():
@@ -122,10 +126,7 @@ class Recording:
             del self._entries[self._place :]
             return None
         if depth < self._depth or not (arrays == _FAILED or _fit(arrays, shapes)):
-            raise CheckpointError(
-                "the checkpoint has a record of unfinished work that does not fit this call: choose another folder, or "
-                "remove this one."
-            )
+            raise unusable()
         self._place += 1
         return arrays
 
@@ -153,12 +154,30 @@ def _key(of: Any) -> int:
     return key
 
 
+def unusable() -> CheckpointError:
+    """The error where what was recorded cannot be what this work gave."""
+    return CheckpointError(
+        "the checkpoint has a record of unfinished work that does not fit this call: choose another folder, or remove "
+        "this one."
+    )
+
+
 def _fit(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
-    """Whether these are arrays of such shapes."""
+    """Whether these are arrays of such shapes and kinds of numbers."""
     return len(arrays) == len(shapes) and all(
-        array.ndim == len(shape) and all(wanted in (ANY, size) for size, wanted in zip(array.shape, shape, strict=True))
+        array.ndim == len(shape)
+        and array.dtype.kind in ("iu" if isinstance(shape, Whole) else "f")
+        and all(wanted in (ANY, size) for size, wanted in zip(array.shape, shape, strict=True))
         for array, shape in zip(arrays, shapes, strict=True)
     )
+
+
+def _counted(rounds: npt.NDArray[Any], most: int) -> tuple[int, bool]:
+    """The rounds of a `repeat` that were made, and whether that was all."""
+    number, done = (float(part) for part in rounds)
+    if not (number.is_integer() and 0 <= number <= most and done in (0.0, 1.0)):
+        raise unusable()
+    return int(number), bool(done)
 
 
 _binding: ContextVar[Recording | None] = ContextVar("recording", default=None)

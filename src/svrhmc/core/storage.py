@@ -175,11 +175,14 @@ def write_checked(path: Path, content: bytes) -> None:
     write_bytes(path, hashlib.sha256(content).digest() + content)
 
 
-def read_checked(path: Path) -> bytes | None:
-    """What `write_checked` wrote; None where there is nothing, or nothing whole."""
+def read_checked(path: Path, trusted: Callable[[os.stat_result], bool] = lambda status: True) -> bytes | None:
+    """What `write_checked` wrote; None where there is nothing, nothing whole, or a file that is not trusted by what the
+    system says of it.
+    """
     try:
-        content = path.read_bytes()
-    except OSError:
+        with open_file(path, follow=False) as file:
+            content = file.read() if trusted(os.fstat(file.fileno())) else b""
+    except (OSError, StorageError):
         return None
     return content[_DIGEST:] if content[:_DIGEST] == hashlib.sha256(content[_DIGEST:]).digest() else None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import errno
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError
+from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, remove_checkpoint
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, nonnegative, requirement
 from svrhmc.core.storage import Record
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
@@ -31,7 +32,7 @@ class Pieces:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         record = journal.get(_RECORD)
-        self._done: dict[str, Any] = dict(record.said["done"]) if record else {}
+        self._done = {} if record is None else record.value("done", _dictionary)
         self._earlier, self._began = seconds_spent(journal), time.perf_counter()
         self._clock, self._new = Clock(), False
 
@@ -72,14 +73,14 @@ class Pieces:
     def recall_mode(self, name: str, target: FiniteSum) -> None:
         """Let a target know its mode, found once."""
         found = self.journal.once(name, lambda: Record({}, {"mode": target.mode()}))
-        target.recall_mode(found.arrays["mode"])
+        target.recall_mode(found.array("mode", (target.dim,)))
 
     def forget(self, name: str) -> None:
         """Remove what a run kept, once what was made of it is written."""
         folder = self._folder(name)
         if folder is not None and folder.exists():
             self.save()
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_checkpoint(folder)
 
     def _folder(self, name: str) -> Path | None:
         return self.journal.path / name if isinstance(self.journal, Checkpoint) else None
@@ -97,7 +98,14 @@ def pieces_of(journal: Journal | None) -> Pieces:
 def seconds_spent(journal: Journal) -> float:
     """By a task, in all its lives so far, up to its last record."""
     record = journal.get(_RECORD)
-    return 0.0 if record is None else float(record.said["seconds"])
+    return 0.0 if record is None else record.value("seconds", nonnegative)
+
+
+def _dictionary(name: str, value: Any) -> dict[str, Any]:
+    """Pieces by their names."""
+    if not isinstance(value, dict):
+        raise requirement(name, "of pieces by their names", type(value).__name__)
+    return value
 
 
 def open_journal(folder: Path, settings: dict[str, Any]) -> Checkpoint:
@@ -125,8 +133,14 @@ def unusable(error: CheckpointError) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """A folder, or whatever is in its place."""
+    """Remove the journal of a task, with those of its runs, and nothing else: no link is followed, and what somebody
+    else has put there stays, which is an error.
+    """
     if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    else:
-        folder.unlink(missing_ok=True)
+        for entry in sorted(folder.iterdir()):
+            remove_checkpoint(entry)
+        remove_checkpoint(folder, begun=True)
+    if os.path.lexists(folder):
+        raise CheckpointError(f"{folder} holds other files than those of an interrupted run: move it elsewhere.") from (
+            OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        )

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -124,7 +123,8 @@ class Store:
         """Remove what a kill may have left of a task, and the journal of a finished one."""
         remove_partials(self._path(task))
         if finished:
-            shutil.rmtree(self.progress(task), ignore_errors=True)
+            with suppress(CheckpointError):  # what somebody else has put there stays
+                remove(self.progress(task))
 
     def _path(self, task: Task) -> Path:
         return self.folder / (task.name.replace(" ", "-").replace("=", "") + ".json")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.recording import ANY
+from svrhmc.core.recording import ANY, Whole
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import Coding
@@ -160,7 +160,7 @@ class PartitionedLinear(FiniteSum):
             parts = self._parts(measure, (self.coding, lengths), "lengths of all rows")
             by = np.array([lengths.scale, lengths.radius])
             keys = [(by, lengths.centre)] * len(self._numbers)
-            found = listed(parts, len(self._numbers), Measured.packed, Measured.unpacked, (), (), of=keys)
+            found = listed(parts, len(self._numbers), Measured.packed, Measured.unpacked, Whole(), (), of=keys)
         self._count(1.0)
         return None if any(each is None for each in found) else found
 
@@ -179,10 +179,12 @@ class PartitionedLinear(FiniteSum):
         def parts(first: int) -> Any:
             return self.partitions.each(gather, arguments[first:], "fetching rows")
 
-        shapes = ((ANY,),) * 3 + packing.shapes
+        shapes = (Whole((ANY,)),) * 3 + packing.shapes
         by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
         keys = [(by, places[k]) for k in wanted]
         found = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, of=keys), strict=True))
+        for k, one in found.items():
+            one.require_sound(int(self.partitions.reader.sizes[k]), len(places[k]))
         share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
         self.passes += share
         self._count(share)

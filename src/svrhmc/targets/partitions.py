@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError
-from svrhmc.core.recording import ANY, Ordered, once, repeat
+from svrhmc.core.recording import ANY, Ordered, Whole, once, repeat, unusable
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
@@ -249,7 +249,8 @@ class Packing:
     def __init__(self, reader: Reader) -> None:
         self._columns, self._sparse = len(reader.names), reader.storage == "sparse"
         self._optional = reader.has_offset, reader.has_weights
-        entries: tuple[Any, ...] = ((ANY,),) * 3 if self._sparse else ((ANY, self._columns),)
+        places = Whole((ANY,))
+        entries: tuple[Any, ...] = ((ANY,), places, places) if self._sparse else ((ANY, self._columns),)
         self.shapes = entries + ((ANY,),) * 3  # labels, offsets and weights
 
     def packed(self, X: Any, y: Array, *optional: Array | None) -> tuple[Any, ...]:
@@ -258,13 +259,20 @@ class Packing:
         return (*entries, y, *(np.zeros(0) if one is None else one for one in optional))
 
     def unpacked(self, arrays: Any) -> tuple[Any, ...]:
-        """The same, of arrays."""
+        """The same, of arrays; an error where a record was changed so that they are no rows."""
         *entries, y, offset, weights = arrays
-        X = entries[0]
+        X, lengths = entries[0], [len(y) if given else 0 for given in self._optional]
         if self._sparse:
             from scipy.sparse import csr_matrix
 
-            X = csr_matrix(tuple(entries), shape=(len(y), self._columns))
+            try:
+                X = csr_matrix(tuple(entries), shape=(len(y), self._columns))
+                X.check_format(full_check=True)
+            except ValueError:
+                raise unusable() from None
+        finite = all(np.isfinite(each).all() for each in (entries[0], y, offset, weights))
+        if not finite or X.shape[0] != len(y) or [len(offset), len(weights)] != lengths:
+            raise unusable()
         optional = (one if given else None for one, given in zip((offset, weights), self._optional, strict=True))
         return X, y, *optional
 
@@ -279,6 +287,13 @@ class Gathered(NamedTuple):
     weights: Array | None
     q: npt.NDArray[np.uint64]
     found: Indices  # the row, counted among these, of each place that was asked for
+
+    def require_sound(self, size: int, places: int) -> None:
+        """Refuse rows that are not those of so many places in a partition of this size: a record may be changed."""
+        rows, found = self.rows, self.found
+        inside = len(rows) == len(self.y) == len(self.q) and (np.diff(rows, prepend=-1, append=size) > 0).all()
+        if not inside or len(found) != places or not ((found >= 0) & (found < len(rows))).all():
+            raise unusable()
 
 
 def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | None, places: Places) -> Gathered:
