@@ -291,6 +291,25 @@ def test_a_category_that_comes_later(tmp_path):
         targets.logistic(found).mode()
 
 
+@pytest.mark.parametrize("place", ["plan", "y"])
+@pytest.mark.parametrize("kind", ["plain", "dictionary", "csv"])
+def test_a_text_that_is_no_name_is_refused_before_it_stands_in_every_row(kind, place, tmp_path):
+    """A megabyte in each of 30,000 rows, from a file of some kilobytes."""
+    text, rows = "x" * (1 << 20), 30_000
+    if kind == "csv":
+        (tmp_path / "a.csv").write_text(
+            "plan,y\n" + "u,0\nv,1\n" * rows + {"plan": f"{text},1", "y": f"u,{text}"}[place]
+        )
+        with pytest.raises(DataError, match=r"'(plan|y)' (has a text of 1,048,576|has both|is)"):
+            data.from_csv(tmp_path / "a.csv", "y")
+        return
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+    columns = {"plan": pa.array(["u", "v"] * (rows // 2)), "y": pa.array(np.arange(rows) % 2), place: column}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", store_schema=kind == "dictionary")
+    with pytest.raises(DataError, match=f"'{place}' has a text of 1,048,576 characters"):
+        next(data.from_parquet(tmp_path / "a.parquet", "y").reader.read(0))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_missing_value_in_the_last_row_of_the_last_file(bad, tmp_path):
     table = TABLE.copy()

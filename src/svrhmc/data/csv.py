@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing
-from svrhmc.data.layout import Layout, labels
+from svrhmc.data.layout import Layout, labels, require_short
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -114,6 +114,8 @@ class Survey(NamedTuple):
 
 def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) -> Survey:
     """Of one range."""
+    import pyarrow.compute as pc
+
     table = parts.table(number, columns, {})
     path = parts.ranges[number].path
     kinds: dict[str, str] = {}
@@ -123,6 +125,7 @@ def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) ->
         kind = str(column.type)
         kinds[name] = {"int64": "int64", "double": "float64", "string": "text", "null": "null"}.get(kind, "other")
         if kinds[name] == "text":
+            require_short(int(pc.max(pc.utf8_length(column)).as_py()), name, str(path))
             kinds[name], texts[name], odd[name] = _texts(column, most)
     return Survey(table.num_rows, kinds, texts, odd, path)
 

@@ -67,11 +67,12 @@ def from_parquet(
     stamps, levels = stamps_of(files), {}
     if texts:
         plain = columns.laid_out({**kinds, **dict.fromkeys(texts, "bool")}, {})
-        reader = ParquetReader(groups, plain, stamps)
+        reader = ParquetReader(groups, plain, stamps, texts)
         arguments = [(k, texts, MOST_LEVELS) for k in range(len(groups))]
         found = list(each_of(workers, reader, values_of, arguments, "levels"))
         levels = {name: agreed_levels(name, [each[name] for each in found]) for name in texts}
-    reader = ParquetReader(groups, columns.laid_out(kinds, levels), stamps)
+    words = [name for name in columns.names if kinds[name] == "text"]
+    reader = ParquetReader(groups, columns.laid_out(kinds, levels), stamps, words)
     if not reader.sizes.sum():
         raise DataError(f"{path} has no rows.")
     return InPartitions(reader, workers)

@@ -14,6 +14,7 @@ from svrhmc.core.errors import DataError, nearest, requirement, truth
 from svrhmc.targets.reading import Block
 
 MOST_LEVELS = 1000
+_LONGEST = 200  # characters of a category or a label
 _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # types that float32 holds exactly
 
 
@@ -64,12 +65,11 @@ class Layout:
             X[:, 0] = 1.0
             place = 1
         for feature in self.features:
-            width = len(feature.names)
-            values = array_of(columns[feature.name], feature.name, first, where)
+            width, column = len(feature.names), columns[feature.name]
             if feature.levels is None:
-                X[:, place] = numbers(values, feature.name, first, where)
+                X[:, place] = numbers(array_of(column, feature.name, first, where), feature.name, first, where)
             else:
-                X[:, place : place + width] = _indicators(values, feature, first, where)
+                X[:, place : place + width] = _indicators(column, feature, first, where)
             place += width
         more = [
             None if name is None else numbers(array_of(columns[name], name, first, where), name, first, where)
@@ -147,9 +147,10 @@ def array_of(values: Any, name: str, first: int, where: str) -> npt.NDArray[Any]
         if values.null_count:
             row = int(np.argmax(np.asarray(values.is_null())))
             raise _absent(where, first + row, name)
-        if str(values.type).startswith("dictionary"):
-            values = values.dictionary_decode()
-        return np.asarray(values.to_numpy(zero_copy_only=False))
+        if not _has_dictionary(values):
+            return np.asarray(values.to_numpy(zero_copy_only=False))
+        different = np.array(_different(values, name, where), object)
+        return different[np.asarray(values.indices)] if len(different) else different
     found = np.asarray(values)
     if found.dtype == object or hasattr(values, "isna"):
         absent = (
@@ -165,7 +166,44 @@ def labels(values: Any, name: str, first: int, where: str) -> npt.NDArray[Any]:
     found = array_of(values, name, first, where)
     if found.dtype.kind == "f" and not (fine := np.isfinite(found)).all():
         raise _absent(where, first + int(np.argmin(fine)), name)
-    return found.astype(str) if found.dtype.kind in "OT" else found
+    if found.dtype.kind not in "OT":
+        return found
+    require_short(max(map(len, filter(lambda value: isinstance(value, str), found)), default=0), name, where)
+    return found.astype(str)
+
+
+def words(values: Any, name: str, first: int, where: str) -> npt.NDArray[Any]:
+    """The different texts of a column, in order."""
+    if not _has_dictionary(values) or values.null_count:
+        return np.unique(labels(values, name, first, where))
+    used = np.unique(np.asarray(values.indices))
+    different = _different(values, name, where)
+    return np.unique(np.array([different[place] for place in used], str)) if len(used) else np.zeros(0, "<U1")
+
+
+def _has_dictionary(values: Any) -> bool:
+    """Whether a column of pyarrow has a list of its different values, and their numbers."""
+    return str(getattr(values, "type", "")).startswith("dictionary")
+
+
+def _different(values: Any, name: str, where: str) -> list[Any]:
+    """The values in such a list, none of them longer than a name can be: one may stand in very many rows."""
+    from pyarrow import compute, types
+
+    kind = values.dictionary.type
+    if types.is_string(kind) or types.is_large_string(kind):
+        require_short(compute.max(compute.utf8_length(values.dictionary)).as_py() or 0, name, where)
+    listed: list[Any] = values.dictionary.to_pylist()
+    return listed
+
+
+def require_short(longest: int, name: str, where: str) -> None:
+    """Refuse a text that is no name, of which an array would take as much for every row."""
+    if longest > _LONGEST:
+        raise DataError(
+            f"{where}: the column {name!r} has a text of {longest:,} characters, and a category or a label has at most "
+            f"{_LONGEST}: leave that column out, or shorten its texts."
+        )
 
 
 def numbers(values: npt.NDArray[Any], name: str, first: int, where: str) -> Array:
@@ -175,19 +213,27 @@ def numbers(values: npt.NDArray[Any], name: str, first: int, where: str) -> Arra
     return values
 
 
-def _indicators(values: npt.NDArray[Any], feature: Feature, first: int, where: str) -> Array:
+def _indicators(column: Any, feature: Feature, first: int, where: str) -> Array:
     assert feature.levels is not None
-    known = np.array(feature.levels)
-    texts = values.astype(known.dtype) if values.dtype.kind in "OT" else values
-    order = np.argsort(known, kind="stable")
-    places = order[np.minimum(np.searchsorted(known[order], texts), len(known) - 1)]
-    if not (found := known[places] == texts).all():
-        row = int(np.argmin(found))
+    if _has_dictionary(column) and not column.null_count:  # each text is looked up once
+        numbered = {level: k for k, level in enumerate(feature.levels)}
+        different = _different(column, feature.name, where)
+        places = np.array([numbered.get(text, -1) for text in different], np.int64)[np.asarray(column.indices)]
+        row = int(np.argmin(places)) if len(places) else 0
+        unknown = different[column.indices[row].as_py()] if len(places) and places[row] < 0 else None
+    else:
+        values, known = array_of(column, feature.name, first, where), np.array(feature.levels)
+        texts = values.astype(known.dtype) if values.dtype.kind in "OT" else values
+        order = np.argsort(known, kind="stable")
+        places = order[np.minimum(np.searchsorted(known[order], texts), len(known) - 1)]
+        row = int(np.argmin(known[places].astype(object) == values)) if len(places) else 0
+        unknown = values[row] if len(places) and known[places[row]] != values[row] else None
+    if unknown is not None:
         raise DataError(
-            f"{where}, row {first + row}, column {feature.name!r}: the category {values[row]!r} was not there before; "
+            f"{where}, row {first + row}, column {feature.name!r}: the category {unknown!r} was not there before; "
             "open the data again."
         )
-    return np.asarray(places[:, None] == np.arange(1, len(known)), np.float64)
+    return np.asarray(places[:, None] == np.arange(1, len(feature.levels)), np.float64)
 
 
 def _absent(where: str, row: int, name: str) -> DataError:

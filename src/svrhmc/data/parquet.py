@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing
-from svrhmc.data.layout import Layout, labels
+from svrhmc.data.layout import Layout, labels, words
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
@@ -18,16 +18,25 @@ _HELD = 1 << 23  # entries of a row group, up to which it is read at once
 class ParquetReader(Reader):
     """Row groups of some files, each read on its own; offsets come from the files' metadata."""
 
-    def __init__(self, groups: list[tuple[str, int, int]], layout: Layout, stamps: dict[str, tuple[int, int]]) -> None:
-        """groups: path, number in the file and rows of each row group. stamps: size and time of each file."""
-        self.groups, self.layout, self.stamps = groups, layout, stamps
+    def __init__(
+        self,
+        groups: list[tuple[str, int, int]],
+        layout: Layout,
+        stamps: dict[str, tuple[int, int]],
+        texts: Sequence[str] = (),
+    ) -> None:
+        """groups: path, number in the file and rows of each row group. stamps: size and time of each file. texts: the
+        columns of texts, each of which is read once, with its number in every row: a small file can hold one long text
+        in a million rows.
+        """
+        self.groups, self.layout, self.stamps, self.texts = groups, layout, stamps, list(texts)
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
         self.names, self.dtype = layout.names, np.dtype(layout.dtype)
         self.has_offset, self.has_weights = layout.offset is not None, layout.weights is not None
 
     def only(self, number: int) -> ParquetReader:
         """Of one row group."""
-        return ParquetReader([self.groups[number]], self.layout, {})
+        return ParquetReader([self.groups[number]], self.layout, {}, self.texts)
 
     def where(self, number: int) -> str:
         """File and row group."""
@@ -58,7 +67,7 @@ class ParquetReader(Reader):
         path, group, size = self.groups[number]
         if not size:
             return
-        with opened(path, size * len(columns) > _HELD) as file:
+        with opened(path, size * len(columns) > _HELD, self.texts) as file:
             yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
@@ -69,19 +78,19 @@ def values_of(reader: ParquetReader, number: int, columns: list[str], most: int)
     for batch in reader._batches(number, columns, 1 << 18):
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if found[name] is not None:
-                some = np.unique(labels(column, name, first, reader.where(number)))
-                found[name] = np.union1d(found[name], some)
+                found[name] = np.union1d(found[name], words(column, name, first, reader.where(number)))
                 if len(found[name]) > most:
                     found[name] = None
         first += batch.num_rows
     return found
 
 
-def opened(path: str, mapped: bool = True) -> Any:
+def opened(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
     """A Parquet file; errors of pyarrow are put into words.
 
     mapped: whether its contents come by a memory map, page by page, so that a row group need not fit in memory; else
         all that is asked for of a row group is read at once, which is faster.
+    texts: the columns whose values come as a list of different ones, and their numbers.
     """
     try:
         import pyarrow
@@ -89,7 +98,7 @@ def opened(path: str, mapped: bool = True) -> Any:
     except ImportError:
         raise missing("pyarrow", "parquet", "reading Parquet") from None
     try:
-        return ParquetFile(path, memory_map=mapped, pre_buffer=True)
+        return ParquetFile(path, memory_map=mapped, pre_buffer=True, read_dictionary=list(texts))
     except (FileNotFoundError, PermissionError):
         raise
     except (pyarrow.ArrowException, OSError) as error:
