@@ -306,7 +306,7 @@ def test_a_text_that_is_no_name_is_refused_before_it_stands_in_every_row(kind, p
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
     columns = {"plan": pa.array(["u", "v"] * (rows // 2)), "y": pa.array(np.arange(rows) % 2), place: column}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", store_schema=kind == "dictionary")
-    with pytest.raises(DataError, match=f"'{place}' has a text of 1,048,576 characters"):
+    with pytest.raises(DataError, match=f"'{place}' has a text of 1,048,576 bytes"):
         next(data.from_parquet(tmp_path / "a.parquet", "y").reader.read(0))
 
 

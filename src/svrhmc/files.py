@@ -14,7 +14,7 @@ from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
 from svrhmc.core.memory import free_memory
 from svrhmc.core.npz import read_npz
-from svrhmc.tables.matrices import require_room
+from svrhmc.tables.matrices import require_room, require_shapes
 from svrhmc.tables.texts import lines
 
 
@@ -22,7 +22,9 @@ def read_table(path: Path) -> tuple[Array, Array]:
     """X and y from an .npz with arrays of these names, or a .csv (a header or none) whose last column is y."""
     if path.suffix == ".npz":
         try:
-            arrays = read_npz(path, ("X", "y"))
+            arrays = read_npz(
+                path, ("X", "y"), check=lambda known: require_shapes(path, known["X"].shape, known["y"].shape)
+            )
         except ArchiveFileError as error:
             raise requirement(
                 str(path), "an .npz with arrays X and y", "another file", str(error).rstrip(".")

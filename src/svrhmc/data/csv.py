@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,13 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing
 from svrhmc.data.layout import Layout, labels, require_short
+from svrhmc.tables import texts
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}
 _QUOTE, _LINE = b'"', b"\n"
+_MOST_COLUMNS = 1 << 17
 
 
 class Range(NamedTuple):
@@ -50,6 +53,8 @@ class CsvParts:
             text = file.read(end - begin)
         if len(text) < end - begin:
             raise DataError(f"{path} is shorter than it was.")
+        if b"\0" in text:
+            raise texts.binary(Path(path))
         if _QUOTE in text:
             self._require_whole_lines(number, text)
         bad: list[Any] = []
@@ -119,15 +124,15 @@ def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) ->
     table = parts.table(number, columns, {})
     path = parts.ranges[number].path
     kinds: dict[str, str] = {}
-    texts: dict[str, Any] = {}
+    words: dict[str, Any] = {}
     odd: dict[str, tuple[int, str]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = str(column.type)
         kinds[name] = {"int64": "int64", "double": "float64", "string": "text", "null": "null"}.get(kind, "other")
         if kinds[name] == "text":
-            require_short(int(pc.max(pc.utf8_length(column)).as_py()), name, str(path))
-            kinds[name], texts[name], odd[name] = _texts(column, most)
-    return Survey(table.num_rows, kinds, texts, odd, path)
+            require_short(int(pc.max(pc.binary_length(column)).as_py()), name, str(path))
+            kinds[name], words[name], odd[name] = _texts(column, most)
+    return Survey(table.num_rows, kinds, words, odd, path)
 
 
 def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
@@ -226,9 +231,10 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
     header: tuple[str, ...] = ()
     for path in files:
         with open(path, "rb") as file:
-            line = file.readline()
+            line = file.readline(texts.MOST_LINE)
             if line.startswith(b"\x1f\x8b"):
                 raise DataError(f"{path} is compressed, and cannot be read in parts: unpack it first.")
+            _require_header(line, path, delimiter)
             names = _names(line, path, delimiter)
             header = header or names
             if names != header:
@@ -239,10 +245,24 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
             begin, last = file.tell(), os.fstat(file.fileno()).st_size
             while begin < last:
                 file.seek(min(begin + size, last) - 1)
-                file.readline()
+                if len(rest := file.readline(texts.MOST_LINE)) == texts.MOST_LINE and not rest.endswith(_LINE):
+                    raise DataError(
+                        f"{path}: the line with byte {file.tell():,} does not end within {len(rest) >> 20} MiB, and a "
+                        "line of a table is shorter. Is it a text with a row in each line?"
+                    )
                 ranges.append(Range(path, begin, file.tell()))
                 begin = file.tell()
     return ranges, header
+
+
+def _require_header(line: bytes, path: str, delimiter: str) -> None:
+    """Refuse what is no line of names, or has more of them than a model has coefficients."""
+    if b"\0" in line:
+        raise texts.binary(Path(path))
+    if len(line) == texts.MOST_LINE:
+        raise texts.too_long(Path(path), 1)
+    if (columns := line.count(delimiter.encode()) + 1) > _MOST_COLUMNS:
+        raise DataError(f"{path} has {columns:,} columns, and at most {_MOST_COLUMNS:,} are read in parts.")
 
 
 def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
@@ -252,7 +272,10 @@ def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise DataError(f"{path} is no text in UTF-8.") from None
-    names = tuple(next(csv.reader([text], delimiter=delimiter), []))
+    try:
+        names = tuple(next(csv.reader([text], delimiter=delimiter), []))
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1: {error}.") from None
     if not names:
         raise DataError(f"{path} has no header line with the names of its columns.")
     if len(set(names)) != len(names):

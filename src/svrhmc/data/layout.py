@@ -14,7 +14,7 @@ from svrhmc.core.errors import DataError, nearest, requirement, truth
 from svrhmc.targets.reading import Block
 
 MOST_LEVELS = 1000
-_LONGEST = 200  # characters of a category or a label
+_LONGEST = 400  # bytes of a category or a label
 _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # types that float32 holds exactly
 
 
@@ -192,8 +192,11 @@ def _different(values: Any, name: str, where: str) -> list[Any]:
 
     kind = values.dictionary.type
     if types.is_string(kind) or types.is_large_string(kind):
-        require_short(compute.max(compute.utf8_length(values.dictionary)).as_py() or 0, name, where)
-    listed: list[Any] = values.dictionary.to_pylist()
+        require_short(compute.max(compute.binary_length(values.dictionary)).as_py() or 0, name, where)
+    try:
+        listed: list[Any] = values.dictionary.to_pylist()
+    except UnicodeDecodeError:
+        raise DataError(f"{where}: the column {name!r} has a text that is not in UTF-8.") from None
     return listed
 
 
@@ -201,7 +204,7 @@ def require_short(longest: int, name: str, where: str) -> None:
     """Refuse a text that is no name, of which an array would take as much for every row."""
     if longest > _LONGEST:
         raise DataError(
-            f"{where}: the column {name!r} has a text of {longest:,} characters, and a category or a label has at most "
+            f"{where}: the column {name!r} has a text of {longest:,} bytes, and a category or a label has at most "
             f"{_LONGEST}: leave that column out, or shorten its texts."
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class ParquetReader(Reader):
         path, group, size = self.groups[number]
         if not size:
             return
-        with opened(path, size * len(columns) > _HELD, self.texts) as file:
+        with _worded(path), opened(path, size * len(columns) > _HELD, self.texts) as file:
             yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
@@ -93,16 +94,25 @@ def opened(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
     texts: the columns whose values come as a list of different ones, and their numbers.
     """
     try:
-        import pyarrow
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise missing("pyarrow", "parquet", "reading Parquet") from None
-    try:
+    with _worded(path):
         return ParquetFile(path, memory_map=mapped, pre_buffer=True, read_dictionary=list(texts))
+
+
+@contextmanager
+def _worded(path: str) -> Iterator[None]:
+    """Errors of pyarrow about a file, in one line."""
+    import pyarrow
+
+    try:
+        yield
     except (FileNotFoundError, PermissionError):
         raise
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is no Parquet file, or is damaged: {str(error).splitlines()[0][:200]}") from None
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        told = next(iter(ascii(str(error))[1:-1].split("\\n")))[:200]
+        raise DataError(f"{path} is no Parquet file, or is damaged: {told}") from None
 
 
 def kinds_of(files: list[str]) -> tuple[dict[str, str], list[tuple[str, int, int]]]:
@@ -110,7 +120,7 @@ def kinds_of(files: list[str]) -> tuple[dict[str, str], list[tuple[str, int, int
     kinds: dict[str, str] = {}
     groups: list[tuple[str, int, int]] = []
     for path in files:
-        with opened(path) as file:
+        with _worded(path), opened(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
             found = {name: _kind(str(schema.field(name).type)) for name in schema.names}
             groups += [(path, k, metadata.row_group(k).num_rows) for k in range(metadata.num_row_groups)]

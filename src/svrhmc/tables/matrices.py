@@ -24,7 +24,7 @@ def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
 
     def check(known: dict[str, Described]) -> None:
         X, y = known["X"].shape, known["y"].shape
-        _require_shapes(path, X, y)
+        require_shapes(path, X, y)
         require_room(path, X[0] * (X[1] + 1), most)
 
     try:
@@ -55,13 +55,14 @@ def require_room(path: Path, numbers: float, most: float) -> None:
         )
 
 
-def _require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
+def require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
+    """Refuse arrays that are no rows with a label each."""
     if len(X) != 2 or y != X[:1] or not X[0]:
         raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X} and {y}.")
 
 
 def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, npt.NDArray[Any]]:
-    _require_shapes(path, X.shape, y.shape)
+    require_shapes(path, X.shape, y.shape)
     if X.dtype.kind not in "biuf":
         raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
     known = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]

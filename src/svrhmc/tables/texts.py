@@ -23,7 +23,7 @@ from svrhmc.core.storage import open_file
 NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 _HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
-_MOST_LINE = 1 << 24  # bytes of a line: a million columns, and what is longer is no line of a table
+MOST_LINE = 1 << 24  # bytes of a line: a million columns, and what is longer is no line of a table
 _PIECE, _ENOUGH = 1 << 20, 1 << 26  # bytes unpacked at once, and those from which on the whole size can be guessed
 _FAR = 4  # times as many bytes as allowed: a guess that is not waited for
 _KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
@@ -60,10 +60,10 @@ def look(path: Path, encoding: str) -> Head:
         begin = file.read(_HEAD)
         whole = len(begin) < _HEAD
         if not whole and _LINE_END not in begin:
-            begin += file.read(_MOST_LINE - _HEAD)
-            whole = len(begin) < _MOST_LINE
+            begin += file.read(MOST_LINE - _HEAD)
+            whole = len(begin) < MOST_LINE
             if not whole and _LINE_END not in begin:
-                raise _too_long(path, 1)
+                raise too_long(path, 1)
     if not begin.strip():
         raise DataError(f"{path} is empty.")
     for mark, what in _KNOWN.items():
@@ -72,7 +72,7 @@ def look(path: Path, encoding: str) -> Head:
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding.lower().replace("-", "") == "utf8":
         raise DataError(f"{path} is a text in UTF-16: say --encoding utf-16, or save it as UTF-8.")
     if b"\0" in begin and not _is_wide(encoding):
-        raise DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
+        raise binary(path)
     with io.TextIOWrapper(io.BytesIO(begin), encoding=_signed(encoding, path), newline="", errors="replace") as text:
         found = text.read().splitlines()
     lines_ = tuple(found if whole else found[:-1] or found)[:_LINES]
@@ -205,10 +205,10 @@ def lines(path: Path, encoding: str) -> Iterator[str]:
     if _is_wide(codec):
         with _opened(path) as file:
             text = io.TextIOWrapper(file, encoding=codec, newline="")
-            yield from _short_lines(path, lambda: text.readline(_MOST_LINE))
+            yield from _short_lines(path, lambda: text.readline(MOST_LINE))
         return
     with _opened(path) as file:
-        for number, line in enumerate(_short_lines(path, lambda: file.readline(_MOST_LINE)), start=1):
+        for number, line in enumerate(_short_lines(path, lambda: file.readline(MOST_LINE)), start=1):
             try:
                 yield line.decode(codec if number == 1 else encoding)
             except UnicodeDecodeError as error:
@@ -280,16 +280,22 @@ def _short_lines(path: Path, read: Callable[[], Any]) -> Iterator[Any]:
     """Lines, each read whole; one that is longer than any line of a table is refused."""
     for number in count(1):
         line = read()
-        if len(line) == _MOST_LINE:
-            raise _too_long(path, number)
+        if len(line) == MOST_LINE:
+            raise too_long(path, number)
         if not line:
             return
         yield line
 
 
-def _too_long(path: Path, number: int) -> DataError:
+def binary(path: Path) -> DataError:
+    """The error where a text holds what no text does."""
+    return DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
+
+
+def too_long(path: Path, number: int) -> DataError:
+    """The error where a line of a text does not end."""
     return DataError(
-        f"{path}, line {number}: it does not end within {_MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
+        f"{path}, line {number}: it does not end within {MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
         "it a text with a row in each line?"
     )
 
