@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet opens and does not run.
+"""Tables as CSV that a spreadsheet opens and does not run, and texts that are no tables.
 
 A cell that begins with =, +, -, @, a tab or a line end is a formula to a spreadsheet, whoever wrote it, in quotes or
 not. Names of columns and of classes come from data, so such texts are written with an apostrophe before them, which a
@@ -13,8 +13,12 @@ import io
 import math
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from svrhmc.core.errors import DataError
+
+MOST_LINE = 1 << 24  # bytes of a line: a million columns, and what is longer is no line of a table
 _RUN = re.compile(r"'*(?:[\s\ufeff\u200b]*[=+\-@＝＋－＠]|[\t\r\n])")
 _SEPARATORS = re.compile(r"[;|\t]")  # which part cells elsewhere
 
@@ -60,3 +64,16 @@ def is_number(word: str) -> bool:
         return math.isfinite(float(word)) and "_" not in word
     except ValueError:
         return False
+
+
+def binary(path: Path) -> DataError:
+    """The error where a text holds what no text does."""
+    return DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
+
+
+def too_long(path: Path, number: int) -> DataError:
+    """The error where a line of a text does not end."""
+    return DataError(
+        f"{path}, line {number}: it does not end within {MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
+        "it a text with a row in each line?"
+    )

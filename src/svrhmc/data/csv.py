@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing
 from svrhmc.data.layout import Layout, labels, require_short
-from svrhmc.tables import texts
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -54,7 +54,7 @@ class CsvParts:
         if len(text) < end - begin:
             raise DataError(f"{path} is shorter than it was.")
         if b"\0" in text:
-            raise texts.binary(Path(path))
+            raise binary(Path(path))
         if _QUOTE in text:
             self._require_whole_lines(number, text)
         bad: list[Any] = []
@@ -231,7 +231,7 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
     header: tuple[str, ...] = ()
     for path in files:
         with open(path, "rb") as file:
-            line = file.readline(texts.MOST_LINE)
+            line = file.readline(MOST_LINE)
             if line.startswith(b"\x1f\x8b"):
                 raise DataError(f"{path} is compressed, and cannot be read in parts: unpack it first.")
             _require_header(line, path, delimiter)
@@ -245,7 +245,7 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
             begin, last = file.tell(), os.fstat(file.fileno()).st_size
             while begin < last:
                 file.seek(min(begin + size, last) - 1)
-                if len(rest := file.readline(texts.MOST_LINE)) == texts.MOST_LINE and not rest.endswith(_LINE):
+                if len(rest := file.readline(MOST_LINE)) == MOST_LINE and not rest.endswith(_LINE):
                     raise DataError(
                         f"{path}: the line with byte {file.tell():,} does not end within {len(rest) >> 20} MiB, and a "
                         "line of a table is shorter. Is it a text with a row in each line?"
@@ -258,9 +258,9 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
 def _require_header(line: bytes, path: str, delimiter: str) -> None:
     """Refuse what is no line of names, or has more of them than a model has coefficients."""
     if b"\0" in line:
-        raise texts.binary(Path(path))
-    if len(line) == texts.MOST_LINE:
-        raise texts.too_long(Path(path), 1)
+        raise binary(Path(path))
+    if len(line) == MOST_LINE:
+        raise too_long(Path(path), 1)
     if (columns := line.count(delimiter.encode()) + 1) > _MOST_COLUMNS:
         raise DataError(f"{path} has {columns:,} columns, and at most {_MOST_COLUMNS:,} are read in parts.")
 

@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.cells import is_number, unguarded
+from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import open_file
 
 NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 _HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
-MOST_LINE = 1 << 24  # bytes of a line: a million columns, and what is longer is no line of a table
 _PIECE, _ENOUGH = 1 << 20, 1 << 26  # bytes unpacked at once, and those from which on the whole size can be guessed
 _FAR = 4  # times as many bytes as allowed: a guess that is not waited for
 _KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
@@ -285,19 +284,6 @@ def _short_lines(path: Path, read: Callable[[], Any]) -> Iterator[Any]:
         if not line:
             return
         yield line
-
-
-def binary(path: Path) -> DataError:
-    """The error where a text holds what no text does."""
-    return DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
-
-
-def too_long(path: Path, number: int) -> DataError:
-    """The error where a line of a text does not end."""
-    return DataError(
-        f"{path}, line {number}: it does not end within {MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
-        "it a text with a row in each line?"
-    )
 
 
 @contextmanager
