@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
 import svrhmc
@@ -14,6 +15,9 @@ from svrhmc.engines.passing import SplitByPasses
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.posterior.certificate import refusing_tail
 from svrhmc.posterior.correction import least_tail_acceptance
+from svrhmc.posterior.fresh import Fresh
+from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.shape import Shape
 from svrhmc.whitening import whitened
 
 NO_DOUBT = ("exact", "local")
@@ -181,14 +185,54 @@ def test_only_the_shortest_steps_of_a_cycle_are_measured():
     assert least_tail_acceptance(x, first=2, cycle=4) > 0.9  # x[:, 2] is draw number 4
 
 
+def one_count(prior_precision):
+    """A count of 0 in a row: a tail that is Gaussian again, √(1 + the count's curvature/precision) times as wide."""
+    return svrhmc.targets.glm([[1.0]], [0], "poisson", prior_precision=prior_precision)
+
+
+def three_counts(prior_precision):
+    return svrhmc.targets.glm([[1.0, 0], [1, 1], [1, 2]], [0, 1, 0], "poisson", prior_precision=prior_precision)
+
+
+def shape_of(target):
+    ledger = Ledger(target.n, math.inf, math.inf, False)
+    return Shape(Fresh(whitened(target), 1, ledger))
+
+
+def test_the_index_of_stays_is_that_of_the_density():
+    """f = e^x + ½λx² along its left, heavier tail, by a root of Δ(t) = 7; and 0 for a Gaussian law."""
+    target = one_count(0.5)
+    mode, H = target.mode()[0], target.hessian(target.mode())[0, 0]
+
+    def f(z):
+        return np.exp(mode + z / np.sqrt(H)) + 0.25 * (mode + z / np.sqrt(H)) ** 2
+
+    t = brentq(lambda t: f(-t) - f(0.0) - 7, 1, 10)
+    log_w = [0.5 * s**2 - f(-s) + f(0.0) for s in (t, 0.7 * t)]
+    assert shape_of(target).stay_index(0.0) == pytest.approx(log_w[0] / 7, rel=0.05)
+    assert shape_of(target).stay_index(0.7) == pytest.approx((log_w[0] - log_w[1]) / 7, rel=0.05)
+    assert shape_of(svrhmc.targets.linear([[1.0], [2.0]], [1.0, 3.0])).stay_index(0.0) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("target", [lambda: one_count(0.3), lambda: three_counts(0.3), lambda: nearly_separated(0.3)])
+def test_stays_in_heavy_tails_are_doubted_whatever_the_draws_show(target):
+    """Their sds are up to 9 standard errors off, and neither R-hat nor acceptance shows it for some seeds."""
+    for seed in range(3):
+        posterior = svrhmc.sample(target(), 300, seed=seed, method="subsampled-mh")
+        assert posterior.certificate.verdict == "undecided"
+    assert "Pareto index" in posterior.certificate.reason
+    assert svrhmc.sample(target(), 300, seed=0, method="split-hmc").certificate.verdict == "exact"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "method"),
     [
-        (lambda: nearly_separated(0.6), "subsampled-mh"),
+        (lambda: nearly_separated(2.0), "subsampled-mh"),
         (lambda: nearly_separated(), "split-hmc"),
-        (lambda: svrhmc.targets.glm([[1.0]], [0], "poisson", prior_precision=0.3), "subsampled-mh"),
-        (lambda: svrhmc.targets.glm([[1.0, 0], [1, 1], [1, 2]], [0, 1, 0], "poisson", prior_precision=0.3), None),
+        (lambda: one_count(1.0), "subsampled-mh"),
+        (lambda: one_count(0.3), None),
+        (lambda: three_counts(0.3), None),
     ],
 )
 def test_errors_of_what_is_called_exact_are_calibrated(target, method):
@@ -197,6 +241,19 @@ def test_errors_of_what_is_called_exact_are_calibrated(target, method):
     mean, sd = quadrature(posterior)
     for seed in range(40):
         found = svrhmc.sample(posterior, seed=seed, method=method)
-        if found.certificate.verdict == "exact":
-            z.append([(found.mean - mean) / found.corrected.mean_error, (found.sd - sd) / found.corrected.sd_error])
+        assert found.certificate.verdict == "exact"
+        z.append([(found.mean - mean) / found.corrected.mean_error, (found.sd - sd) / found.corrected.sd_error])
     assert np.sqrt((np.array(z) ** 2).mean(axis=0)).max() < 1.5
+
+
+@pytest.mark.slow
+def test_errors_of_doubted_stays_are_not_calibrated(monkeypatch):
+    """The control: without the doubt the sd of one row is called exact, and its error is too small."""
+    monkeypatch.setattr("svrhmc.posterior.search.staying", lambda index: "")
+    posterior, z = one_count(0.3), []
+    _, sd = quadrature(posterior)
+    for seed in range(40):
+        found = svrhmc.sample(posterior, seed=seed, method="subsampled-mh")
+        if found.certificate.verdict == "exact":
+            z.append((found.sd[0] - sd[0]) / found.corrected.sd_error[0])
+    assert np.sqrt((np.array(z) ** 2).mean()) > 1.5

@@ -1,13 +1,16 @@
 """Jumps between modes: the law they keep, the draws a seed fixes, and weights of modes that are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from svrhmc import Posterior, sample, targets
+from svrhmc import Posterior, fit, sample, targets
 from svrhmc.exact import SplitHMC, jumps
 from svrhmc.exact.jumps import BetweenModes, Regions
+from svrhmc.fitting.regress import regression
 from svrhmc.posterior.modes import Modes
-from svrhmc.targets.priors import StudentT
+from svrhmc.targets.priors import Laplace, Normal, StudentT
 from svrhmc.whitening import whitened, whitening
 
 LIMIT = 4.5  # |z| of all the checks of a test together, beyond which a law is refuted
@@ -51,7 +54,8 @@ def rough_regions():
     """Centres, widths and masses that are those of no mode: the law must not depend on them."""
     roots = np.array([[[0.8, 0.2], [0.2, 1.1]], [[1.2, 0.0], [0.0, 0.7]], [[0.3, 0.05], [0.05, 0.2]]])
     centres = np.array([[0.2, -0.3], [2.0, 1.0], [-0.8, 3.8]])
-    return Regions(centres, roots, np.log([0.2, 0.3, 0.5]))
+    rows, ways = np.array([[1.0, 0.3], [0.2, 1.0]]), np.array([[0.7, 1.0], [0.5, 0.9]])  # each row times its way is 1
+    return Regions(centres, roots, np.log([0.2, 0.3, 0.5]), rows, np.array([0.4, -1.0]), ways, np.array([1.5, 1.0]))
 
 
 def functions(z):
@@ -111,9 +115,15 @@ def without_the_new_gradient(monkeypatch):
     monkeypatch.setattr(BetweenModes, "_jump", lambda self, s, i, c, z, f, g: (jump(self, s, i, c, z, f, g)[0], f, g))
 
 
+def with_other_ways(monkeypatch):
+    """A scaling whose determinant is not λ."""
+    rough = rough_regions()
+    monkeypatch.setitem(globals(), "rough_regions", lambda: replace(rough, ways=1.3 * rough.ways))
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [without_determinants, without_proposals, without_labels, without_the_new_gradient],
+    [without_determinants, without_proposals, without_labels, without_the_new_gradient, with_other_ways],
     ids=lambda f: f.__name__,
 )
 def test_with_a_factor_left_out_it_is_another_law(monkeypatch, wrong):
@@ -275,6 +285,75 @@ def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data()
     assert abs(found.modes.weight[0] - 0.975) < LIMIT * found.modes.error[0]
     assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
     assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
+
+
+def one_count(y, prior):
+    """A row with y events; with y = 1 rows and prior have their peak at the same place, one far wider than the other."""
+    return targets.glm([[1.0]], [y], "poisson", prior=prior)
+
+
+@pytest.mark.parametrize(
+    ("prior", "peaked"),
+    [
+        (StudentT(1, 0.02), True),
+        (StudentT(2, 0.02), True),
+        (StudentT(1, 0.5), False),  # no peak
+        (StudentT(8, 0.02), False),  # whose foot holds 10⁻⁹
+        (Laplace(0.02), False),
+        (Normal(2500.0), False),
+    ],
+    ids=str,
+)
+def test_a_peak_above_a_wide_foot_is_known(prior, peaked):
+    target = one_count(1, prior)
+    location, wider = target.feet(target.mode())
+    assert (location, wider[0] > 5) == (0.0, peaked)
+    if peaked:
+        rows, own = 1.0, (prior.df + 1) / (prior.df * prior.scale**2)  # curvatures at 0
+        assert wider[0] == pytest.approx(np.sqrt((rows + own) / rows))
+
+
+@pytest.mark.parametrize("y", [1, 4])
+def test_the_foot_of_a_peak_is_sampled(y):
+    """With steps of the peak's width alone, the sd at y = 1 was half as large as it is, and said to be known to 7%."""
+    target = one_count(y, StudentT(1, 0.02))
+    points = np.unique(np.concatenate([np.linspace(-30, 6, 20_001), 0.02 * np.linspace(-40, 40, 8001)]))
+    weight = np.exp(-target.potentials(points[:, None]))
+    mean = np.trapezoid(points * weight, points) / np.trapezoid(weight, points)
+    sd = np.sqrt(np.trapezoid((points - mean) ** 2 * weight, points) / np.trapezoid(weight, points))
+    for seed in range(2):
+        posterior = sample(target, 400, seed=seed)
+        assert posterior.certificate.verdict == "local"
+        assert abs(posterior.mean[0] - mean) < LIMIT * posterior.errors[0][0]
+        assert abs(posterior.sd[0] - sd) < LIMIT * posterior.errors[1][0]
+        assert posterior.errors[1][0] < 0.5 * sd
+
+
+@pytest.mark.filterwarnings("ignore:The model contradicts")  # a spike is such a prior
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_a_spike_in_a_formula_leaves_the_slope_its_two_places(unit):
+    """Twelve rows under a Cauchy prior of scale 0.01: a fifth of the posterior is in the spike, by quadrature over the
+    intercept and the slope.
+    """
+    rng = np.random.default_rng(12)
+    x = unit * rng.normal(size=12)
+    y = 0.5 + 1.4 * x / unit + rng.normal(size=12)
+    known = {"prior": StudentT(1, 0.01 / unit), "noise_variance": 1.0}
+    made = regression(x[:, None], y, "gaussian", names=["x"], **known)
+    step = np.array([[[0.0, 0.0], [0.0, 1.0]]])
+    factor = np.diff(made.units.outward(step)[0, :, 1])[0]  # of the slope, out of standardised variables
+    peak = 0.01 / unit / factor
+    slopes = np.unique(np.concatenate([np.linspace(-100, 300, 801) * peak, peak * np.sinh(np.linspace(-7, 7, 401))]))
+    means = np.linspace(-1.5, 1.5, 61)
+    grid = np.stack([each.ravel() for each in np.meshgrid(means, slopes, indexing="ij")], axis=1)
+    f = made.target.potentials(grid).reshape(61, -1)
+    weight = np.exp(f.min() - f).sum(axis=0)
+    mean = np.trapezoid(slopes * weight, slopes) / np.trapezoid(weight, slopes)
+    sd = np.sqrt(np.trapezoid((slopes - mean) ** 2 * weight, slopes) / np.trapezoid(weight, slopes))
+    posterior = fit("y ~ x", {"x": x, "y": y}, "gaussian", draws=300, seed=1, **known)
+    assert posterior.certificate.verdict == "local"
+    assert abs(posterior.mean[1] - mean * factor) < LIMIT * posterior.errors[0][1]
+    assert abs(posterior.sd[1] - sd * factor) < LIMIT * posterior.errors[1][1]
 
 
 def test_functions_in_jax_and_rows_of_a_family_make_the_same_draws():

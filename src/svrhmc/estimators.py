@@ -35,8 +35,9 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
-from svrhmc.fitting.regress import posterior_of, regression
+from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
+from svrhmc.posterior.advice import ARRAYS
 from svrhmc.posterior.automatic import require_draws
 from svrhmc.posterior.prediction import Predictions, thinned
 from svrhmc.posterior.result import Posterior
@@ -63,6 +64,18 @@ __all__ = [
 
 _DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
 _ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what rows may be
+_ADVICE = replace(
+    ARRAYS,
+    link="another link (svrhmc.fit takes family=svrhmc.targets.families.bernoulli('probit'))",
+    words={
+        **ARRAYS.words,
+        "use 'gaussian' or 'student-t'": "use BayesianRegression",
+        "use 'gaussian' or 'gamma'": "use BayesianRegression",
+        "family='negative-binomial'": "BayesianNegativeBinomialRegression",
+        "family='student-t'": "BayesianRegression(family='student-t')",
+        "'bernoulli'": "BayesianLogisticRegression",
+    },
+)
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 
 
@@ -129,24 +142,22 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Sets `posterior_`."""
         require_draws(self.draws, self.chains)
         names = getattr(self, "feature_names_in_", None)
-        made = regression(
-            X,
-            y,
-            family,
-            names=None if names is None or len(set(names)) < len(names) else list(names),
-            intercept=truth("fit_intercept", self.fit_intercept),
-            weights=weights,
-            prior=self.prior,
-            classes=classes,
-        )
-        self.posterior_: Posterior = posterior_of(
-            made,
-            ConvergenceWarning,
-            **{name: getattr(self, name) for name in _SETTINGS},
-            threads=effective_n_jobs(self.n_jobs),
-            seed=_seed(self.random_state),
-            progress=_shown(self.verbose),
-        )
+        count = X.shape[1]
+        shown = [f"x{j}" for j in range(count)] if names is None or len(set(names)) < len(names) else list(names)
+        intercept = truth("fit_intercept", self.fit_intercept)
+        with _ADVICE.speaking([INTERCEPT] * intercept + shown):
+            made = regression(
+                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self.prior, classes=classes
+            )
+            self.posterior_: Posterior = posterior_of(
+                made,
+                ConvergenceWarning,
+                _ADVICE,
+                **{name: getattr(self, name) for name in _SETTINGS},
+                threads=effective_n_jobs(self.n_jobs),
+                seed=_seed(self.random_state),
+                progress=_shown(self.verbose),
+            )
 
     def _coefficients(self) -> tuple[Array, Array]:
         """Posterior means, by block: intercepts (blocks,) and slopes (blocks, columns)."""
@@ -214,7 +225,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         X, y, weights = weighted(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[0]!r}")
+            raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[:1].tolist()[0]!r}")
         two = len(self.classes_) == 2
         self._sampled(X, codes.astype(np.float64), "bernoulli" if two else "categorical", weights, self.classes_)
         intercept, slopes = self._coefficients()

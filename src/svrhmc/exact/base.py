@@ -118,6 +118,12 @@ class ExactSampler(ABC):
         """
         return None
 
+    def stay_index(self, shape: Any) -> float:
+        """The Pareto index of how long a chain may stay in a tail of a posterior of this
+        `svrhmc.posterior.shape.Shape`; 0 where proposals follow the density.
+        """
+        return 0.0
+
     def smaller(self, share: float = 0.75) -> ExactSampler | None:
         """The same with such a share of its step, for chains that accept too little; None where there is none."""
         return None

@@ -23,6 +23,16 @@ move is in detailed balance with h(·, u) for every u, and with g.
 Where modes are Gaussian and far apart, π(cᵢ + Sᵢu) det Sᵢ = wᵢe^{−½|u|²} for all of them, and a jump is accepted with
 probability min(1, wⱼqᵢ/(wᵢqⱼ)), in any dimension. Where their shapes differ fewer are accepted, and no law is changed.
 (j = i, which changes nothing, is one of the proposals so that chains do not alternate between modes of equal mass.)
+
+*Scalings.* A heavy prior may put a narrow peak on a wide foot (`svrhmc.targets.priors.Heavy.feet`): steps that fit the
+peak, of width s, take about R² draws to cross a foot of width Rs. So a draw has a fourth move. One such coordinate j is
+drawn, and λ with log λ uniform on ±(1 + log R); with l the location of its prior and Σ the inverse Hessian at the mode,
+
+    x′ = x + (λ − 1)(xⱼ − l) r,   r = Σⱼ/Σⱼⱼ,      accepted with probability min(1, λ π(x′)/π(x)):
+
+xⱼ − l becomes λ(xⱼ − l), and the other coordinates follow as in the Gaussian law there. As rⱼ = 1, the map has the
+determinant λ, and 1/λ, which is as likely, leads back: the move is in detailed balance with π. In z, x = x̂ + Wz, it is
+z′ = z + (λ − 1)(a·z + b)W⁻¹r, with a row j of W and b = x̂ⱼ − l.
 """
 
 from __future__ import annotations
@@ -43,6 +53,7 @@ from svrhmc.engines.base import Report, quiet, require_defined
 from svrhmc.gradients import Memory
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
+_SCALINGS = 4  # in a draw, at most
 MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
 
 
@@ -50,12 +61,17 @@ MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
 class Regions:
     """Modes in whitened variables, with what jumps between them need; see the module.
 
-    centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, which sum to 1.
+    centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, which sum to 1. The rest is
+    of scalings, with a row for each coordinate that has some: rows a, offsets b, ways W⁻¹r, and reaches 1 + log R.
     """
 
     centres: Array
     roots: Array
     log_masses: Array
+    rows: Array
+    offsets: Array
+    ways: Array
+    reaches: Array
 
     @cached_property
     def _inverses(self) -> Array:
@@ -128,9 +144,14 @@ class Regions:
         return logs - most - np.log(np.exp(logs - most).sum(axis=1, keepdims=True)), u
 
 
+def has_feet(target: Any) -> bool:
+    """Whether a coordinate has a narrow peak at a mode, above a wide foot."""
+    return any(bool((target.feet(mode)[1] > 1).any()) for mode in target.modes())
+
+
 def regions(space: Any, modes: Array) -> Regions:
     """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
-    whitening gives it.
+    whitening gives it. A coordinate is scaled as it is at the mode where its foot is widest.
     """
     how, centres = space.whitening, space.into(modes)
     hessians = np.stack([how.pull(how.pull(space.target.hessian(mode)).T) for mode in modes])
@@ -140,7 +161,23 @@ def regions(space: Any, modes: Array) -> Regions:
     roots = contract("kde,ke,kfe->kdf", vectors, widths, vectors)
     logs = np.log(widths).sum(axis=1) - space.potentials(centres)
     logs = logs - logs.max()
-    return Regions(centres, roots, logs - math.log(np.exp(logs).sum()))
+    location, wider = (np.stack(each) for each in zip(*map(space.target.feet, modes), strict=True))
+    widest = wider.argmax(axis=0)
+    columns = np.flatnonzero(wider.max(axis=0) > 1)
+    rows = how.pull(np.eye(space.dim)[columns])
+    ways = np.zeros((len(columns), space.dim))
+    for k, j in enumerate(columns):
+        way = np.linalg.solve(hessians[widest[j]], rows[k])
+        ways[k] = way / (rows[k] @ way)
+    return Regions(
+        centres,
+        roots,
+        logs - math.log(np.exp(logs).sum()),
+        rows,
+        how.centre[columns] - location[0][columns],
+        ways,
+        1 + np.log(wider.max(axis=0)[columns]),
+    )
 
 
 class BetweenModes(Chains):
@@ -155,6 +192,7 @@ class BetweenModes(Chains):
         z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state, self._log_q = State(z, np.zeros_like(z)), where.log_proposals
         self._kicks = list(zip(*sampler.kicks(), strict=True))
+        self._scalings = min(len(where.reaches), _SCALINGS)
 
     def compile(self) -> None:
         """What a pass over the rows needs."""
@@ -178,12 +216,14 @@ class BetweenModes(Chains):
         accepted: Indices = np.zeros(chains, np.int64)
         for step in range(state.step, state.step + count):
             look()
-            coins = self.stream.uniforms(step, 5, Purpose.JUMP).T
+            coins = self.stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
             index = _drawn(self.regions.log_shares(z), coins[0])
             z, f, gradient, moved = self._local(step, index, coins[1:3], z, f, gradient)
-            z, f, gradient = self._jump(step, index, coins[3:], z, f, gradient)
+            z, f, gradient = self._jump(step, index, coins[3:5], z, f, gradient)
+            for first in range(5, len(coins), 3):
+                z, f, gradient = self._scaling(step, coins[first : first + 3], z, f, gradient)
             accepted += moved.astype(np.int64)
-            spent += (int(self.sampler.leapfrogs_of(np.array(step + 1))) + 1) * n
+            spent += (int(self.sampler.leapfrogs_of(np.array(step + 1))) + 1 + self._scalings) * n
             if place < len(kept) and kept[place] == step + 1:
                 draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
                 place += 1
@@ -220,6 +260,8 @@ class BetweenModes(Chains):
     def _jump(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
         """Move (3)."""
         where, log_q = self.regions, self._log_q
+        if where.count == 1:
+            return z, f, gradient
         other = _drawn(np.broadcast_to(log_q, (len(z), where.count)), coins[0])
         there = where.out(other, where.into(index, z))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -228,6 +270,19 @@ class BetweenModes(Chains):
         gain = where.log_share(other, there)[0] + where.log_determinant(other) + log_q[index]
         loss = where.log_share(index, z)[0] + where.log_determinant(index) + log_q[other]
         moved = np.log(coins[1]) < (f - value) + gain - loss
+        return _chosen(moved, (there, value, slope), (z, f, gradient))
+
+    def _scaling(self, step: int, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+        """The fourth move."""
+        where = self.regions
+        j = np.minimum((coins[0] * len(where.reaches)).astype(np.int64), len(where.reaches) - 1)
+        log_scale = where.reaches[j] * (2 * coins[1] - 1)
+        away = (where.rows[j] * z).sum(axis=1) + where.offsets[j]
+        there = z + (np.expm1(log_scale) * away)[:, None] * where.ways[j]
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, slope = self.space.energies(there)
+        require_defined(self.stream.chains, step + 1, there, value)
+        moved = np.log(coins[2]) < (f - value) + log_scale
         return _chosen(moved, (there, value, slope), (z, f, gradient))
 
 

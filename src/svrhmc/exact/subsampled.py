@@ -103,6 +103,10 @@ class SubsampledMH(ExactSampler):
         """Λ of a typical step, |z| = |z′| = √dim, and its share of full passes: the rows that it evaluates."""
         return region(space, self.spread, self.radius).rows
 
+    def stay_index(self, shape: Any) -> float:
+        """Proposals follow N(0, I), whatever the density is."""
+        return float(shape.stay_index(self.correlation))
+
     def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
         """Compiled chains, for a dense whitening."""
         from svrhmc.engines.compiled.subsampled import SubsampledChains, require_dense

@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, one_of, real_array
 from svrhmc.core.progress import stage
-from svrhmc.fitting.regress import posterior_of, regression, require_settings
+from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
+from svrhmc.posterior.advice import of_formula
 from svrhmc.posterior.kept import Kept
 from svrhmc.posterior.result import Posterior
 from svrhmc.tables import designed
 from svrhmc.tables.columns import CATEGORY, Column, Columns
 from svrhmc.tables.design import log_exposure
+from svrhmc.tables.grammar import quoted
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Prior
 from svrhmc.targets.reading import Partitions
@@ -89,7 +91,9 @@ def fit(
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
-    with stage("scales of the columns", settings.get("progress")):
+    advice = of_formula({name: quoted(name) for name in made.design.variables})
+    columns = [INTERCEPT] * made.design.intercept + list(names)
+    with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
         found = regression(
             made.X,
             response.y,
@@ -116,7 +120,8 @@ def fit(
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
     counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     kept = Kept.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
-    return replace(posterior_of(found, **settings), design=design).about(found.target, kept)
+    with advice.speaking(columns):
+        return replace(posterior_of(found, advice=advice, **settings), design=design).about(found.target, kept)
 
 
 def _with_exposure(offset: Any, exposure: Any) -> Any:

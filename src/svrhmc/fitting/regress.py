@@ -34,6 +34,7 @@ from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, re
 from svrhmc.core.saving import is_text
 from svrhmc.fitting.scales import Scales, no_column, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
+from svrhmc.posterior.advice import ARRAYS, Advice
 from svrhmc.posterior.alerts import alert_of_verdict
 from svrhmc.posterior.automatic import require_draws, sampled, usual_settings
 from svrhmc.posterior.clashes import examined
@@ -101,19 +102,27 @@ def regress(
     ('Intercept', 'dose', 'log sigma')
     """
     require_settings(regress, settings)
-    made = regression(
-        X,
-        y,
-        family,
-        names=names,
-        intercept=intercept,
-        trials=trials,
-        offset=offset,
-        weights=weights,
-        prior=prior,
-        noise_variance=noise_variance,
-    )
-    return posterior_of(made, **settings)
+    with ARRAYS.speaking(_columns(X, names, intercept)):
+        made = regression(
+            X,
+            y,
+            family,
+            names=names,
+            intercept=intercept,
+            trials=trials,
+            offset=offset,
+            weights=weights,
+            prior=prior,
+            noise_variance=noise_variance,
+        )
+        return posterior_of(made, **settings)
+
+
+def _columns(X: Any, names: Sequence[str] | None, intercept: bool) -> list[str]:
+    """Those of the target, by name."""
+    given = X.reader.names if isinstance(X, Partitions) else names
+    known = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
+    return [INTERCEPT] * bool(intercept) + [str(name) for name in known]
 
 
 def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
@@ -126,12 +135,18 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
     require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
 
 
-def posterior_of(made: Regression, warning: type[Warning] = VerdictWarning, **settings: Any) -> Posterior:
-    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open."""
+def posterior_of(
+    made: Regression, warning: type[Warning] = VerdictWarning, advice: Advice = ARRAYS, **settings: Any
+) -> Posterior:
+    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
+    in the words of the door.
+    """
     found = sampled(made.target, made.units, **{**usual_settings(), **settings})
-    influence = Influence.of(made.location, made.precision, made.units.inward(found.trace.draws), made.said)
+    heavy, mean = made.target.heavy, made.units.inward(found.mean)
+    precision = made.precision if heavy is None else heavy.equivalent(mean, made.precision)
+    influence = Influence.of(made.location, precision, made.units.inward(found.trace.draws), made.said)
     named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
-    told: Posterior = examined(named.about(made.target), given=made.given)
+    told: Posterior = examined(named.about(made.target), made.given, advice)
     alert_of_verdict(told, warning)
     return told
 

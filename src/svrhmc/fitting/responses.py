@@ -49,7 +49,9 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
     else:
         classes, codes = np.unique(column.values, return_inverse=True)
     if len(classes) < 2:
-        raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
+        raise DataError(
+            f"the response {name!r} has one class only, {classes[:1].tolist()[0]!r}: there is nothing to tell apart."
+        )
     if loss.name == "bernoulli" and len(classes) > 2:
         shown = ", ".join(map(repr, classes[:4].tolist()))
         raise DataError(

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, ratio
+from svrhmc.posterior.advice import Advice
 from svrhmc.posterior.alerts import alert
 from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import spread
@@ -36,13 +37,13 @@ _ERRORS = 4.0  # standard errors that chance is allowed
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
-def examined(posterior: Any, given: bool = True) -> Any:
+def examined(posterior: Any, given: bool = True, advice: Advice | None = None) -> Any:
     """A `Posterior` with what clashes in it, of which a `UserWarning` tells as well, and with how its model misfits.
 
     given: whether the prior was. One that follows the data's scale by itself is weak, and no matter of a warning; what
-    it did stands in `posterior.prior`.
+    it did stands in `posterior.prior`. advice: what its user can change; None stands for a target.
     """
-    form = posterior.form
+    form, advice = posterior.form, advice or Advice()
     if form is None:
         return posterior
     prior = posterior.prior
@@ -53,13 +54,13 @@ def examined(posterior: Any, given: bool = True) -> Any:
     chance = float(ratio(posterior.errors[0], posterior.sd).max())
     some = form.chosen(spread(form.rows.n, _ROWS, 0))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is as far as can be
-        noise = _noise(some, form.rows.n, mean)
-        said = noise, _prior(prior, some, form.rows.n, mean, chance, posterior.labels) if given else ""
+        noise, clash = _noise(some, form.rows.n, mean), _prior(prior, some, form.rows.n, mean, chance, posterior.labels)
+        said = [f"{noise}, or {advice.noise}." if noise else "", f"{clash} {advice.prior}." if clash and given else ""]
     found = tuple(filter(None, said))
     if found:
         alert("The model contradicts the data's scale: " + " And ".join(found))
     ones = int(posterior.units is not None and posterior.units.intercept)
-    failures, rows = misfits(form, mean, posterior.labels, ones)
+    failures, rows = misfits(form, mean, posterior.labels, ones, advice)
     told = replace(posterior, prior=prior, clashes=found, misfits=failures, checked_rows=rows)
     return told.about(posterior._target, posterior._kept)
 
@@ -82,8 +83,7 @@ def _prior(prior: Influence, some: RowsForm, rows: int, mean: Array, chance: flo
     more = f" (and that of {len(clash) - 1:,} more)" if len(clash) > 1 else ""
     return (
         f"the prior of {names[worst]}{more} is {_short(z[worst])} standard deviations from where the data put it, and "
-        f"moves its mean by {_short(shift[worst])} posterior sds. Take a wider prior, bring columns and y to a scale "
-        "of about 1, or use svrhmc.fit, whose priors follow the data."
+        f"moves its mean by {_short(shift[worst])} posterior sds."
     )
 
 
@@ -101,8 +101,7 @@ def _noise(some: RowsForm, n: int, mean: Array) -> str:
     how = f"{small} times too small" if seen > known else f"{large} times too large"
     return (
         f"the noise is said to have the sd {known:.4g}, but residuals have {seen:.4g}, so that posterior sds are about "
-        f"{how}. Take noise_variance={variance:.3g}, or leave the noise unknown: targets.glm(X, y, 'gaussian'), or "
-        "svrhmc.fit."
+        f"{how}. Take noise_variance={variance:.3g}"
     )
 
 

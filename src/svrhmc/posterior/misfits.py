@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.posterior.advice import Advice
 from svrhmc.posterior.kept import spread
 from svrhmc.targets.forms import RowsForm
 
@@ -61,11 +62,14 @@ class Fitted:
         return float(self.weights.sum())
 
 
-def misfits(form: RowsForm, mean: Array, names: tuple[str, ...], first: int) -> tuple[tuple[str, ...], int]:
+def misfits(
+    form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice
+) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many rows they are about: 0 where the model cannot be checked (too few rows, weights that do
     not count rows, a family that does not say its law).
 
     mean: the posterior's, in the variables of the form. names: of its columns, of which those before `first` are ones.
+    advice: what is to be tried, in the words of the door.
     """
     some = form.chosen(spread(form.rows.n, _ROWS, 0))
     weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
@@ -74,13 +78,13 @@ def misfits(form: RowsForm, mean: Array, names: tuple[str, ...], first: int) -> 
     with np.errstate(all="ignore"):
         t = some.predictors(mean[None])[0]
         if some.loss.outcome == "classes":
-            said = _classes(some, t, weights, names, first)
+            said = _classes(some, t, weights, names, first, advice)
         else:
             found = _fitted(some, t, weights)
             if found is None:
                 return (), 0
-            said = [*_by_law(some, found), *_patterns(some, found, names, first)]
-    return tuple(filter(None, said)), some.rows.n
+            said = [*_by_law(some, found), *_patterns(some, found, names, first, advice)]
+    return tuple(map(advice.named, filter(None, said))), some.rows.n
 
 
 def _fitted(some: RowsForm, t: Array, weights: Array) -> Fitted | None:
@@ -163,16 +167,19 @@ def _far(some: RowsForm, found: Fitted) -> str:
     return f"Outliers: {said}. Look at it" + (f"; or try: {advice}." if advice else ".")
 
 
-def _patterns(some: RowsForm, found: Fitted, names: tuple[str, ...], first: int) -> list[str]:
+def _patterns(some: RowsForm, found: Fitted, names: tuple[str, ...], first: int, advice: Advice) -> list[str]:
     """Residuals against fitted values, and against columns of numbers."""
     grouped = _groups(found.t, found.residual, found.weights)
     said = []
     if grouped is not None and grouped.p < _CHANCE and grouped.largest > _MATTERS:
-        said.append(_calibration(some, found, grouped) if some.loss.outcome == "events" else _trend(grouped))
-    return [*said, _along_columns(some, [found.residual], found.weights, names, first)]
+        events = some.loss.outcome == "events"
+        said.append(_calibration(some, found, grouped, advice) if events else _trend(grouped, advice))
+    return [*said, _along_columns(some, [found.residual], found.weights, names, first, advice)]
 
 
-def _along_columns(some: RowsForm, residuals: list[Array], weights: Array, names: tuple[str, ...], first: int) -> str:
+def _along_columns(
+    some: RowsForm, residuals: list[Array], weights: Array, names: tuple[str, ...], first: int, advice: Advice
+) -> str:
     """The column of numbers along which some of the residuals have the clearest pattern."""
     width = min(some.rows.columns - first, _COLUMNS)
     X = some.rows.taken(np.arange(some.rows.n))[:, first : first + width]
@@ -186,7 +193,7 @@ def _along_columns(some: RowsForm, residuals: list[Array], weights: Array, names
     name = names[j + first].rpartition(": ")[2]
     return (
         f"Pattern: along {name} residuals go {worst.course}: its effect is not the straight line of the model. "
-        f"Try: bs({name}, df=4) or np.log({name}) in the formula."
+        f"Try: {advice.of_column(name)}."
     )
 
 
@@ -196,26 +203,26 @@ def _varied(column: Array) -> bool:
     return bool(len(away) and (away != away[0]).any())
 
 
-def _trend(grouped: _Groups) -> str:
+def _trend(grouped: _Groups, advice: Advice) -> str:
     return (
         f"Pattern: along the fitted values residuals go {grouped.course}: the mean of y has another form. "
-        "Try: interactions, bs(x, df=4) or logarithms of columns."
+        f"Try: {advice.curves}."
     )
 
 
-def _calibration(some: RowsForm, found: Fitted, grouped: _Groups) -> str:
+def _calibration(some: RowsForm, found: Fitted, grouped: _Groups, advice: Advice) -> str:
     """Where the share that was seen is furthest from the probability."""
     rows = grouped.rows[int(np.argmax(np.abs(grouped.scores)))]
     w = found.weights[rows] if not some.loss.tried else some.weights[rows]  # type: ignore[index]
     said = float(np.average(some.loss.mean(found.t[rows]), weights=w))
     seen = float(np.average(np.maximum(some.y[rows], 0.0), weights=w))
     return (
-        f"Calibration: where the model says {said:.2g}, a share of {seen:.2g} is seen. Try: interactions, bs(x, df=4) "
-        "or logarithms of columns, or another link (svrhmc.targets.families.bernoulli('probit'))."
+        f"Calibration: where the model says {said:.2g}, a share of {seen:.2g} is seen. Try: {advice.curves}, or "
+        f"{advice.link}."
     )
 
 
-def _classes(some: RowsForm, t: Array, weights: Array, names: tuple[str, ...], first: int) -> list[str]:
+def _classes(some: RowsForm, t: Array, weights: Array, names: tuple[str, ...], first: int, advice: Advice) -> list[str]:
     """The class whose probabilities are furthest from what is seen, and residuals of all classes along columns."""
     mean = some.loss.mean(t)
     away = [(some.y == k) - mean[:, k] for k in range(mean.shape[1])]
@@ -229,9 +236,9 @@ def _classes(some: RowsForm, t: Array, weights: Array, names: tuple[str, ...], f
             model, seen = (float(np.average(each[rows], weights=weights[rows])) for each in (mean[:, k], some.y == k))
             said.append(
                 f"Calibration: of class {k}, where the model says {model:.2g}, a share of {seen:.2g} is seen. Try: "
-                "interactions, bs(x, df=4) or logarithms of columns."
+                f"{advice.curves}."
             )
-    return [*said, _along_columns(some, residuals, weights, names, first)]
+    return [*said, _along_columns(some, residuals, weights, names, first, advice)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,19 @@ from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
-from svrhmc.exact.jumps import MOST_COORDINATES, Regions, regions
+from svrhmc.exact.jumps import MOST_COORDINATES, Regions, has_feet, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
-from svrhmc.posterior.certificate import DECIDED, judge_invariant, refusing_tail, unjudged, unmeasured, unsettled
+from svrhmc.posterior.certificate import (
+    DECIDED,
+    judge_invariant,
+    refusing_tail,
+    staying,
+    unjudged,
+    unmeasured,
+    unsettled,
+)
 from svrhmc.posterior.choice import Choice, Chooser
 from svrhmc.posterior.correction import Location, agreement, least_tail_acceptance, longest_stay, tail_draws
 from svrhmc.posterior.drawing import Drawing, Drawn, Later
@@ -109,22 +117,28 @@ class Search:
         )
 
     def _regions(self, space: Any) -> Regions | None:
-        """What jumps between modes need, where there are several; found once for a journal."""
-        modes = self.request.target.modes()
-        if len(modes) == 1 or not self.request.target.has_potential or space.dim > MOST_COORDINATES:
+        """What jumps between modes need, where there are several, or one is a peak above a wide foot; found once for a
+        journal.
+        """
+        target = self.request.target
+        modes = target.modes()
+        if not target.has_potential or space.dim > MOST_COORDINATES or not (len(modes) > 1 or has_feet(target)):
             return None
 
         def make() -> Record:
             found = regions(space, modes)
             self.ledger.evaluations += 2.0 * len(modes) * space.n
-            return Record({}, {"centres": found.centres, "roots": found.roots, "log_masses": found.log_masses})
+            return Record({}, {field.name: getattr(found, field.name) for field in fields(Regions)})
 
         found, dim = self.journal.once("regions", make), space.dim
         centres = found.array("centres", (None, dim))
         if not len(centres):
             raise found.unusable("it has no modes")
         roots, log_masses = found.array("roots", (len(centres), dim, dim)), found.array("log_masses", (len(centres),))
-        return Regions(centres, roots, log_masses)
+        rows, offsets = found.array("rows", (None, dim)), found.array("offsets", (None,))
+        count = len(offsets)
+        ways, reaches = found.array("ways", (count, dim)), found.array("reaches", (count,))
+        return Regions(centres, roots, log_masses, rows, offsets, ways, reaches)
 
     def _jumps(self, sampler: Any) -> Regions | None:
         """The modes between which chains of a sampler jump."""
@@ -369,6 +383,7 @@ class Search:
         doubt = heavy or unsettled(effective, agree, request.draws, chains, drawn.stopped, count, longest_stay(x))
         doubt = doubt or seldom or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
         if sampler.invariant:
+            doubt = doubt or staying(sampler.stay_index(self.shape))
             doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle))
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:

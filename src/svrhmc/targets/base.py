@@ -264,6 +264,12 @@ class FiniteSum(ABC):
         """The mode, and other minima of f that were found and matter: (count, dim)."""
         return self.mode()[None, :]
 
+    def feet(self, mode: Array) -> tuple[Array, Array]:
+        """Of each coordinate that has a narrow peak at a mode, above a wide foot (`Heavy.feet`): its location and how
+        many times wider the foot is, as arrays of all coordinates; 1 where there is no such peak.
+        """
+        return np.zeros(self.dim), np.ones(self.dim)
+
     def hessian(self, x: Array) -> Array:
         """∇²f at one point: here by differences of the gradient."""
         point = self._point(x)

@@ -403,14 +403,36 @@ _ALSO = {
     "negbin": "negative-binomial", "multinomial": "categorical", "softmax": "categorical",
 }  # fmt: skip
 
+_INSTEAD = {
+    "zero|zip|zinb|hurdle|inflated": "there is no zero-inflated or hurdle family: try 'negative-binomial', or fit "
+    "y > 0 by 'bernoulli' and the rows with y > 0 apart",
+    "beta-binomial|betabinomial": "there is none for trials that vary more than 'binomial' has it",
+    "beta": "there is none for shares: take 'gaussian' for their log odds, or 'binomial' with trials=… where they are "
+    "counts of trials",
+    "ordinal|ordered|cumulative": "there is none for ordered classes: 'categorical' takes them without their order",
+    "surv|weibull|cox|hazard": "there is none for censored times: 'gamma' takes times that all ended",
+    "tweedie|inverse-gaussian|lognormal|log-normal": "take 'gamma', or 'gaussian' for the logarithm of y",
+    "quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it",
+    "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
+}  # by parts of names that other programs have
+
+
+def _instead(name: str) -> str:
+    """What to do without a family that there is not, or which one was probably meant."""
+    if name in _ALSO:
+        return f"did you mean {_ALSO[name]!r}?"
+    for parts, advice in _INSTEAD.items():
+        if any(part in name for part in parts.split("|")):
+            return advice
+    return nearest(name, FAMILIES)
+
 
 def family_of(family: object) -> Loss:
-    """The loss that a name stands for, or the one given; a name that is misspelt is refused with the nearest."""
+    """The loss that a name stands for, or the one given; other names are refused with what to take instead."""
     if isinstance(family, str) and family.lower() in FAMILIES:
         return FAMILIES[family.lower()]()
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
     name = family.lower().replace("_", "-") if isinstance(family, str) else ""
-    why = f"did you mean {_ALSO[name]!r}?" if name in _ALSO else nearest(name, FAMILIES)
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
-    raise requirement("family", allowed, repr(family), why)
+    raise requirement("family", allowed, repr(family), _instead(name))

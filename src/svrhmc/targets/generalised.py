@@ -304,6 +304,14 @@ class GeneralisedLinear(FiniteSum):
         except (ValueError, RuntimeError):
             return np.zeros((0, self.dim))
 
+    def feet(self, mode: Array) -> tuple[Array, Array]:
+        """By the ψⱼ."""
+        location, wider = super().feet(mode)
+        if self.heavy is not None:
+            location[self.heavy.columns] = self.heavy.location
+            wider = self.heavy.feet(mode, np.linalg.inv(self.hessian(mode)))
+        return location, wider
+
     def warm(self) -> None:
         """Compile, or load, what passes over the rows need, so that it is not timed with them."""
         self.rows.warm(self.loss, self._labels)

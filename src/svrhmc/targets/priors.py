@@ -38,6 +38,8 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
 _RANGE = (1e-50, 1e50)  # of scales and shapes
+_PEAKED, _FOOT = 5.0, 0.05  # of a foot: how much wider than a peak it is, and its part of the second moment, at least
+_WIDEST = 1e6  # times the width of a peak that a foot is taken to be
 STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4  # kinds of ψ, as compiled code has them
 
 
@@ -341,12 +343,13 @@ _EULER = 0.5772156649015329
 
 
 class _Shape(NamedTuple):
-    """A ψ and its derivatives in d, of (d, scale, shape), and the bounds on ψ″."""
+    """A ψ and its derivatives in d, of (d, scale, shape), the bounds on ψ″, and whether ψ(−d) = ψ(d)."""
 
     value: Any
     slope: Any
     curvature: Any
     bounds: Any
+    symmetric: bool = False
 
 
 _SHAPES = {
@@ -355,12 +358,14 @@ _SHAPES = {
         lambda d, s, v: (v + 1) * d / (v * s**2 + d**2),
         lambda d, s, v: (v + 1) * (v * s**2 - d**2) / (v * s**2 + d**2) ** 2,
         lambda s, v: (-(v + 1) / (8 * v * s**2), (v + 1) / (v * s**2)),
+        symmetric=True,
     ),
     LAPLACE: _Shape(
         lambda d, s, e: d * (d / (np.hypot(d, e) + e)) / s,
         lambda d, s, e: d / np.hypot(d, e) / s,
         lambda d, s, e: e * e / np.hypot(d, e) ** 3 / s,
         lambda s, e: (0.0 * s, 1 / (s * e)),
+        symmetric=True,
     ),
     HALF_STUDENT: _Shape(
         lambda d, s, v: (v + 1) / 2 * np.logaddexp(0.0, 2 * d - np.log(v)) - d,
@@ -423,6 +428,35 @@ class Heavy:
             low, high = _SHAPES[kind].bounds(self.scale[some], self.shape[some])
             least[self.columns[some]], most[self.columns[some]] = low, high
         return least, most
+
+    def equivalent(self, x: Array, precision: Array) -> Array:
+        """Precisions of normal priors, with those of symmetric ψⱼ replaced by the ones that pull as hard towards the
+        location at a state x: ψ′(d)/d, and ψ″(0) where d = 0. Far out a heavy tail pulls less than its width suggests.
+        """
+        out, d, slope, curvature = precision.copy(), x[self.columns] - self.location, self._each(x, 1), self._each(x, 2)
+        pull = np.where(d == 0, curvature, slope / np.where(d == 0, 1.0, d))
+        some = np.array([_SHAPES[int(kind)].symmetric for kind in self.kinds])
+        out[self.columns[some]] = pull[some]
+        return out
+
+    def feet(self, point: Array, covariance: Array) -> Array:
+        """How many times wider than the peak at a mode the foot is on which it stands, for every coordinate; 1 where
+        the foot holds next to nothing.
+
+        With Σ the inverse Hessian at the mode m, the law without ψⱼ has along coordinate j the variance
+
+            Σ′ⱼⱼ = Σⱼⱼ/(1 − ψⱼ″(mⱼ)Σⱼⱼ) = R²Σⱼⱼ,
+
+        by the formula of Sherman and Morrison. Where ψⱼ grows slowly, π falls from its peak, of width √Σⱼⱼ, to a foot
+        of width R√Σⱼⱼ that is lower by about e^{−Δ}, Δ = ψⱼ(mⱼ ± √Σ′ⱼⱼ) − ψⱼ(mⱼ): beside the peak's, its mass is about
+        Re^{−Δ}, and its second moment R³e^{−Δ}.
+        """
+        variance = np.diag(covariance)
+        left = np.maximum(1 - self.curvature(point) * variance, _WIDEST**-2)
+        R = np.sqrt(1 / left)
+        sides = [self.values(point + s * R * np.sqrt(variance)) for s in (-1.0, 1.0)]
+        share = 3 * np.log(R) - (np.minimum(*sides) - self.values(point))
+        return np.where((R > _PEAKED) & (share > math.log(_FOOT)), R, 1.0)
 
     def digest(self) -> str:
         """A name for all of it."""

@@ -244,6 +244,7 @@ def arguments(given):
 @case(
     st.tuples(st.integers(0, 9), st.integers(0, 9), inputs.positive, inputs.positive, st.sampled_from(["a", "ä"])),
     "svrhmc.DivergenceError",
+    "svrhmc.UndefinedDensityError",
     "svrhmc.BudgetError",
     "svrhmc.CheckpointError",
     "svrhmc.DataError",
@@ -262,7 +263,12 @@ def errors(given):
         svrhmc.WorkersError,
         svrhmc.VerdictWarning,
     )
-    for one in (svrhmc.DivergenceError(*given), out_of_time, *(kind("x") for kind in plain)):
+    for one in (
+        svrhmc.DivergenceError(*given),
+        svrhmc.UndefinedDensityError(*given[:2]),
+        out_of_time,
+        *(kind("x") for kind in plain),
+    ):
         again = pickle.loads(pickle.dumps(one))
         holds(str(again) == str(one) and type(again) is type(one), "another error")
 
