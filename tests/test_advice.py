@@ -104,7 +104,7 @@ NUMBERS = rng.normal(size=40)
 TABLE = {
     "x": NUMBERS,
     "y": rng.normal(size=40),
-    "count": rng.poisson(2.0, 40),
+    "count": rng.poisson(1.5, 40) * (NUMBERS < 1),
     "event": (NUMBERS > 0).astype(int),  # x separates it
     "group": np.where(rng.random(40) < 0.5, "a", "b"),
     "class": rng.choice(["u", "v", "w"], 40),
@@ -198,7 +198,11 @@ DOORS = [
         r"fit\(…, transforms={'h': …}\)",
         lambda: table("y ~ h(x)", transforms={"h": np.tanh}),
     ),
-    advised(lambda: table("y ~ my column"), "names with .* stand between backticks", lambda: table("y ~ `my column`")),
+    advised(
+        lambda: table("y ~ my column"),
+        "stands between backticks, such as `my column`",
+        lambda: table("y ~ `my column`"),
+    ),
     advised(lambda: table("y ~ y + x"), "take it out of the formula", lambda: table("y ~ x")),
     advised(lambda: table("y ~ level", change={"level": ["a"] * 40}), "leave it out", lambda: table("y ~ x")),
     advised(lambda: table("y ~ x", change={"x": 1e200 * NUMBERS}), "take another unit", lambda: table("y ~ x")),
@@ -224,7 +228,7 @@ DOORS = [
     ),
     advised(
         lambda: BayesianLogisticRegression(prior=Flat()).fit(X[:, 1:], EVENTS),
-        "columns 'Intercept', 'x0'.*a prior that is not flat, or leave prior out",
+        "column 'x0'.*a prior that is not flat, or leave prior out",
         lambda: BayesianLogisticRegression(prior=Normal(), draws=10).fit(X[:, 1:], EVENTS),
         lambda: BayesianLogisticRegression(draws=10).fit(X[:, 1:], EVENTS),
     ),

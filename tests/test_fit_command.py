@@ -239,6 +239,47 @@ def test_classes_have_a_probability_each():
     assert predict._table(made, posterior).splitlines() == ["row,0,1", "1,0.25,0.75", "2,0.5,0.5"]
 
 
+def test_predictions_of_trials_are_successes_and_a_probability(table):
+    """Twice the trials are twice the successes at the same probability; without their column there is one line."""
+    dose, tries = np.linspace(-1, 1, 40), np.full(40, 20)
+    deaths = RNG.binomial(20, 1 / (1 + np.exp(-dose)))
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["deaths", "dose", "tries"], *zip(deaths, dose.round(3), tries, strict=True)])
+    made = invoke("fit", "b.csv", "--target", "deaths", "--trials", "tries", "--family", "binomial", "--quiet")
+    assert made.exit_code == 0, made.output
+    (table / "new.csv").write_text("dose,tries\n0.5,10\n0.5,20\n")
+    assert invoke("predict", "b-fit", "new.csv", "--out", "p.csv").exit_code == 0
+    with open("p.csv") as file:
+        first, second = csv.DictReader(file)
+    assert list(first) == ["row", "mean", "sd", "lower", "upper", "new_lower", "new_upper", "trials", "probability"]
+    assert (float(first["trials"]), float(second["trials"])) == (10, 20)
+    assert float(first["probability"]) == pytest.approx(float(second["probability"])) == pytest.approx(0.62, abs=0.1)
+    for row in (first, second):
+        assert float(row["mean"]) == pytest.approx(float(row["trials"]) * float(row["probability"]), rel=1e-6)
+        assert float(row["new_upper"]) == int(float(row["new_upper"])) <= float(row["trials"])
+    (table / "new.csv").write_text("dose\n0.5\n")
+    one_line(invoke("predict", "b-fit", "new.csv", "--out", "p.csv"), 2, "tries")
+
+
+def test_progress_is_shown_without_a_terminal_where_it_is_asked_for(table, monkeypatch):
+    """Stages of 10 ms are long ones here."""
+    monkeypatch.setattr("svrhmc.core.progress._PATIENCE", 0.01)
+    command = ["fit", "a.csv", "--target", "price", "--family", "student-t", "--draws", "50"]
+    asked = invoke(*command, "--progress")
+    assert asked.exit_code == 0, asked.output
+    assert "report: " in asked.stderr
+    assert invoke(*command, "--out", "q").stderr == ""
+
+
+def test_new_rows_may_have_one_column(table):
+    assert invoke("fit", "a.csv", "--formula", "price ~ age", "--quiet").exit_code == 0
+    (table / "new.csv").write_text("age\n30\n40\n")
+    assert invoke("predict", "a-fit", "new.csv", "--out", "p.csv").exit_code == 0
+    assert len((table / "p.csv").read_text().splitlines()) == 3
+    (table / "new.csv").write_text("age;plan\n30;pro\n")
+    one_line(invoke("predict", "a-fit", "new.csv", "--delimiter", ","), 2, "--delimiter")
+
+
 def test_the_command_of_a_report_says_every_option(table):
     (table / "b.csv").write_text("y;a;w\n1,5;01;1\n2,5;02;2\n?;03;1\n4,5;01;1\n1;02;1\n")
     options = ["--target", "y", "--weights", "w", "--missing", "drop", "--decimal", ",", "--na", "?", "--text", "a"]

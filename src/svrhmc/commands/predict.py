@@ -48,7 +48,7 @@ def predict_command(
     show = False if quiet else None
     posterior = model_in(fitted)
     with stage(f"reading {file.name}", show):
-        found = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ())))
+        found = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
     with stage("predicting", show):
         try:
             made = _predicted(posterior, found, level, draws)

@@ -29,6 +29,7 @@ _WORD = re.compile(r"[\w.]+")
 _SIGN = re.compile(r"%in%|\*\*|[-+*/:^()~|]")
 _TEXT = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""", re.DOTALL)
 _NUMBER = re.compile(r"\d[\d.]*|\.\d+")
+_QUOTING = "a name with spaces or signs in it stands between backticks, such as `my column`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ class _Parser:
         """A sum up to the end, in the order of degrees."""
         found = self._sum(start)
         if self.at < len(self.tokens):
-            raise self._wrong(f"{self._shown()} is not expected there")
+            raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
         intercept = found.pop(frozenset(), None) is not None
         return tuple(sorted(found.values(), key=lambda term: len(term.factors))), intercept
 
@@ -182,7 +183,7 @@ class _Parser:
         """A number, a dot, the name of a column, or a call with all that is between its brackets."""
         end = word.end()
         if text[end : end + 1] == "[":
-            raise self._wrong("a formula takes no subscripts; names with signs in them stand between backticks")
+            raise self._wrong(f"a formula takes no subscripts; {_QUOTING}")
         if text[end : end + 1] == "(":
             end = self._closing(text, end)
             tokens.append(("factor", _factor(text[word.start() : end])))

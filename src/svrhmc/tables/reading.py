@@ -48,7 +48,8 @@ class Read:
 @dataclass(frozen=True)
 class Reading:
     """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
-    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories.
+    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories. single: whether
+    there may be one column only.
     """
 
     delimiter: str | None = None
@@ -56,6 +57,7 @@ class Reading:
     na: tuple[str, ...] = ()
     decimal: str = "."
     as_text: tuple[str, ...] = ()
+    single: bool = False
     missing: tuple[str, ...] = field(default=MISSING)
 
     def __post_init__(self) -> None:
@@ -153,7 +155,7 @@ def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
 
 def _text(path: Path, head: texts.Head, how: Reading) -> Read:
     _require_memory(path, float(head.columns * _COLUMN))  # before a list is made of that many names
-    layout = texts.layout(path, head, how.delimiter)
+    layout = texts.layout(path, head, how.delimiter, how.single)
     columns = len(layout.names)
     grows = 1.0 + 8.0 * matrices.COPIES * columns / max(1.0, head.width)
     survey = texts.survey(path, how.encoding, free_memory() / grows)

@@ -111,17 +111,20 @@ def survey(path: Path, encoding: str, most: float) -> Survey:
     return Survey(float(total), newlines, quotes % 2 == 1)
 
 
-def layout(path: Path, head: Head, delimiter: str | None) -> Layout:
-    """Delimiter and names; refuses one column where another delimiter gives more, and names that stand twice."""
+def layout(path: Path, head: Head, delimiter: str | None, single: bool = False) -> Layout:
+    """Delimiter and names; refuses one column, unless a single one is allowed and no other delimiter gives more, and
+    names that stand twice.
+    """
     best = _best(head.lines)
-    sign = _sign(delimiter) if delimiter is not None else best
+    single = single and best is None
+    sign = _sign(delimiter) if delimiter is not None else "," if single else best
     if sign is None:
         raise DataError(
             f"{path} has one column only: no comma, semicolon, tab or '|' parts its lines. Say --delimiter where it is "
             "another sign."
         )
     first = _split(head.lines[0], sign)
-    if len(first) < 2:
+    if len(first) < 2 and not single:
         hint = f" it looks like --delimiter {DELIMITERS[best]}." if best else ""
         raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
     names = unguarded([name.strip().lstrip("\ufeff") for name in first])

@@ -309,7 +309,7 @@ class GeneralisedLinear(FiniteSum):
         location, wider = super().feet(mode)
         if self.heavy is not None:
             location[self.heavy.columns] = self.heavy.location
-            wider = self.heavy.feet(mode, np.linalg.inv(self.hessian(mode)))
+            wider = self.heavy.feet(mode, np.asarray(np.linalg.inv(self.hessian(mode)), np.float64))
         return location, wider
 
     def warm(self) -> None:

@@ -469,7 +469,9 @@ class Heavy:
         d = x[..., self.columns] - self.location
         out = np.zeros(d.shape)
         for kind, some in self._groups():
-            out[..., some] = _SHAPES[kind][order](d[..., some], self.scale[some], self.shape[some])
+            shape = _SHAPES[kind]
+            function = (shape.value, shape.slope, shape.curvature)[order]
+            out[..., some] = function(d[..., some], self.scale[some], self.shape[some])
         return out
 
     def _spread(self, x: Array, each: Array) -> Array:
