@@ -26,6 +26,9 @@ def main() -> None:
     starting.hear_interrupts()
     try:
         app()
+    except SystemExit as ended:
+        starting.end_at_once(ended)
+        raise
     finally:
         starting.end_quietly()  # the work is done, and what is left is to end
 

@@ -17,12 +17,12 @@ from svrhmc import theory
 from svrhmc.commands.fit import fit_command
 from svrhmc.commands.predict import predict_command
 from svrhmc.compare import Curve, compare
-from svrhmc.core import caching
+from svrhmc.core import caching, starting
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
-from svrhmc.shell import CODES, Shell, require_folder, require_place, say, writing
+from svrhmc.shell import CODES, Shell, interrupted, require_folder, require_place, say, writing
 from svrhmc.theory.search import TABLED
 from svrhmc.warming import KINDS, MODELS, warm
 
@@ -238,8 +238,9 @@ def reproduce_command(
     for folder in (out, out / WORK):
         require_folder("--out", folder, parents=True)
     require_place("--out", out / REPORT)
-    console = Console()
+    console, goes_on = Console(), "Interrupted. Run the same command again to continue from here."
     chosen = PARTS if part == "all" else (part,)
+    starting.last_words(goes_on)
     try:
         with writing():
             finished = reproduce(
@@ -247,8 +248,7 @@ def reproduce_command(
                 lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
             )  # fmt: skip
     except KeyboardInterrupt:
-        say("Interrupted. Run the same command again to continue from here.")
-        raise typer.Exit(130) from None
+        raise interrupted(goes_on) from None
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise RuntimeError(
             f"a result in {out / WORK} cannot be used ({type(error).__name__}: {error}). Please remove that folder "

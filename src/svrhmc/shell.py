@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from svrhmc.core import starting
 from svrhmc.core.errors import CheckpointError, requirement
 
 CODES = (
@@ -68,8 +69,7 @@ def boundary() -> Iterator[None]:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except KeyboardInterrupt:
-        say("Interrupted.")
-        raise typer.Exit(130) from None
+        raise interrupted() from None
     except Exception as error:
         if os.environ.get("SVRHMC_TRACEBACK") or _shows_help(error):
             raise
@@ -86,6 +86,13 @@ def writing() -> Iterator[None]:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         raise RuntimeError(f"{place}{error.strerror or error}; it is not written.") from error
+
+
+def interrupted(line: str = "Interrupted.") -> typer.Exit:
+    """Say, once, that an interrupt ended the command; gives how it ends."""
+    starting.last_words("")
+    say(escape(line))
+    return typer.Exit(starting.INTERRUPTED)
 
 
 def say(line: str) -> None:

@@ -125,6 +125,53 @@ def model(n: int, groups: int, **settings: Any) -> Any:
     return svrhmc.sample(targets.model(log_likelihood, log_prior, (X, group, y), init, **stated), **settings)
 
 
+def parquet(n: int, client: Any = None, **settings: Any) -> Any:
+    """Rows in files, which are made once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(tempfile.gettempdir()) / f"svrhmc-killed-{n}.parquet"
+    if not folder.exists():
+        X, t = table(n, 10)
+        y = np.random.default_rng(1).poisson(np.exp(t))
+        partial = folder.with_suffix(f".{os.getpid()}")
+        partial.mkdir()
+        for k, some in enumerate(np.array_split(np.arange(n), 10)):
+            columns = {f"x{j}": X[some, j] for j in range(10)} | {"y": y[some]}
+            pq.write_table(pa.table(columns), partial / f"{k}.parquet")
+        partial.rename(folder)
+    return svrhmc.sample(targets.glm(svrhmc.data.from_parquet(folder, "y", client=client), None, "poisson"), **settings)
+
+
+def dask(n: int, **settings: Any) -> Any:
+    """Chunks of a Dask array."""
+    import dask.array as da
+
+    X, t = table(n, 10)
+    y = np.random.default_rng(1).poisson(np.exp(t))
+    rows = svrhmc.data.from_dask(da.from_array(X, chunks=(n // 10, 10)), da.from_array(y, chunks=n // 10))
+    return svrhmc.sample(targets.glm(rows, None, "poisson"), **settings)
+
+
+def shell(n: int, draws: int, checkpoint: str | None = None) -> Any:
+    """`svrhmc fit`, which goes on from the folder that it writes to."""
+    from svrhmc.cli import app
+
+    file = Path(tempfile.gettempdir()) / f"svrhmc-killed-{n}.csv"
+    if not file.exists():
+        X, t = table(n, 4)
+        rows = np.column_stack([X, np.random.default_rng(1).poisson(np.exp(t))])
+        np.savetxt(partial := f"{file}.{os.getpid()}", rows, "%.6g", ",", header="a,b,c,d,y", comments="")
+        Path(partial).rename(file)
+    with tempfile.TemporaryDirectory() as other:
+        out = Path(checkpoint or other)
+        app(
+            ["fit", str(file), "--target", "y", "--draws", str(draws), "--out", str(out), "--quiet"],
+            standalone_mode=False,
+        )
+        return svrhmc.Posterior.load(out / "model.posterior")
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "logistic, tall": partial(logistic, 400_000, 20),
     "logistic, wide": partial(logistic, 3000, 400, draws=4000),
@@ -136,26 +183,29 @@ CALLS: dict[str, Callable[..., Any]] = {
     "poisson, split": partial(poisson, 20_000, 20, method="split-hmc", draws=4000),
     "poisson, ubu": partial(poisson, 5000, 5, method="ubu", tolerance=0.05),
     "poisson, many draws": partial(poisson, 1000, 30, draws=40_000),
-    "categorical, five": partial(categorical, 3000, 10, 5),
+    "categorical, five": partial(categorical, 3000, 10, 5, draws=4000),
     "categorical, eight": partial(categorical, 2000, 20, 8),
-    "sparse, 3000": partial(sparse, 30_000, 3000),
+    "sparse, 1000": partial(sparse, 15_000, 1000),
     "sparse, 10,000": partial(sparse, 20_000, 10_000, draws=200),
     "custom, slow": partial(custom, 400, 20, draws=200, method="ubu", tolerance=0.3),
     "custom, very slow": partial(custom, 20_000, 20, draws=50, method="ubu", tolerance=0.5),
-    "partitions, logistic": partial(partitions, 400_000, 20, 40, "bernoulli"),
+    "partitions, logistic": partial(partitions, 1_000_000, 20, 40, "bernoulli"),
     "partitions, poisson": partial(partitions, 200_000, 10, 20, "poisson"),
     "partitions, many": partial(partitions, 600_000, 10, 200, "bernoulli", draws=400),
     "partitions, split": partial(partitions, 60_000, 10, 10, "bernoulli", method="split-hmc", draws=100),
     "partitions, anchored": partial(partitions, 200_000, 10, 20, "bernoulli", method="anchored"),
-    "fit, poisson": partial(fit, 20_000, "poisson", draws=10_000),
+    "fit, poisson": partial(fit, 20_000, "poisson", draws=60_000),
     "fit, student-t": partial(fit, 20_000, "student-t"),
     "fit, many draws": partial(fit, 2000, "poisson", draws=100_000),
     "model, eight groups": partial(model, 2000, 8),
     "model, thirty groups": partial(model, 5000, 30),
     "model, hundred groups": partial(model, 3000, 100),
-    "model, many draws": partial(model, 500, 5, draws=20_000),
+    "model, many draws": partial(model, 500, 5, draws=6000),
     "model, tall": partial(model, 50_000, 10),
     "model, anchored": partial(model, 2000, 8, method="anchored", tolerance=0.1),
+    "parquet, poisson": partial(parquet, 1_000_000),
+    "dask, poisson": partial(dask, 1_000_000),
+    "shell, fit": partial(shell, 20_000, 150_000),
 }
 
 

@@ -42,6 +42,30 @@ def test_other_programs_hear_interrupts_as_python_does():
     assert signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)  # where tests run unheard
 
 
+@pytest.mark.parametrize("line", ["Interrupted.", "Interrupted: the same command goes on.", ""])
+def test_an_interrupt_ends_compiled_code_that_does_not_return_to_python(line):
+    """A digest of some minutes, in one call, stands for a compiler or a product of large matrices."""
+    code = f"""
+import hashlib, signal
+from svrhmc.core import starting
+signal.signal(signal.SIGINT, signal.default_int_handler)
+starting._PATIENCE = 0.1
+starting.end_quietly()
+starting.hear_interrupts()
+starting.last_words({line!r})
+print("begun", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "begun\n"
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, line and f"{line}\n")
+
+
 def begin(folder, *more):
     command = [sys.executable, "-m", "svrhmc", "fit", "a.csv", "--target", "y", "--draws", "300000", *more]
     source = str(Path(svrhmc.__file__).parents[1])

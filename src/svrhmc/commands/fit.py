@@ -19,6 +19,7 @@ from rich.table import Table
 from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.commands import folders, written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
+from svrhmc.core import starting
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
@@ -27,7 +28,7 @@ from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.reporting.words import misfit, number, scale, verdict
-from svrhmc.shell import say
+from svrhmc.shell import interrupted, say
 from svrhmc.tables.reading import Read, Reading, read
 from svrhmc.targets.reading import Partitions
 
@@ -119,6 +120,8 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
             "source": str(asked.file or _EXAMPLE), "command": asked.command(),
             "python": "" if sparse else asked.python(formula), "notes": (*found.notes, *notes),
         }  # fmt: skip
+        goes_on = f"Interrupted: what is done is kept in {asked.out}, and the same command goes on."
+        starting.last_words(goes_on)
         try:
             posterior = _posterior(asked, found, file, formula, show)
             rows = coefficients(posterior)
@@ -128,8 +131,7 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
                 made = written.write_all(asked.out, posterior, rows, told)
         except KeyboardInterrupt:
             if (asked.out / written.UNFINISHED).exists():
-                say(f"Interrupted: what is done is kept in {escape(str(asked.out))}, and the same command goes on.")
-                raise typer.Exit(130) from None
+                raise interrupted(goes_on) from None
             raise
         if not made.errors:
             remove_checkpoint(asked.out / written.UNFINISHED)
