@@ -121,6 +121,27 @@ def test_an_infinite_energy_is_a_rejection():
     assert abs(draws.mean() + 0.2876) < 0.1  # −φ(1)/Φ(1)
 
 
+def steep_then_nan(bound):
+    """A law of x that falls like e^{−1000|x|} from 1 on, so that trajectories are thrown beyond, and NaN far out there,
+    as where a Cholesky factor fails for a scale of which there is nothing in the posterior.
+    """
+    import jax.numpy as jnp
+
+    def log_prior(x):
+        beyond = jnp.maximum(jnp.abs(x["x"]) - 1.0, 0.0)
+        return -0.5 * x["x"] ** 2 - 1000.0 * beyond + jnp.where(jnp.abs(x["x"]) < bound, 0.0, jnp.nan)
+
+    return svrhmc.targets.model(lambda x, row: 0.0 * row, log_prior, np.zeros(1), {"x": 0.0})
+
+
+def test_a_trajectory_that_is_thrown_to_where_nothing_is_may_find_no_number():
+    """The negative control is above: where NaN begins within the posterior it stops the chains."""
+    space = whitened(steep_then_nan(5.0), "dense")
+    x = SplitHMC(0.1, 3).chains(space, 0, np.arange(4), 1, np.zeros((4, 1))).extend(500).draws
+    assert np.abs(x).max() < 1.1
+    assert (np.diff(x, axis=1) != 0).mean() > 0.5
+
+
 class _Spoiled:
     """A target in whitened variables whose energies are NaN beyond a bound."""
 

@@ -21,15 +21,20 @@ from svrhmc.targets.base import FiniteSum
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
 NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
+THROWN = 100.0  # above the energy that it began with, from which a trajectory is thrown out, and refused whatever f is
 
 
 def quiet(amount: int) -> None:
     """Report to nobody."""
 
 
-def require_defined(chains: Indices, step: int, z: Array, f: Array) -> None:
-    """Refuse f that is not a number at a state near the posterior; ∞ is the energy of a density of 0."""
-    lost = np.isnan(f) & ((z * z).sum(axis=1) <= NEAR * z.shape[1])
+def require_defined(chains: Indices, step: int, z: Array, f: Array, rise: Array | float = 0.0) -> None:
+    """Refuse f that is not a number at a state near the posterior; ∞ is the energy of a density of 0.
+
+    rise: of the total energy of each trajectory, when it was last kicked on the way to z. A kick by a steep slope that
+    adds 100 or more throws it to where there is nothing of the posterior, and it is refused whatever f is there.
+    """
+    lost = np.isnan(f) & ((z * z).sum(axis=1) <= NEAR * z.shape[1]) & (rise <= THROWN)
     if lost.any():
         raise UndefinedDensityError(int(chains[int(np.argmax(lost))]), step)
 

@@ -65,10 +65,11 @@ class SplitByPasses(Chains):
         before, q, force, energy = f + 0.5 * (v * v).sum(axis=1), z, gradient, f
         for turn, first, last in pieces * list(zip(*sampler.kicks(), strict=True)):
             v = v - first * angle * (force - q)
+            rise = energy + 0.5 * (v * v).sum(axis=1) - before
             cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
             q, v = cosine * q + sine * v, cosine * v - sine * q
             energy, force = self._at(q)
-            require_defined(self.stream.chains, step + 1, q, energy)
+            require_defined(self.stream.chains, step + 1, q, energy, rise)
             v = v - last * angle * (force - q)
         return q, energy, force, before - (energy + 0.5 * (v * v).sum(axis=1))
 

@@ -241,11 +241,12 @@ class BetweenModes(Chains):
         with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
             for turn, first, last in pieces * self._kicks:
                 v = v - first * angle * (force - u)
+                rise = value - share + 0.5 * (v * v).sum(axis=1) - before
                 cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
                 u, v = cosine * u + sine * v, cosine * v - sine * u
                 at = where.out(index, u)
                 value, slope = self.space.energies(at)
-                require_defined(self.stream.chains, step + 1, at, value)
+                require_defined(self.stream.chains, step + 1, at, value, rise)
                 share, force = self._joined(index, at, slope)
                 v = v - last * angle * (force - u)
             fall = before - (value - share + 0.5 * (v * v).sum(axis=1))

@@ -16,7 +16,7 @@ from svrhmc.core.errors import UndefinedDensityError, real_array
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, NEAR, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, NEAR, THROWN, Chains, Extension, Keep, Report, State, quiet
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
@@ -67,14 +67,15 @@ def advance(
     step_size, jitter, halvings = sizes
 
     def leapfrog(k: Any, carried: Any) -> Any:
-        q, v, _, force, angle, lost = carried
+        q, v, energy, force, angle, total, lost = carried
         turn, first, last = (part[k % leapfrogs] for part in kicks)
         v = v - first * angle * (force - q)
+        held = energy + 0.5 * (v * v).sum(axis=1) <= total + THROWN
         cosine, sine = jnp.cos(turn * angle), jnp.sin(turn * angle)
         q, v = cosine * q + sine * v, cosine * v - sine * q
         energy, force = operations.energies(arrays, q)
-        lost = lost | (jnp.isnan(energy) & ((q * q).sum(axis=1) <= NEAR * dim))
-        return q, v - last * angle * (force - q), energy, force, angle, lost
+        lost = lost | (held & jnp.isnan(energy) & ((q * q).sum(axis=1) <= NEAR * dim))
+        return q, v - last * angle * (force - q), energy, force, angle, total, lost
 
     def step(i: Any, carried: Any) -> Any:
         (z, f, gradient, accepted, lost), draws, slopes = carried
@@ -83,8 +84,8 @@ def advance(
         pieces = jnp.minimum(draw & -draw, 1 << halvings)  # as `SplitHMC.leapfrogs_of` has it
         angle = (step_size * (1 + jitter * (2 * coins[i, :, 1] - 1)) / pieces)[:, None]
         before = f + 0.5 * (v * v).sum(axis=1)
-        begun = (z, v, f, gradient, angle, jnp.isnan(f))
-        q, v, energy, force, _, nowhere = jax.lax.fori_loop(0, leapfrogs * pieces, leapfrog, begun)
+        begun = (z, v, f, gradient, angle, before, jnp.isnan(f))
+        q, v, energy, force, _, _, nowhere = jax.lax.fori_loop(0, leapfrogs * pieces, leapfrog, begun)
         better = jnp.log(coins[i, :, 0]) < before - (energy + 0.5 * (v * v).sum(axis=1))
         z, gradient = (jnp.where(better[:, None], a, b) for a, b in ((q, z), (force, gradient)))
         lost = jnp.where((lost == 0) & nowhere, draw, lost)
