@@ -15,7 +15,7 @@ from svrhmc.core.deadline import Deadline
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.targets import families, glm
 from svrhmc.targets import minima as search_of_minima
-from svrhmc.targets.minima import minima
+from svrhmc.targets.minima import minima, only_minimum
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
 
 ONE_PREDICTOR = [
@@ -100,6 +100,28 @@ def test_what_a_custom_target_declares():
     assert known.one_mode == "its density is log-concave, by the convexity that was given"
     assert targets.custom(2, 1, lambda x, rows: x - centres[rows]).one_mode is None
     assert targets.gaussian(centres, [[1.0]]).one_mode == "it is Gaussian"
+
+
+def test_a_model_that_is_declared_log_concave_has_one_mode():
+    def log_likelihood(b, row):
+        return -0.5 * (row - b[0]) ** 2 - b[1] ** 2
+
+    target = targets.model(log_likelihood, lambda b: -0.5 * (b**2).sum(), np.arange(3.0), np.ones(2), log_concave=True)
+    assert target.one_mode == "its density is log-concave, as was declared"
+    np.testing.assert_allclose(target.modes(), [[0.75, 0.0]], atol=1e-6)
+    with pytest.raises(ValueError, match="log_concave must be True or False; got 'yes'"):
+        targets.model(log_likelihood, lambda b: 0.0, np.arange(3.0), np.ones(2), log_concave="yes")
+
+
+@pytest.mark.parametrize("apart", [0.0, 3.0, 6.0, 20.0])
+def test_what_is_declared_log_concave_and_is_not_is_refused(apart):
+    """Two normal laws of sd 1 have a log-concave mixture where they are less than 2 apart."""
+    target = Mixture([0.5, 0.5], [[0.0, 0.0], [apart, 0.0]], [1.0, 1.0])
+    if apart:
+        with pytest.raises(ValueError, match=r"log_concave must be True only .* curves upwards somewhere between"):
+            only_minimum(target, np.zeros(2), 1e-6)
+    else:
+        assert np.abs(only_minimum(target, np.ones(2), 1e-6).points).max() < 1e-6
 
 
 def certificate(verdict, draws):

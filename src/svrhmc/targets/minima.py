@@ -43,6 +43,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
+from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.descent import Mask, descend
 from svrhmc.targets.profile import SHARE
@@ -71,6 +72,7 @@ _NARROW, _LIGHT = 0.1, 0.05  # ρ and w_s/w of a mode that is to be found
 _WITHIN, _FARTHEST = 12.0, 30.0  # r₀, and the largest radius, in √d
 _FAR = 0.25  # the share of points that are farther away
 _EXPECTED, _ANYWAY = 8.0, 1 << 12  # m; points that are looked at where they can be afforded, though fewer may do
+_SHOWN = 6  # coordinates of a point in an error
 _ROUNDS = 4  # of searches from the points around one minimum
 _LOWEST = 512  # points of a range among which those are that searches begin at
 _NEAR, _STEP, _FARTHER, _REACH = 10.0, 0.5, 1.12, 30.0  # along a line: even steps so far, and then growing ones
@@ -275,7 +277,7 @@ class _Others:
 
     def around(self, centre: _Minimum, starts: Array) -> None:
         """From points around a minimum, and from some starts besides."""
-        points = self._points_around(centre, self._root(centre))
+        points = self._points_around(centre, _root(centre, self.spread))
         self.looked_at += len(starts)
         begin = np.concatenate([starts, self._of_lines(centre, starts), self._lowest(points, by_value=True)])
         for _ in range(_ROUNDS):
@@ -299,33 +301,17 @@ class _Others:
         z, f = descend(energies, (begin - centre) @ inverse.T, ended, _PASSES, _NARROW * math.sqrt(points.c))
         self.settle(centre + z @ L.T, f)
 
-    def _root(self, centre: _Minimum) -> Array:
-        """L with LLᵀ = H⁻¹; of the prior where H is not known."""
-        from scipy.linalg import solve_triangular
-
-        if centre.hessian is not None:
-            try:
-                factor = np.linalg.cholesky(centre.hessian)
-                return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, trans="T"), np.float64)
-            except np.linalg.LinAlgError:
-                pass
-        return np.diag(self.spread)
-
     def _points_around(self, centre: _Minimum, L: Array) -> _Points:
         """By the law of the module, with f at each."""
-        from scipy.special import ndtri
-
         d = len(centre.point)
         c = max(1.0, -2 * d * math.log(_NARROW) + 2 * math.log(_LIGHT))
-        needed, quantiles, radii = _radii(d, c)
+        needed, *law = _radii(d, c)
         count = min(self._points, max(_ANYWAY, _power(2 * needed)))
         x, f, ranges = np.empty((count, d)), np.empty(count), np.empty(count, np.int64)
         for first in range(0, count, _MANY):
             some = slice(first, min(first + _MANY, count))
-            u = _recurrence(first, some.stop, d + 1)
-            z = ndtri(u[:, 1:])
-            z *= (np.interp(u[:, 0], quantiles, radii) / np.sqrt((z * z).sum(axis=1)))[:, None]
-            x[some], ranges[some] = centre.point + z @ L.T, (u[:, 0] * _RANGES).astype(np.int64)
+            z, quantile = _spread_out(first, some.stop, d, *law)
+            x[some], ranges[some] = centre.point + z @ L.T, (quantile * _RANGES).astype(np.int64)
             f[some] = self.search.potentials(x[some])
         self.looked_at += count
         return _Points(centre.point, L, c, x, f, ranges)
@@ -422,6 +408,19 @@ class _Others:
         return [one for one in known if one.mass > known[0].mass - _LIGHTER]
 
 
+def _root(centre: _Minimum, spread: Array) -> Array:
+    """L with LLᵀ = H⁻¹; of the prior where H is not known."""
+    from scipy.linalg import solve_triangular
+
+    if centre.hessian is not None:
+        try:
+            factor = np.linalg.cholesky(centre.hessian)
+            return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, trans="T"), np.float64)
+        except np.linalg.LinAlgError:
+            pass
+    return np.diag(spread)
+
+
 def _radii(d: int, c: float) -> tuple[float, Array, Array]:
     """N, quantiles of the law of radii, and the radii: a density in proportion to r^{d−1}(c + r²)^{−d/2} up to r₀, and
     one in proportion to 1/r from √d to the largest.
@@ -434,6 +433,16 @@ def _radii(d: int, c: float) -> tuple[float, Array, Array]:
     far -= far[0]
     needed = _EXPECTED * d * _NARROW**-d * near[-1] / (1 - _FAR)
     return needed, (1 - _FAR) * near / near[-1] + _FAR * far / far[-1], radii
+
+
+def _spread_out(first: int, last: int, d: int, quantiles: Array, radii: Array) -> tuple[Array, Array]:
+    """Points of a law of radii, in directions that are alike, and the quantile of the radius of each."""
+    from scipy.special import ndtri
+
+    u = _recurrence(first, last, d + 1)
+    z = ndtri(u[:, 1:])
+    z *= (np.interp(u[:, 0], quantiles, radii) / np.sqrt((z * z).sum(axis=1)))[:, None]
+    return z, u[:, 0]
 
 
 def _recurrence(first: int, last: int, dim: int) -> Array:
@@ -477,6 +486,43 @@ def minima(target: Any, start: Array) -> Minima:
     if why := funnel(target, first.point, spread):
         return Minima(start[None], search.passes, why)
     return _found(search, first, spread, target.n * target.row_nanoseconds, prior)
+
+
+def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
+    """The one of an f that was declared to be convex; an error where gradients at some points show that it is not.
+
+    The gradient of a convex f is monotone: (∇f(x) − ∇f(y))ᵀ(x − y) ≥ 0 for all x and y. Looked at are all pairs of 64
+    points: around the minimum, as far as others are looked for, and draws of what the prior's curvature says.
+    rounding: the error of a gradient, relative to its length.
+    """
+    search, spread = _Search(target), target.prior_spread()
+    prior = _of_prior(start, spread)
+    first, d = search.minimum(_first(search, start, prior)), len(start)
+    z, _ = _spread_out(0, _TOGETHER - len(prior), d, *_radii(d, 1.0)[1:])
+    step = z * spread if first.hessian is None else z @ _root(first, spread).T
+    x = np.concatenate([prior, first.point + step])
+    value, slope = search.energies(x)
+    known = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+    x, slope = x[known], slope[known]
+    lengths = np.sqrt((slope * slope).sum(axis=1))
+    for point, here, length in zip(x, slope, lengths, strict=True):
+        away, change = x - point, slope - here
+        noise = rounding * (length + lengths) * np.sqrt((away * away).sum(axis=1))
+        rises = (away * change).sum(axis=1) < -noise
+        if rises.any():
+            raise _not_concave(point, x[int(np.argmax(rises))])
+    return Minima(first.point[None], search.passes, "one start", "" if first.curved else _INDEFINITE)
+
+
+def _not_concave(x: Array, y: Array) -> ValueError:
+    """For a declaration that two points refute."""
+    first, second = (np.array2string(point[:_SHOWN], precision=4) for point in (x, y))
+    return requirement(
+        "log_concave",
+        "True only for a log posterior that is concave",
+        f"one that curves upwards somewhere between {first} and {second}{', …' if len(x) > _SHOWN else ''}",
+        'declare nothing; other modes are then looked for, and the verdict is "local"',
+    )
 
 
 def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
