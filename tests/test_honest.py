@@ -97,9 +97,11 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     assert (missed.certificate.verdict, missed.certificate.corrects) == ("undecided", False)
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
-    exact = sample(target, draws=200, method="subsampled-mh", certificate=True)
+    for doubt in ("staying", "refusing_tail"):  # its five rows make a long tail, which is doubted already
+        monkeypatch.setattr(f"svrhmc.posterior.search.{doubt}", lambda number: "")
+    exact = sample(target, draws=1000, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
-    assert (exact.certificate.verdict, exact.certificate.corrects) == ("undecided", False)
+    assert "do not agree with the gradients at them" in str(exact)
 
 
 def shape_of(target):

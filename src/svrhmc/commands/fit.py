@@ -76,8 +76,9 @@ def fit_command(
 
     The target is explained by the other columns, or by those of --formula.
     Coefficients are in the units of the data, a verdict says how far they are
-    computed correctly, and failures of the model to fit are named. The folder gets report.html, coefficients.csv,
-    model.posterior (for svrhmc predict) and posterior.nc (for ArviZ).
+    computed correctly, and failures of the model to fit are named. The folder
+    gets report.html, coefficients.csv, model.posterior (for svrhmc predict) and
+    posterior.nc (for ArviZ).
 
     Started again after an interrupt, it goes on where it stopped. Without FILE
     it fits who was saved from the Titanic.

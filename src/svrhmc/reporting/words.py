@@ -90,10 +90,8 @@ def clear(rows: Sequence[Coefficient], posterior: Posterior) -> str:
     away.sort(key=lambda row: -row.distance)
     shown = ", ".join(f"{row.name} ({'more' if row.mean > 0 else 'less'})" for row in away[:6])
     rest = f" and {len(away) - 6} more" if len(away) > 6 else ""
-    return (
-        f"{len(away)} of {len(slopes)} coefficients are clearly away from 0 (their 90% intervals leave it out): "
-        f"{shown}{rest}."
-    )
+    verb, whose = ("are", "their 90% intervals leave") if len(away) > 1 else ("is", "its 90% interval leaves")
+    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out): {shown}{rest}."
 
 
 def slopes_of(rows: Sequence[Coefficient], posterior: Posterior) -> list[Coefficient]:
