@@ -140,12 +140,18 @@ def test_sparse_matrices_are_left_out(monkeypatch):
     assert "1|group" in described.names
 
 
-def test_effects_of_each_row_are_one_component_with_a_note():
-    table = TABLE.assign(row=pd.Categorical([f"row {i}" for i in range(len(TABLE))]))
-    model = bambi.Model("count ~ a + (1 | row)", table, family="poisson")
+def test_what_takes_all_rows_together_is_one_component_with_a_note():
+    """A potential of a sum over rows, put into the PyMC model that Bambi built."""
+    import pymc
+    import pytensor.tensor as pt
+
+    model = made("logistic")
+    model.build()
+    with model.backend.model as inner:
+        pymc.Potential("together", -0.5 * pt.sqr(pt.dot(X[:, 0], inner["a"] * np.ones(len(X)))))
     described = describe_bambi(model)
     assert described.note.startswith("All data are one component, so that batches of rows are not possible: ")
-    assert {"Intercept", "a", "1|row", "1|row_sigma"} <= set(described.names)
+    assert {"Intercept", "a", "b"} <= set(described.names)
     params = around(described.init, spread=0.3)
     np.testing.assert_allclose(densities(described, params), own(model, params), rtol=1e-10)
     assert svrhmc.targets.from_bambi(model).note == described.note
