@@ -1,5 +1,7 @@
 """Long work that is recorded: the same results after a kill, without making again what was made."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,51 @@ def test_results_of_other_work_are_not_used_and_damaged_ones_are_refused(tmp_pat
             once(lambda: (np.zeros(2),), (2,))
         journal.remove("work")
         assert journal.get("work") is None
+
+
+def require_refused(folder, entries, arrays, work):
+    """Work does not go on from a record of these entries."""
+
+    def go_on():
+        with Checkpoint(folder, {}) as journal:
+            journal.put("work", {"of": {}, "account": Account().said(), "entries": entries}, arrays)
+            with journal.recording("work", Account()):
+                work()
+
+    with pytest.raises(CheckpointError):
+        go_on()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"entries": [[0, 1, 0]], "arrays": {"0.0": np.ones(3, np.int64)}},
+        {"entries": [[0, 1, 0]], "arrays": {"0.0": np.ones(3), "0.1": np.ones(3)}},
+        {"entries": [[0, 1, 0]], "arrays": {"0.0": np.ones(2)}},
+        {"entries": [[0, 2, 0]], "arrays": {"0.0": np.ones(3)}},
+        {"entries": [["0", 1, 0]], "arrays": {"0.0": np.ones(3)}},
+        {"entries": [[0, 1, -1]], "arrays": {"0.0": np.ones(3)}},
+        {"entries": [[0, 1]], "arrays": {"0.0": np.ones(3)}},
+        {"entries": 3, "arrays": {}},
+    ],
+)
+def test_a_record_that_was_changed_is_refused(tmp_path, changed):
+    require_refused(tmp_path / "c", changed["entries"], changed["arrays"], lambda: once(lambda: (np.zeros(3),), (3,)))
+
+
+@pytest.mark.parametrize("rounds", [[-1.0, 0.0], [1.5, 0.0], [11.0, 0.0], [2.0, 3.0], [np.inf, 0.0]])
+def test_rounds_that_cannot_be_are_refused(tmp_path, rounds):
+    arrays = {"0.0": np.array(rounds), "0.1": np.ones(3)}
+    work = partial(repeat, lambda number, state: (state[0] + 1, False), (np.zeros(3),), 10)
+    require_refused(tmp_path / "c", [[0, 2, 0]], arrays, work)
+
+
+def test_numbers_that_are_none_are_computed_anew(tmp_path):
+    with Checkpoint(tmp_path / "c", {}) as journal:
+        said = {"of": {}, "account": Account().said(), "entries": [[0, 1, 0]]}
+        journal.put("work", said, {"0.0": np.full(3, np.nan)})
+        with journal.recording("work", Account()):
+            assert (once(lambda: (np.ones(3),), (3,))[0] == 1).all()
 
 
 def test_without_a_checkpoint_nothing_is_kept():

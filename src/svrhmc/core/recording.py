@@ -122,8 +122,8 @@ class Recording:
         if self._place >= len(self._entries) or self._entries[self._place].depth > self._depth:
             return None
         depth, arrays, before = self._entries[self._place]
-        if before != key:
-            del self._entries[self._place :]
+        if before != key or any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
+            del self._entries[self._place :]  # of other work, or numbers that nothing rests on: computed anew
             return None
         if depth < self._depth or not (arrays == _FAILED or _fit(arrays, shapes)):
             raise unusable()
