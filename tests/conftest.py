@@ -37,6 +37,12 @@ def pytest_configure(config):
         config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
 
 
+@pytest.fixture
+def compiled(monkeypatch):
+    """No problem is small: samplers run compiled, as on large ones."""
+    monkeypatch.setattr("svrhmc.targets.forms._SMALL", 0)
+
+
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow
 LIMIT = 4.5  # |z| of a fixed seed: one false alarm in 150,000 checks
 

@@ -26,6 +26,8 @@ from svrhmc.exact.split import lobatto
 from svrhmc.kernels import losses, split, subsampled
 from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitening
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 CHAINS, DRAWS, BURN_IN = 100, 10_000, 100
 
 

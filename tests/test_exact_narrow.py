@@ -20,6 +20,8 @@ from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.shape import Shape
 from svrhmc.whitening import whitened
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 NO_DOUBT = ("exact", "local")
 
 

@@ -177,9 +177,9 @@ def test_arviz_has_the_groups():
 
 def test_a_posterior_without_rows_says_so():
     posterior = svrhmc.sample(svrhmc.targets.synthetic(20, 2), draws=100)
-    with pytest.raises(ValueError, match="with rows"):
+    with pytest.raises(ValueError, match="whose rows have linear predictors"):
         posterior.predict([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match="to have a likelihood of each"):
         posterior.log_likelihood()
     with pytest.raises(ValueError, match="levels"):
         svrhmc.sample(svrhmc.targets.linear([[1.0], [2.0]], [1.0, 3.0])).predict([[1.0]], levels=[2.0])

@@ -162,6 +162,7 @@ def test_an_energy_that_is_not_a_number_stops_chains_by_passes():
     assert SplitByPasses(_Spoiled(space, 50.0), SplitHMC(), 0, np.arange(2)).extend(200).accepted.min() > 100
 
 
+@pytest.mark.usefixtures("compiled")
 def test_an_energy_that_is_not_a_number_stops_compiled_chains():
     """By a weight of 0 that is put past the door."""
     X, y, w = a_table()
@@ -172,8 +173,11 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains():
         chains.extend(500)
 
 
-def test_a_trajectory_that_overflows_is_refused_and_not_an_error():
+@pytest.mark.parametrize("small", [True, False])
+def test_a_trajectory_that_overflows_is_refused_and_not_an_error(small, monkeypatch):
     """float32 rows with entries of both signs: where the force is ∞ − ∞ the energy is ∞."""
+    if not small:
+        monkeypatch.setattr("svrhmc.targets.forms._SMALL", 0)
     X = np.array([[30.0, 0.0], [-30.0, 0.0], [0.0, 30.0], [1.0, 1.0]], np.float32)
     target = svrhmc.targets.glm(X, [1, 0, 2, 1], "poisson", weights=[1, 1, 1, 2], prior_precision=0.01)
     chains = SplitHMC(3.0, 2).chains(whitened(target, "dense"), 0, np.arange(4), 1)

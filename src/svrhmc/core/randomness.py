@@ -62,6 +62,9 @@ class Purpose(IntEnum):
     JUMP = 15
 
 
+Steps = int | npt.NDArray[np.int64]
+
+
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:
     """Threefry-2x32 with 20 rounds, on arrays of uint32, NumPy's or JAX's, that broadcast against each other."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
@@ -93,21 +96,21 @@ class Stream:
         settle(self, seed=whole("seed", self.seed, 0, (1 << 64) - 1))
 
     def normals(
-        self, step: int, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
+        self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
     ) -> npt.NDArray[np.float64]:
-        """Standard normals, shape (chains, count), from 64 bits each."""
+        """Standard normals, shape (chains, count), from 64 bits each; (chains, steps, count) for an array of steps."""
         from scipy.special import ndtri
 
         half = (count + 1) // 2
-        coarse = np.concatenate(self.words(step, purpose, half), axis=1)[:, :count]
-        refine = np.concatenate(self.words(step, fine, half), axis=1)[:, :count]
+        coarse = np.concatenate(self.words(step, purpose, half), axis=-1)[..., :count]
+        refine = np.concatenate(self.words(step, fine, half), axis=-1)[..., :count]
         magnitude = (coarse & np.uint32(0x7FFFFFFF)).astype(np.float64)
         p = (magnitude + (refine.astype(np.float64) + 0.5) * 2.0**-32) * 2.0**-32
         z: npt.NDArray[np.float64] = ndtri(p)
         return np.where(coarse >> np.uint32(31), -z, z)
 
-    def uniforms(self, step: int, count: int, purpose: Purpose) -> npt.NDArray[np.float64]:
-        """Uniform numbers between 0 and 1, shape (chains, count), from 52 bits each."""
+    def uniforms(self, step: Steps, count: int, purpose: Purpose) -> npt.NDArray[np.float64]:
+        """Uniform numbers between 0 and 1, from 52 bits each, in the shape of `normals`."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         bits = (w0 << np.uint64(20)) | (w1 >> np.uint64(12))
         return np.asarray((bits.astype(np.float64) + 0.5) * 2.0**-52, np.float64)
@@ -134,11 +137,15 @@ class Stream:
         bucket, rest = divide(w0, w1, np.uint64(len(alias)))
         return np.where(rest < threshold[bucket], bucket, alias[bucket])
 
-    def words(self, step: int, purpose: Purpose, slots: int) -> tuple[Words, Words]:
-        """Two random words for each slot of a step, (chains, slots) each."""
-        k0, k1 = (key[:, None] for key in self.keys(step >> 32))
+    def words(self, step: Steps, purpose: Purpose, slots: int) -> tuple[Words, Words]:
+        """Two random words for each slot of a step, (chains, slots) each; (chains, steps, slots) for an array of steps,
+        all of them within one stretch from high·2³² on.
+        """
+        low = (np.asarray(step) & _LOW).astype(np.uint32)[..., None]
+        high = int(np.asarray(step).flat[0]) >> 32
+        k0, k1 = (key.reshape(-1, *(1,) * low.ndim) for key in self.keys(high))
         slot = np.arange(slots, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
-        return threefry2x32((k0, k1), (np.array([[step & _LOW]], np.uint32), slot[None, :]))
+        return threefry2x32((k0, k1), (low, slot))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its run
     def keys(self, high: int) -> tuple[Words, Words]:

@@ -1,7 +1,10 @@
-"""Chains of `svrhmc.exact.SplitHMC` on rows that are not in memory: a leapfrog of all chains is one pass over them."""
+"""Chains of `svrhmc.exact.SplitHMC` in plain NumPy: a leapfrog of all chains is one pass over the rows, which may lie
+anywhere. For rows that are not in memory, and for so few that compiling code would take longer than running it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,10 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet, require_defined
+from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
+
+_AHEAD = 1 << 18  # numbers in the noise that is drawn ahead
 
 
 class SplitByPasses(Chains):
@@ -25,6 +31,7 @@ class SplitByPasses(Chains):
         else:
             z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
         self.state = State(z, np.zeros_like(z))
+        self._kicks = list(zip(*sampler.kicks(), strict=True))
 
     def empty_memory(self) -> Memory:
         """f and ∇f at z."""
@@ -44,9 +51,9 @@ class SplitByPasses(Chains):
             f, gradient = self._at(z)
             spent += n
         costs, place = np.empty(len(kept)), 0
-        for step in range(state.step, state.step + count):
-            new, new_f, new_gradient, fall = self._proposed(step, z, f, gradient)
-            better = np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[:, 0]) < fall
+        for step, v, jitter, threshold in self._noise(state.step, state.step + count):
+            new, new_f, new_gradient, fall = self._proposed(step, v, jitter, z, f, gradient)
+            better = threshold < fall
             z, gradient = (np.where(better[:, None], a, b) for a, b in ((new, z), (new_gradient, gradient)))
             f, accepted, spent = np.where(better, new_f, f), accepted + better, spent + leapfrogs[step - state.step] * n
             if place < len(kept) and kept[place] == step + 1:
@@ -56,14 +63,27 @@ class SplitByPasses(Chains):
         self.state = State(z, state.v, {"f": f, "gradient": gradient}, state.step + count, spent)
         return Extension(draws, costs, round((spent - first) * chains), gradients, accepted)
 
-    def _proposed(self, step: int, z: Array, f: Array, gradient: Array) -> tuple[Array, Array, Array, Array]:
+    def _noise(self, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain."""
+        ahead = max(1, _AHEAD // self.state.x.size)
+        while first < end:
+            steps = np.arange(first, min(end, first + ahead, (first // HIGH + 1) * HIGH))
+            v = self.stream.normals(steps, self.space.dim)
+            uniform = self.stream.uniforms(steps, 2, Purpose.ACCEPT)
+            jitter, threshold = 2 * uniform[..., 1] - 1, np.log(uniform[..., 0])
+            for place, step in enumerate(steps.tolist()):
+                yield step, v[:, place], jitter[:, place], threshold[:, place]
+            first = step + 1
+
+    def _proposed(
+        self, step: int, v: Array, jitter: Array, z: Array, f: Array, gradient: Array
+    ) -> tuple[Array, Array, Array, Array]:
         """The end of each trajectory with f and ∇f there, and what H fell by."""
-        sampler, v = self.sampler, self.stream.normals(step, self.space.dim)
-        jitter = 2 * self.stream.uniforms(step, 2, Purpose.ACCEPT)[:, 1] - 1
+        sampler = self.sampler
         pieces = int(sampler.leapfrogs_of(np.array(step + 1))) // sampler.leapfrogs
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
         before, q, force, energy = f + 0.5 * (v * v).sum(axis=1), z, gradient, f
-        for turn, first, last in pieces * list(zip(*sampler.kicks(), strict=True)):
+        for turn, first, last in pieces * self._kicks:
             v = v - first * angle * (force - q)
             rise = energy + 0.5 * (v * v).sum(axis=1) - before
             cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
@@ -75,5 +95,6 @@ class SplitByPasses(Chains):
 
     def _at(self, z: Array) -> tuple[Array, Array]:
         """f and ∇f, by one pass."""
-        f, gradient = self.space.energies(z)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a trajectory that is thrown far: ∞ is refused
+            f, gradient = self.space.energies(z)
         return f, gradient

@@ -7,6 +7,7 @@ from importlib import import_module
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.engines.base import Chains, Engine, Setup, State
+from svrhmc.targets.forms import rows_of
 
 # Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that a
 # form names itself.
@@ -73,4 +74,5 @@ def chains(name: str, setup: Setup, state: State) -> Chains:
 
 def estimates(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state, as that chain of the setup would make it at that step."""
-    return choose("auto", setup).estimates(setup, states, step)
+    rows = rows_of(setup.form)
+    return choose("reference" if rows is not None and rows.is_small else "auto", setup).estimates(setup, states, step)

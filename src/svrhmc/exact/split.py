@@ -164,13 +164,13 @@ class SplitHMC(ExactSampler):
         return replace(self, step_size=step, leapfrogs=leapfrogs)
 
     def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
-        """Compiled chains, for every kind of whitening; by passes where rows are not in memory."""
+        """Compiled chains, for every kind of whitening; by passes where rows are few, or not in memory."""
         form = rows_of(space.form())
         if form is None:
             from svrhmc.engines.jax.split import SplitOnJax
 
             return SplitOnJax(space, self, seed, chains, start)
-        if space.at_hand < space.n:
+        if form.is_small or space.at_hand < space.n:
             from svrhmc.engines.passing import SplitByPasses
 
             return SplitByPasses(space, self, seed, chains, start)

@@ -20,6 +20,7 @@ from svrhmc.targets.rows import Rows
 
 ALL = slice(None)
 _BLOCK = 4096  # rows
+_SMALL, _LOSS = 1 << 17, 16  # entries of rows up to which they are few, and as many as a row's loss costs
 _DRAWN = 1024  # rows from which a sum over all of them is estimated
 
 
@@ -60,6 +61,11 @@ class RowsForm:
     offset: Array | None = None
     weights: Array | None = None
     heavy: Heavy | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a pass in plain NumPy takes so little time that a run is over before code for it is compiled."""
+        return self.rows.in_memory and self.rows.n * (self.rows.entries + _LOSS) <= _SMALL
 
     def chosen(self, places: Indices) -> RowsForm:
         """Some of its rows."""

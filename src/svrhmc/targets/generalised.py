@@ -355,12 +355,21 @@ class GeneralisedLinear(FiniteSum):
 
     def potentials(self, x: Array) -> Array:
         """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
-        away = x - self.prior_mean
-        prior = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
-        if self.heavy is not None:
-            prior = prior + self.heavy.value(x)
         values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x)
-        return values + prior
+        return values + self._prior_potential(x)
+
+    def _prior_potential(self, x: Array) -> Array:
+        away = x - self.prior_mean
+        prior: Array = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
+        return prior if self.heavy is None else prior + self.heavy.value(x)
+
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """From the same predictors, where rows are few; else by the passes that each of them has."""
+        if not self._form.is_small:
+            return super().energies(x)
+        t = self._form.predictors(x)
+        slopes = self.assemble(self.n * self._form.slopes(t), None)
+        return self._form.values(t).sum(axis=1) + self._prior_potential(x), slopes + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""

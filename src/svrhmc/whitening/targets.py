@@ -91,8 +91,9 @@ class Whitened(FiniteSum):
         return self.target.potentials(self.out(x))
 
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and ∇f at some states."""
-        return self.potentials(z), self.gradients(z)
+        """f and Wᵀ∇f, by one pass where the target has one."""
+        value, slope = self.target.energies(self.out(z))
+        return value, self.whitening.pull(slope)
 
     def gradients(self, x: Array) -> Array:
         """Wᵀ∇f(x̂ + W z)."""
@@ -133,11 +134,6 @@ class WhitenedFunctions(WhitenedComponents):
     def form(self) -> FunctionsForm:
         """The functions, with the map."""
         return self._form
-
-    def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and Wᵀ∇f, by one pass."""
-        value, slope = self.target.energies(self.out(z))
-        return value, self.whitening.pull(slope)
 
 
 class WhitenedRows(Whitened):
