@@ -181,7 +181,7 @@ def test_the_automatic_choice_is_the_same_again_and_for_any_threads():
 @pytest.mark.parametrize("dim", [1, 2])
 @pytest.mark.parametrize("method", [None, "split-hmc", SubsampledMH(0.3)], ids=str)
 def test_exact_moments_are_those_of_the_posterior(dim, method):
-    target = skewed(dim) if method != SubsampledMH(0.3) else regression(40, dim)
+    target = skewed(dim) if method != SubsampledMH(0.3) else regression(400, dim)
     mean, sd = by_quadrature(target)
     found = sample(target, draws=4000, seed=1, method=method)
     used = found.corrected

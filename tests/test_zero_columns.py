@@ -47,5 +47,6 @@ def test_rows_of_zeros_in_partitions_are_refused_in_words():
 )
 def test_rows_that_say_little_are_sampled(X, y, method):
     found = svrhmc.sample(svrhmc.targets.logistic(X, y), 400, method=method)
-    assert found.certificate.verdict == "exact"
+    stays = method == "subsampled-mh" and len(set(y)) == 1 and len(y) > 1  # in a tail that its proposals do not have
+    assert found.certificate.verdict == ("undecided" if stays else "exact")
     assert (found.sd <= 1.001).all()

@@ -26,6 +26,7 @@ from svrhmc.core import caching
 from svrhmc.core.storage import read_checked, write_checked
 
 _UNUSED = 60 * 86400.0  # seconds
+_LAYOUT = 2  # of a file: the key of its program, then the program
 _own: ContextVar[bool] = ContextVar("own", default=False)  # whether what is compiled belongs to this package
 
 
@@ -62,10 +63,10 @@ def _installed() -> bool:
 
 
 def _stamp(jax: Any) -> str:
-    """A digest of the processor and the versions."""
+    """A digest of the processor, the versions, and the layout of files."""
     llvm = import_module("llvmlite.binding")
     versions = jax.__version__, import_module("jaxlib").__version__
-    told = repr((*versions, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))
+    told = repr((_LAYOUT, *versions, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
