@@ -9,6 +9,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT
+from svrhmc import warming
 from svrhmc.engines.passing import SplitByPasses
 from svrhmc.exact import SplitHMC
 from svrhmc.targets import forms
@@ -112,6 +113,10 @@ def test_how_many_rows_are_few_is_a_matter_of_their_numbers_alone():
     assert not is_small(20_000, 10)
     assert not is_small(3000, 40)
     assert not is_small(3000, 10, "categorical")
+
+
+def test_what_is_compiled_ahead_is_for_problems_that_are_not_small():
+    assert not any(warming._target(kind, warming._ROWS, warming._COLUMNS).form().is_small for kind in warming.KINDS)
 
 
 CHILD = """

@@ -14,7 +14,8 @@ from svrhmc.core.errors import requirement
 from svrhmc.posterior.automatic import sampled, usual_settings
 from svrhmc.targets.base import FiniteSum
 
-_ROWS, _COLUMNS, _MANY = 400, 3, 1 << 14  # _MANY rows of 32 columns are gone through by compiled passes
+_ROWS, _COLUMNS = 7_000, 3  # more than small problems have, for which nothing is compiled
+_MANY = 1 << 14  # rows of 32 columns, which are gone through by compiled passes
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,19 @@ def warm(kinds: tuple[Kind, ...] = KINDS, say: Callable[[str], None] = print) ->
 
 
 def _use(kind: Kind) -> None:
-    """A few steps of everything on a small target."""
+    """A few steps of everything on a target that takes next to no time."""
     if kind.model not in MODELS:
         raise requirement("model", "one of " + ", ".join(MODELS), kind.model)
-    small = _target(kind, _ROWS, _COLUMNS)
+    target = _target(kind, _ROWS, _COLUMNS)
     for sampler in (samplers.svr_hmc(0.01), samplers.saga_hmc(0.01)):  # the shorter loop and the longer one
-        sampler.run(small, 4, chains=1, progress=False)
+        sampler.run(target, 4, chains=1, progress=False)
     if kind.storage == "dense":
         _target(kind, _MANY, 32).warm()
-    if small.closed_form is None:
+    if target.closed_form is None:
         for method in ("split-hmc", "subsampled-mh", "anchored"):
             few = {"draws": 50, "chains": 2, "tolerance": 10.0, "method": method, "progress": False}
-            sampled(small, None, **{**usual_settings(), **few})  # whose verdict is no matter here
-        exact.SplitHMC().run(small, 2, whitening="low rank", progress=False)
+            sampled(target, None, **{**usual_settings(), **few})  # whose verdict is no matter here
+        exact.SplitHMC().run(target, 2, whitening="low rank", progress=False)
 
 
 def _target(kind: Kind, rows: int, columns: int) -> Any:
