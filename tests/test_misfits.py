@@ -10,6 +10,7 @@ from scipy import stats
 
 import svrhmc
 from svrhmc.fitting.regress import regression
+from svrhmc.posterior.advice import Advice
 from svrhmc.posterior.misfits import misfits
 from svrhmc.targets import families
 
@@ -35,7 +36,7 @@ def found(X, y, family, **more):
         more["trials"] = np.full(len(y), 10)
     made = regression(X, y, family, **more)
     law = made.target.exact_law
-    return misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1)
+    return misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1, Advice())
 
 
 def rows(n, rng):
@@ -117,13 +118,13 @@ WRONG = {
     "zeros under negative binomial": (lambda: zero_inflated("negative-binomial"), "Zeros: ", "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli'"),
     "heavy tails": (heavy_tailed, "rows are beyond 3 standard deviations", "family='student-t'"),
     "an outlier": (outlier, "Outliers: row 17 is more than 8 standard deviations", "family='student-t'"),
-    "a curve under gaussian": (lambda: curved("gaussian"), "Pattern: along x0", "bs(x0, df=4)"),
-    "a curve under Poisson": (lambda: curved("poisson"), "Pattern: along x0", "bs(x0, df=4)"),
-    "a curve under gamma": (lambda: curved("gamma"), "Pattern: along x0", "bs(x0, df=4)"),
-    "a curve under bernoulli": (lambda: curved("bernoulli"), "Pattern: along x0", "bs(x0, df=4)"),
+    "a curve under gaussian": (lambda: curved("gaussian"), "Pattern: along x0", "splines beside x0"),
+    "a curve under Poisson": (lambda: curved("poisson"), "Pattern: along x0", "splines beside x0"),
+    "a curve under gamma": (lambda: curved("gamma"), "Pattern: along x0", "splines beside x0"),
+    "a curve under bernoulli": (lambda: curved("bernoulli"), "Pattern: along x0", "splines beside x0"),
     "a wrong link": (wrong_link, "Calibration: where the model says", "bernoulli('probit')"),
     "clustered trials": (clustered, "Dispersion: y varies", "no beta-binomial family"),
-    "a curve of classes": (interacting, "Pattern: along x0", "bs(x0, df=4)"),
+    "a curve of classes": (interacting, "Pattern: along x0", "splines beside x0"),
 }  # fmt: skip
 
 
