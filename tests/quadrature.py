@@ -169,3 +169,16 @@ def worst_z(draws: np.ndarray, exact: Law) -> float:
     found += [(draws < exact.quantiles[:, k]) - level for k, level in enumerate(LEVELS)]
     by_chain = np.concatenate([each.mean(axis=1) for each in found], axis=1)
     return float(np.abs(by_chain.mean(axis=0) / (by_chain.std(axis=0, ddof=1) / np.sqrt(len(draws)))).max())
+
+
+def around_the_mode(target, reach, count):
+    """Points of a target's own density, up to `reach` standard deviations of Laplace's approximation from its mode, and
+    their probabilities: weights of the trapezoid rule.
+    """
+    law = target.laplace()
+    spread = np.sqrt(np.diag(law.covariance))
+    axes = [np.linspace(m - reach * s, m + reach * s, count) for m, s in zip(law.mean, spread, strict=True)]
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    f = target.potentials(points)
+    weight = np.exp(f.min() - f)
+    return points, weight / weight.sum()

@@ -17,6 +17,7 @@ from numba import njit
 
 import svrhmc
 from conftest import LIMIT
+from quadrature import around_the_mode
 from svrhmc.core.alias import alias_table
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.compiled import metropolis
@@ -41,16 +42,7 @@ def skewed(dim, strength=2.0):
 @cache
 def moments(dim, strength):
     """Exact mean, and moments about it of second and third order, by the trapezoid rule, which converges like e^{−1/h²}."""
-    target = skewed(dim, strength)
-    law = target.laplace()
-    axes = [
-        np.linspace(m - 14 * s, m + 14 * s, 700)
-        for m, s in zip(law.mean, np.sqrt(np.diag(law.covariance)), strict=True)
-    ]
-    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-    f = target.potentials(points)
-    weight = np.exp(f.min() - f)
-    weight /= weight.sum()
+    points, weight = around_the_mode(skewed(dim, strength), 14, 700)
     mean = weight @ points
     return mean, weight @ monomials(points - mean)
 

@@ -11,6 +11,7 @@ from scipy.special import digamma, polygamma
 
 import svrhmc
 from conftest import LIMIT
+from quadrature import around_the_mode
 from svrhmc.engines.passing import SplitByPasses
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.posterior.certificate import refusing_tail
@@ -54,15 +55,7 @@ def many_rows():
 
 
 def quadrature(target, reach=12, count=400):
-    law = target.laplace()
-    axes = [
-        np.linspace(m - reach * s, m + reach * s, count)
-        for m, s in zip(law.mean, np.sqrt(np.diag(law.covariance)), strict=True)
-    ]
-    x = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-    f = target.potentials(x)
-    p = np.exp(f.min() - f)
-    p /= p.sum()
+    x, p = around_the_mode(target, reach, count)
     mean = p @ x
     return mean, np.sqrt(p @ (x - mean) ** 2)
 

@@ -9,6 +9,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT, every_target
+from quadrature import around_the_mode
 from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
@@ -32,14 +33,9 @@ def skewed(dim=2):
 
 def by_quadrature(target):
     """Exact mean and sd, by the trapezoid rule."""
-    law = target.laplace()
-    spread = np.sqrt(np.diag(law.covariance))
-    axes = [np.linspace(m - 14 * s, m + 14 * s, 200) for m, s in zip(law.mean, spread, strict=True)]
-    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-    f = target.potentials(points)
-    weight = np.exp(f.min() - f)
-    mean = weight @ points / weight.sum()
-    return mean, np.sqrt(weight @ (points - mean) ** 2 / weight.sum())
+    points, weight = around_the_mode(target, 14, 200)
+    mean = weight @ points
+    return mean, np.sqrt(weight @ (points - mean) ** 2)
 
 
 @cache

@@ -116,6 +116,8 @@ def writable_home() -> Iterator[None]:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _usable(folder: Path) -> bool:

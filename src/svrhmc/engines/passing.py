@@ -80,7 +80,7 @@ class SplitByPasses(Chains):
     ) -> tuple[Array, Array, Array, Array]:
         """The end of each trajectory with f and ∇f there, and what H fell by."""
         sampler = self.sampler
-        pieces = int(sampler.leapfrogs_of(np.array(step + 1))) // sampler.leapfrogs
+        pieces = sampler.pieces_of(step + 1)
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
         before, q, force, energy = f + 0.5 * (v * v).sum(axis=1), z, gradient, f
         for turn, first, last in pieces * self._kicks:

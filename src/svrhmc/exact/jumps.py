@@ -223,7 +223,7 @@ class BetweenModes(Chains):
             for first in range(5, len(coins), 3):
                 z, f, gradient = self._scaling(step, coins[first : first + 3], z, f, gradient)
             accepted += moved.astype(np.int64)
-            spent += (int(self.sampler.leapfrogs_of(np.array(step + 1))) + 1 + self._scalings) * n
+            spent += (self.sampler.pieces_of(step + 1) * self.sampler.leapfrogs + 1 + self._scalings) * n
             if place < len(kept) and kept[place] == step + 1:
                 draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
                 place += 1
@@ -234,7 +234,7 @@ class BetweenModes(Chains):
     def _local(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
         """Move (2); where each chain is then, f and ∇f there, and whether its proposal was accepted."""
         where, sampler, v = self.regions, self.sampler, self.stream.normals(step, self.space.dim)
-        pieces = int(sampler.leapfrogs_of(np.array(step + 1))) // sampler.leapfrogs
+        pieces = sampler.pieces_of(step + 1)
         angle = (sampler.step_size * (1 + sampler.jitter * (2 * coins[0] - 1)) / pieces)[:, None]
         u, share, force = where.into(index, z), *self._joined(index, z, gradient)
         before, at, value, slope = f - share + 0.5 * (v * v).sum(axis=1), z, f, gradient

@@ -142,6 +142,10 @@ class SplitHMC(ExactSampler):
         """
         return np.asarray(self.leapfrogs * np.minimum(draws & -draws, 1 << self.halvings), np.int64)
 
+    def pieces_of(self, draw: int) -> int:
+        """2ᵏ of a draw by its number."""
+        return int(self.leapfrogs_of(np.array(draw))) // self.leapfrogs
+
     def rows_of_step(self, space: Any) -> float:
         """A pass for each leapfrog step, on average."""
         return float(self.leapfrogs * (1 + self.halvings / 2) * space.n)
