@@ -195,8 +195,10 @@ def _regions(target):
 
     from svrhmc.exact.jumps import regions
 
-    identity = SimpleNamespace(pull=lambda array: array)
-    space = SimpleNamespace(whitening=identity, into=lambda x: x, target=target, potentials=target.potentials)
+    identity = SimpleNamespace(centre=np.zeros(target.dim), pull=lambda array: array)
+    space = SimpleNamespace(
+        dim=target.dim, whitening=identity, into=lambda x: x, target=target, potentials=target.potentials
+    )
     return regions(space, target.modes())
 
 
