@@ -12,6 +12,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, cores, digest
+from svrhmc.core.blas import blas_for
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.parts import described
@@ -156,7 +157,7 @@ def sampled(
     journal: Journal = InMemory()
     if checkpoint is not None:
         journal = Checkpoint(checkpoint, _identity(request))
-    with journal:
+    with journal, blas_for(target.dim):
         ledger = Ledger(target.n, request.seconds, request.passes, progress)
         with journal.recording("law", ledger):
             law = _law(request, ledger) if method in (None, "closed-form") else None

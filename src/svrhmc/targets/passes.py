@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, cores
+from svrhmc.core.blas import NARROW, blas_for
 from svrhmc.core.deadline import looking, piece
 from svrhmc.core.recording import Ordered, repeat
 from svrhmc.kernels import float64
@@ -18,7 +19,7 @@ from svrhmc.kernels.wide import ROOM
 from svrhmc.targets.losses import Loss
 
 _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
-_PARTS, _NARROW = 16, 256  # into which rows are cut, and columns up to which they are
+_PARTS = 16  # into which rows of few columns are cut
 _ROUND = 1 << 34  # multiplications, after which sums of wide rows are recorded: about a second's
 
 
@@ -81,11 +82,12 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     """Aᵀ diag(w) A for each of some weights: (count, dim, dim), in one pass over the rows: by BLAS in the precision of
     X, in blocks of rows that stay in a near cache for all of them; blocks join in float64.
 
-    Few columns of X keep BLAS to one thread: then threads share the rows, in parts whose number they do not decide.
+    Threads share the rows, each with one thread of BLAS, in parts whose number they do not decide; of wide rows, where
+    a sum for each part would take more room than the rows, one part is all, and BLAS has its own threads.
     """
     (n, dim), count = X.shape, len(weights)
     size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
-    parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= _NARROW else 1
+    parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= NARROW else 1
     cuts, at = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
 
     def added(total: Array, begin: int, end: int) -> Array:
@@ -98,7 +100,7 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
         return total
 
     zero = np.zeros((count, dim, dim))
-    with piece(count * n * dim**2 / 2), ThreadPoolExecutor(min(cores(), parts)) as pool:
+    with piece(count * n * dim**2 / 2), blas_for(dim), ThreadPoolExecutor(min(cores(), parts)) as pool:
         if parts == 1:
             rows = size * max(1, _ROUND // (count * size * dim**2))
             (joined,) = repeat(
