@@ -103,13 +103,13 @@ def test_the_balance_holds_in_simulation(dynamics, gradient):
     target = svrhmc.targets.gaussian(a[:, None], S[:, None, None])
     sampler, chains = Sampler(dynamics, gradient), 4000
     setup = sampler.setup(target, 3, np.arange(chains), 1)
-    scheme, found = setup.scheme, balance(setup.scheme)
+    scheme, found = setup.sampler.scheme, balance(setup.sampler.scheme)
     law = theory.stationary(sampler, target)
     root = np.linalg.cholesky(law.covariance + 1e-12 * np.eye(2))
     y = law.mean + rng.normal(size=(chains, 2)) @ root.T
     x, v = y[:, :1], y[:, 1:]
     estimator, stream = gradient.estimator(target, svrhmc.core.randomness.Stream(3, np.arange(chains))), rng
-    epoch = setup.recipe.epoch
+    epoch = setup.sampler.recipe.epoch
     burn, steps = 8 * epoch, 24 * epoch
     sums = np.zeros((chains, 4))
     for step in range(burn + steps):

@@ -15,7 +15,7 @@ from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, p
 from svrhmc.core.errors import BudgetError
 from svrhmc.dynamics import UBU
 from svrhmc.engines.compiled.chains import CompiledChains
-from svrhmc.engines.passing import SplitByPasses
+from svrhmc.engines.reference import ReferenceChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
@@ -318,7 +318,7 @@ def is_laplace(found, target, chains=4):
 
 @pytest.mark.parametrize(
     ("owner", "name", "most"),
-    [(Fresh, "at", 1), (SplitByPasses, "extend", 1)],
+    [(Fresh, "at", 1), (ReferenceChains, "extend", 1)],
     ids=["choice", "tuning"],
 )
 def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, clock, monkeypatch):
@@ -334,13 +334,13 @@ def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, c
 
 def test_chains_are_never_fewer_than_asked_for(clock, monkeypatch):
     target = regression()
-    late(monkeypatch, clock, SplitByPasses, "extend")
+    late(monkeypatch, clock, ReferenceChains, "extend")
     assert is_laplace(sample(target, 10, chains=700, budget_seconds=5.0), target, 700)
 
 
-@pytest.mark.parametrize("owner", [SplitByPasses, CompiledChains])
+@pytest.mark.parametrize("owner", [ReferenceChains, CompiledChains])
 def test_draws_that_were_made_are_given(owner, clock, monkeypatch):
-    method = "split-hmc" if owner is SplitByPasses else Sampler(UBU(0.3, 1.0, 1.0), Full())
+    method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
     calls = late(monkeypatch, clock, owner, "extend", after=12)
     found = sample(regression(), 10**6, method=method, budget_seconds=5.0)
     assert len(calls) == 12  # the last is thrown away
@@ -350,21 +350,21 @@ def test_draws_that_were_made_are_given(owner, clock, monkeypatch):
 
 
 def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
-    plain, calls = SplitByPasses.extend, []
+    plain, calls = ReferenceChains.extend, []
 
     def extend(self, count, *rest):
         calls.append(count)
         clock.now += 0.001 * count + (1.0 if len(calls) == 3 else 0.0)
         return plain(self, count, *rest)
 
-    monkeypatch.setattr(SplitByPasses, "extend", extend)
+    monkeypatch.setattr(ReferenceChains, "extend", extend)
     found = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
     assert found.method == "split-hmc"
     assert found.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
     assert found.seconds <= 5.0
 
 
-@pytest.mark.parametrize("owner", [SplitByPasses, CompiledChains])
+@pytest.mark.parametrize("owner", [ReferenceChains, CompiledChains])
 @pytest.mark.parametrize("each", [0.004, 0.04])
 def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch):
     """However wrong the estimate is of what follows the draws: here that takes no time at all."""
@@ -375,7 +375,7 @@ def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch
         return plain(self, count, *rest)
 
     monkeypatch.setattr(owner, "extend", extend)
-    method = "split-hmc" if owner is SplitByPasses else Sampler(UBU(0.3, 1.0, 1.0), Full())
+    method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
     found = sample(regression(), 10**6, method=method, budget_seconds=40.0)
     assert not found.complete
     assert 0.8 * 40 <= found.seconds <= 40

@@ -12,7 +12,6 @@ from scipy.special import digamma, polygamma
 import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
-from svrhmc.engines.passing import SplitByPasses
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.posterior.certificate import refusing_tail
 from svrhmc.posterior.correction import least_tail_acceptance
@@ -74,7 +73,7 @@ def test_leapfrogs_follow_the_ruler():
 
 def test_compiled_chains_make_the_same_halved_steps():
     space, sampler = whitened(nearly_separated(), "dense"), SplitHMC(halvings=3)
-    by_passes = SplitByPasses(space, sampler, 1, np.arange(3)).extend(37)
+    by_passes = sampler.chains(space, 1, np.arange(3), 1, engine="reference").extend(37)
     chains = sampler.chains(space, 1, np.arange(3), 1)
     first, second = chains.extend(10), chains.extend(27)
     assert np.allclose(np.concatenate([first.draws, second.draws], axis=1), by_passes.draws, atol=1e-9)
@@ -84,7 +83,7 @@ def test_compiled_chains_make_the_same_halved_steps():
 
 def test_jax_chains_make_the_same_halved_steps(ridge):
     space, sampler = whitened(ridge, "dense"), SplitHMC(halvings=3)
-    by_passes = SplitByPasses(space, sampler, 1, np.arange(3)).extend(37)
+    by_passes = sampler.chains(space, 1, np.arange(3), 1, engine="reference").extend(37)
     chains = sampler.chains(space, 1, np.arange(3), 1)
     first, second = chains.extend(10), chains.extend(27)
     assert np.allclose(np.concatenate([first.draws, second.draws], axis=1), by_passes.draws, atol=1e-9)

@@ -95,12 +95,12 @@ print(json.dumps(found))
 def test_chains_are_cut_over_devices_where_no_step_passes_over_all_rows():
     found = with_four_devices("""
 from svrhmc.core.jaxed import scope
-from svrhmc.engines import Setup, State
+from svrhmc.engines import Grid, Setup, State
 from svrhmc.engines.jax.chains import JaxChains
 target, found = logistic(devices="all"), []
 for gradient in (gradients.Minibatch(5), gradients.Full()):
     recipe = gradient.recipe(target)
-    setup = Setup(target, MOVES.scheme(target), recipe, 0.01, 1, np.arange(8))
+    setup = Setup(target, Grid(MOVES.scheme(target), recipe, 0.01), 1, np.arange(8))
     with scope():
         made = JaxChains(setup, State(np.zeros((8, 5)), np.zeros((8, 5))))
         place = made._placed(made.state)

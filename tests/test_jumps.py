@@ -7,7 +7,7 @@ import pytest
 
 from svrhmc import Posterior, fit, sample, targets
 from svrhmc.exact import SplitHMC, jumps
-from svrhmc.exact.jumps import BetweenModes, Regions
+from svrhmc.exact.jumps import JumpKernel, Jumps, Regions
 from svrhmc.fitting.regress import regression
 from svrhmc.posterior.modes import Modes
 from svrhmc.targets.priors import Laplace, Normal, StudentT
@@ -63,11 +63,11 @@ def functions(z):
     return np.column_stack([z, z**2, z[:, :1] * z[:, 1:], np.cos(3 * z), z[:, 1] > 2.5, np.abs(z) < 0.5])
 
 
-def worst_z(chains_class=BetweenModes, count=25_000, steps=3, halvings=0):
+def worst_z(count=25_000, steps=3, halvings=0):
     """The largest |z| of the change of the functions' means, over some steps from draws of the law itself."""
     space = overlapping()
     start = space.draw(np.random.default_rng(5), count)
-    chains = chains_class(space, rough_regions(), SplitHMC(0.7, 2, halvings=halvings), 3, np.arange(count), start)
+    chains = Jumps(SplitHMC(0.7, 2, halvings=halvings), rough_regions()).chains(space, 3, np.arange(count), 1, start)
     chains.extend(steps)
     change = functions(chains.state.x) - functions(start)
     return float(np.abs(change.mean(axis=0) / (change.std(axis=0) / np.sqrt(count))).max())
@@ -85,7 +85,7 @@ def test_jumps_are_made():
     """Else the law would be kept by standing still."""
     space = overlapping()
     start = np.tile(space.means[2], (400, 1))
-    chains = BetweenModes(space, rough_regions(), SplitHMC(0.7, 2), 3, np.arange(400), start)
+    chains = Jumps(SplitHMC(0.7, 2), rough_regions()).chains(space, 3, np.arange(400), 1, start)
     chains.extend(20)
     assert (chains.state.x[:, 1] < 3).mean() > 0.5
 
@@ -111,8 +111,8 @@ def without_labels(monkeypatch):
 
 def without_the_new_gradient(monkeypatch):
     """f of the state before the jump, which the next draw starts from."""
-    jump = BetweenModes._jump
-    monkeypatch.setattr(BetweenModes, "_jump", lambda self, s, i, c, z, f, g: (jump(self, s, i, c, z, f, g)[0], f, g))
+    jump = JumpKernel._jump
+    monkeypatch.setattr(JumpKernel, "_jump", lambda *args: args[-1]._replace(z=jump(*args).z))
 
 
 def with_other_ways(monkeypatch):
@@ -135,7 +135,7 @@ def test_pieces_of_a_run_give_the_same_draws():
     space, start = overlapping(), overlapping().draw(np.random.default_rng(0), 4)
 
     def fresh():
-        return BetweenModes(space, rough_regions(), SplitHMC(), 1, np.arange(4), start)
+        return Jumps(SplitHMC(), rough_regions()).chains(space, 1, np.arange(4), 1, start)
 
     whole = fresh().extend(30)
     cut = fresh()
@@ -149,8 +149,8 @@ def test_pieces_of_a_run_give_the_same_draws():
 
 def test_a_chain_does_not_depend_on_those_beside_it():
     space, start = overlapping(), overlapping().draw(np.random.default_rng(0), 4)
-    together = BetweenModes(space, rough_regions(), SplitHMC(), 1, np.arange(4), start).extend(25)
-    alone = BetweenModes(space, rough_regions(), SplitHMC(), 1, np.array([2]), start[2:3]).extend(25)
+    together = Jumps(SplitHMC(), rough_regions()).chains(space, 1, np.arange(4), 1, start).extend(25)
+    alone = Jumps(SplitHMC(), rough_regions()).chains(space, 1, np.array([2]), 1, start[2:3]).extend(25)
     np.testing.assert_array_equal(together.draws[2], alone.draws[0])
 
 
@@ -374,7 +374,7 @@ def test_functions_in_jax_and_rows_of_a_family_make_the_same_draws():
     spaces = [whitened(target, how) for target in (rows, functions)]
     where = jumps.regions(spaces[0], modes)
     start = where.out(np.array([0, 1, 0, 1]), np.full((4, 1), 0.5))
-    first, second = (BetweenModes(space, where, SplitHMC(), 5, np.arange(4), start).extend(40) for space in spaces)
+    first, second = (Jumps(SplitHMC(), where).chains(space, 5, np.arange(4), 1, start).extend(40) for space in spaces)
     np.testing.assert_allclose(first.draws, second.draws, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(first.accepted, second.accepted)
     labels = np.exp(where.log_shares(first.draws.reshape(-1, 1))).argmax(axis=1)

@@ -292,7 +292,7 @@ def test_targets_without_compiled_code_run_on_the_reference(rows):
     assert svrhmc.hmc(0.1).run(target, 3).engine == "reference"
     with pytest.raises(
         ValueError,
-        match="engine must be 'auto' or 'reference' for this target and gradient; got 'numba': it runs rows",
+        match="engine must be 'auto' or 'reference' for this target and sampler; got 'numba': it runs rows",
     ):
         svrhmc.hmc(0.1).run(target, 3, engine="numba")
     assert svrhmc.hmc(0.1).run(every_target(rows)["linear"], 3).engine == "numba"

@@ -110,8 +110,8 @@ def test_an_engine_from_outside():
 
         name = "toy"
 
-        def supports(self, form, recipe):
-            return None if recipe.full else "it has no dice"
+        def supports(self, sampler, density):
+            return None if sampler.kind == "grid" and sampler.recipe.full else "it has no dice"
 
     engines.register(Toy())
     try:

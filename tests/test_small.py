@@ -10,8 +10,8 @@ import scipy.sparse
 import svrhmc
 from conftest import LIMIT
 from svrhmc import warming
-from svrhmc.engines.passing import SplitByPasses
 from svrhmc.exact import SplitHMC
+from svrhmc.exact import split as split_module
 from svrhmc.targets import forms
 from svrhmc.targets.priors import StudentT
 from svrhmc.whitening import whitened
@@ -46,7 +46,7 @@ def chains_of(family, stored, how, more):
 @pytest.mark.parametrize(("family", "stored", "how", "more"), list(spaces()))
 def test_draws_are_those_of_compiled_code(family, stored, how, more, monkeypatch):
     plain = chains_of(family, stored, how, more)
-    assert isinstance(plain, SplitByPasses)
+    assert plain.engine == "reference"
     monkeypatch.setattr(forms, "_SMALL", 0)
     compiled = chains_of(family, stored, how, more)
     assert compiled.engine == "numba"
@@ -67,8 +67,8 @@ def test_draws_have_the_law_of_the_posterior(fault, monkeypatch):
     space = whitened(target, "dense")
     chains = SplitHMC(1.5, 1).chains(space, 1, np.arange(200), 1)
     if fault:
-        noise = chains._noise
-        monkeypatch.setattr(chains, "_noise", lambda *at: ((*some, last - np.inf) for *some, last in noise(*at)))
+        noise = chains.kernel.noise
+        monkeypatch.setattr(chains.kernel, "noise", lambda *at: ((*some, last - np.inf) for *some, last in noise(*at)))
     chains.extend(50)
     draws = space.out(chains.extend(300).draws)[..., 0]
     z = []
@@ -81,7 +81,7 @@ def test_draws_have_the_law_of_the_posterior(fault, monkeypatch):
 def test_noise_drawn_ahead_is_that_of_each_step(monkeypatch):
     """Whatever is drawn ahead, and however a run is cut."""
     whole = chains_of("bernoulli", np.asarray, "dense", {}).extend(40)
-    monkeypatch.setattr("svrhmc.engines.passing._AHEAD", 20)
+    monkeypatch.setattr(split_module, "_AHEAD", 20)
     chains = chains_of("bernoulli", np.asarray, "dense", {})
     parts = [chains.extend(count) for count in (1, 12, 27)]
     assert np.array_equal(np.concatenate([part.draws for part in parts], axis=1), whole.draws)

@@ -103,8 +103,8 @@ def grid(target, sampler, engine):
 def test_cutting_changes_no_bit(target, dynamic, gradient, engine):
     sampler = svrhmc.Sampler(DYNAMICS[dynamic], GRADIENTS[gradient])
     setup = sampler.setup(MADE[target], 5, np.arange(3), 1)
-    if engine != "reference" and load(engine).supports(setup.form, setup.recipe) is not None:
-        with pytest.raises(ValueError, match=r"engine must be 'auto' or 'reference'.* for this target and gradient"):
+    if engine != "reference" and load(engine).supports(setup.sampler, setup.target) is not None:
+        with pytest.raises(ValueError, match=r"engine must be 'auto' or 'reference'.* for this target and sampler"):
             choose(engine, setup)
         return
     make = grid(MADE[target], sampler, engine)

@@ -154,12 +154,10 @@ class _Spoiled:
 
 
 def test_an_energy_that_is_not_a_number_stops_chains_by_passes():
-    from svrhmc.engines.passing import SplitByPasses
-
     space = whitened(svrhmc.targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1]), "dense")
     with pytest.raises(UndefinedDensityError):
-        SplitByPasses(_Spoiled(space, 1.0), SplitHMC(), 0, np.arange(2)).extend(200)
-    assert SplitByPasses(_Spoiled(space, 50.0), SplitHMC(), 0, np.arange(2)).extend(200).accepted.min() > 100
+        SplitHMC().chains(_Spoiled(space, 1.0), 0, np.arange(2), 1).extend(200)
+    assert SplitHMC().chains(_Spoiled(space, 50.0), 0, np.arange(2), 1).extend(200).accepted.min() > 100
 
 
 @pytest.mark.usefixtures("compiled")

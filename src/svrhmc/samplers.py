@@ -26,7 +26,7 @@ from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
-from svrhmc.engines import Keep, Setup, State
+from svrhmc.engines import Grid, Keep, Setup, State
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
 from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
 from svrhmc.scheme import Scheme
@@ -145,7 +145,7 @@ class Sampler:
         return Trace(
             draws=driven.draws,
             passes=driven.spent / target.n,
-            gradient_evaluations=int(setup.recipe.evaluations(length)),
+            gradient_evaluations=int(setup.sampler.recipe.evaluations(length)),
             velocity=made.state.v,
             seconds=driven.seconds,
             sampler=self,
@@ -157,15 +157,15 @@ class Sampler:
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
         """The sampler on a target as plain data, which engines read."""
         scheme, recipe = self.dynamics.scheme_on(target), self.gradient.recipe(target).check()
-        return Setup(target, scheme, recipe, self.dynamics.step_size, seed, chains, threads)
+        return Setup(target, Grid(scheme, recipe, self.dynamics.step_size), seed, chains, threads)
 
     def chains(
-        self, target: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None
+        self, target: Any, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
     ) -> engines.Chains:
         """Chains that can be continued. They start at the origin of the target's variables unless a start is given."""
         self.dynamics.check_stable(target)
         states = np.zeros((len(chains), target.dim)) if start is None else start
-        return engines.chains("auto", self.setup(target, seed, chains, threads), State(states, np.zeros_like(states)))
+        return engines.chains(engine, self.setup(target, seed, chains, threads), State(states, np.zeros_like(states)))
 
     def settings(self) -> dict[str, Any]:
         """Its parts as plain data, for a file."""
@@ -338,19 +338,19 @@ def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array
 
     Their last digits may depend on the machine and on the threads of its linear algebra; so they are found once.
     """
-    target = setup.target
+    target, grid = setup.target, setup.sampler
     if not journal.kept:
         return setup, start
 
     def make() -> Record:
-        mode = {"mode": target.mode()} if setup.recipe.reference == "mode" else {}
-        return Record({"scheme": setup.scheme.numbers()}, {"start": start, **mode})
+        mode = {"mode": target.mode()} if grid.recipe.reference == "mode" else {}
+        return Record({"scheme": grid.scheme.numbers()}, {"start": start, **mode})
 
     found = journal.once("start", make)
-    if setup.recipe.reference == "mode":
+    if grid.recipe.reference == "mode":
         target.recall_mode(found.array("mode", (target.dim,)))
     scheme = found.value("scheme", lambda _, numbers: Scheme.of(numbers))
-    return replace(setup, scheme=scheme), found.array("start", start.shape)
+    return replace(setup, sampler=replace(grid, scheme=scheme)), found.array("start", start.shape)
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -7,17 +7,15 @@ pieces, by a budget or by a kill, and go on with no bit changed: `Chains.extend`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
-from svrhmc.gradients import Memory, Recipe
-from svrhmc.scheme import Scheme
-from svrhmc.targets.base import FiniteSum
+from svrhmc.gradients import Memory
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
 NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
@@ -96,6 +94,25 @@ class Extension:
     counts: Indices | None = None
 
 
+def joined(parts: list[Extension]) -> Extension:
+    """Extensions one after another, as one."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def along(name: str, axis: int = 1, join: Any = np.concatenate) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else join(arrays, axis)
+
+    return Extension(
+        draws=along("draws"),
+        spent=along("spent", 0),
+        evaluations=sum(part.evaluations for part in parts),
+        gradients=along("gradients"),
+        accepted=along("accepted", 0, np.sum),
+        counts=along("counts"),
+    )
+
+
 class Chains(ABC):
     """Some chains that can be continued from where they stopped.
 
@@ -121,17 +138,52 @@ class Chains(ABC):
         return None
 
 
+@runtime_checkable
+class Density(Protocol):
+    """All that split HMC asks of a density ∝ e^{−f(z)} in the variables z of its chains, on the reference engine.
+
+    n: component gradients that count as one evaluation of ∇f. energies: f and ∇f at many states, (chains, dim) →
+    (chains,) and (chains, dim); where x = T(z), f(z) = −log π(T(z)) − log |det T′(z)|. out: x of z, of states or draws
+    (chains, draws, dim), `first` being the number of the first draw.
+    """
+
+    n: int
+    dim: int
+
+    def energies(self, z: Array, /) -> tuple[Array, Array]:
+        """f and ∇f."""
+
+    def out(self, state: Array, first: int = 0) -> Array:
+        """x of z."""
+
+
+class SamplerData(Protocol):
+    """A sampler as engines read it: plain data of a kind, of which an engine says whether it runs it.
+
+    kind: "grid" (`svrhmc.engines.Grid`), "split" or "subsampled" (`svrhmc.exact`), "jumps" (`svrhmc.exact.jumps`).
+    defined: whether it has a definition in NumPy, for the reference engine.
+    in_numpy: when the reference engine, which compiles nothing, is to run it: "never", on "small" problems (and where
+        rows are not in memory), or "always". Another engine may be asked for by its name.
+    """
+
+    kind: ClassVar[str]
+    defined: ClassVar[bool]
+    in_numpy: ClassVar[str]
+
+    def kernel(self, setup: Setup) -> Kernel:
+        """Its definition in NumPy."""
+
+
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A sampler of the grid on a target, as plain data, with every choice made and checked.
+    """A sampler on a target, as plain data, with every choice made and checked.
 
+    target: a `svrhmc.targets.base.FiniteSum`, or a `Density` where the sampler asks for no more.
     threads, devices: for engines that have them; draws do not depend on them.
     """
 
-    target: FiniteSum
-    scheme: Scheme
-    recipe: Recipe
-    step_size: float
+    target: Any
+    sampler: Any
     seed: int
     chains: Indices
     threads: int = 1
@@ -140,14 +192,65 @@ class Setup:
     @property
     def form(self) -> Any:
         """What the target is made of."""
-        return self.target.form()
+        return form_of(self.target)
 
 
-Reasons = dict[str, Callable[[Any, Recipe], str | None]]  # by kind of form: why such a recipe on it is not run, if so
+def form_of(density: Any) -> Any:
+    """What a target is made of; None where it does not say, as a density from outside need not."""
+    form = getattr(density, "form", None)
+    return None if form is None else form()
+
+
+class Place(NamedTuple):
+    """Where chains are after a step: x, v and what they remember, as in a `State`.
+
+    memory: is asked for at the end of a call alone. gradient: ∇f at x, where it is known. accepted: whether each chain
+    accepted its proposal, where there is one.
+    """
+
+    x: Array
+    v: Array
+    memory: Callable[[], Memory]
+    gradient: Array | None = None
+    accepted: Any = None
+
+
+class Kernel(ABC):
+    """A sampler on a target in NumPy: how some chains begin, and how they make a step."""
+
+    gradients: ClassVar[bool] = False  # whether a place has ∇f
+    proposes: ClassVar[bool] = False  # whether there are proposals, which may be refused
+
+    @abstractmethod
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+        """Where the chains of these numbers are after each step, from their state to the end."""
+
+    @abstractmethod
+    def spent(self, state: State, steps: Indices) -> Array:
+        """Component gradients that a chain in this state has evaluated from its start to after each of some steps."""
+
+    @abstractmethod
+    def empty_memory(self, state: State) -> Memory:
+        """As `Chains.empty_memory`."""
+
+    def warm(self, state: State) -> None:
+        """Compile what an evaluation of the target needs, where it needs anything."""
+        return
+
+    def until(self, step: int, end: int) -> int:
+        """Up to which step, at most `end`, all is at hand that chains at a step need; it is fetched first."""
+        return end
+
+    def blocks(self, chains: int) -> list[slice]:
+        """Chains that are run together."""
+        return [slice(0, chains)]
+
+
+Reasons = dict[str, Callable[[Any, Any], str | None]]  # by kind: why it is not run, if so
 
 
 class Engine(ABC):
-    """Runs samplers of the grid.
+    """Runs samplers, of the grid and exact ones alike.
 
     has_devices: whether it can be told on which devices to run.
     """
@@ -156,18 +259,21 @@ class Engine(ABC):
     has_devices: ClassVar[bool] = False
 
     @abstractmethod
-    def supports(self, form: Any, recipe: Recipe) -> str | None:
-        """None where the engine runs such a recipe on such a form, else the reason why not."""
+    def supports(self, sampler: Any, density: Any) -> str | None:
+        """None where the engine runs such a sampler (`SamplerData`) on such a target, else the reason why not."""
 
-    def lacks(self, form: Any, recipe: Recipe, reasons: Reasons) -> str | None:
-        """What `supports` answers for an engine that runs these kinds of form."""
-        if form is None or form.kind not in reasons:
+    def lacks(self, sampler: Any, density: Any, reasons: dict[str, Reasons]) -> str | None:
+        """What `supports` answers for an engine that runs these kinds of sampler, each on these kinds of form."""
+        if sampler.kind not in reasons:
+            return f"it does not have the steps of {type(sampler).__name__}"
+        form, forms = form_of(density), reasons[sampler.kind]
+        if form is None or form.kind not in forms:
             what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
-            return f"it runs {', '.join(reasons)} forms, and this target is known by {what}"
-        return reasons[form.kind](form, recipe)
+            return f"it runs {', '.join(forms)} forms, and this target is known by {what}"
+        return forms[form.kind](sampler, form)
 
     def lacks_rows(
-        self, form: Any, recipe: Recipe, losses: Collection[str], stored: Collection[str], maps: Collection[str]
+        self, form: Any, losses: Collection[str], stored: Collection[str], maps: Collection[str]
     ) -> str | None:
         """Why rows with a linear predictor are not run, by an engine with these losses, storages and whitenings."""
         if form.loss.kernel not in losses:
@@ -178,7 +284,11 @@ class Engine(ABC):
             return f"it does not have {form.rows.storage} rows"
         if form.whitening is not None and form.whitening.kind not in maps:
             return f"it does not have a {form.whitening.kind} whitening"
-        if recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
+        return None
+
+    def lacks_order(self, sampler: Any, form: Any) -> str | None:
+        """Why rows are not run to the order of a sampler of the grid."""
+        if sampler.recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
             return "second order is for the target's own variables and those of a dense whitening"
         return None
 
@@ -192,4 +302,6 @@ class Engine(ABC):
 
     @abstractmethod
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
-        """The recipe's estimate of ∇f at each state, as that chain would make it at that step."""
+        """Of a sampler of the grid: the recipe's estimate of ∇f at each state, as that chain would make it at that
+        step.
+        """

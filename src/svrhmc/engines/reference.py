@@ -1,33 +1,63 @@
-"""The definition of every sampler, in plain NumPy: a scheme, a recipe, a loop.
+"""The reference engine: every sampler that has a definition in NumPy, by that definition; and that of the grid.
 
 z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
-from svrhmc.core.randomness import Stream
-from svrhmc.engines.base import EVERY, Chains, Engine, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.engines.base import (
+    EVERY,
+    Chains,
+    Engine,
+    Extension,
+    Keep,
+    Kernel,
+    Place,
+    Report,
+    Setup,
+    State,
+    form_of,
+    joined,
+    quiet,
+)
 from svrhmc.gradients import Estimator, Memory, Recipe
 from svrhmc.gradients.estimator import AtMode
-from svrhmc.scheme import move
+from svrhmc.scheme import Scheme, move
+from svrhmc.targets.forms import rows_of
 
 # Chains are run in blocks whose arrays of (chains, n) or (chains, batch, dim) stay this small.
 _BLOCK_ELEMENTS = 1 << 22
+_STRETCH, _MOST_PICKS = 1024, 1 << 18  # steps that rows are fetched for, and picks of all chains, at most
 
 
 class Reference(Engine):
-    """Runs every sampler on every target that has its components at hand."""
+    """Whatever a target's own methods can do; nothing is compiled."""
 
     name = "reference"
 
-    def supports(self, form: Any, recipe: Recipe) -> str | None:
-        """Whatever a target's own methods can do."""
+    def supports(self, sampler: Any, density: Any) -> str | None:
+        """Samplers with a definition in NumPy; of the grid, on rows in partitions, those that need no table of them."""
+        if not sampler.defined:
+            return f"{type(sampler).__name__} is not defined in NumPy"
+        rows = rows_of(form_of(density))
+        if sampler.kind != Grid.kind or rows is None or rows.rows.in_memory:
+            return None
+        recipe = sampler.recipe
+        if rows.whitening is None:
+            return "rows in partitions are sampled in whitened variables: svrhmc.whitening.whitened(target)"
+        if recipe.reference == "table" or recipe.snapshot_rows:
+            return "no table of all rows is kept where rows are in partitions"
+        if not (recipe.full or recipe.weighted):
+            return "rows in partitions are drawn by importance: give importance=True"
         return None
 
     def chains(self, setup: Setup, state: State) -> Chains:
@@ -36,92 +66,177 @@ class Reference(Engine):
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
         """The estimator's."""
-        at_mode = AtMode(setup.recipe, setup.target)
-        out = np.empty_like(states)
-        for block in _blocks(setup, len(states)):
-            stream = Stream(setup.seed, setup.chains[block])
-            out[block] = Estimator(setup.recipe, setup.target, stream, at_mode=at_mode)(states[block], step)
-        return out
+        return GridKernel(setup).estimates(states, step)
 
 
 class ReferenceChains(Chains):
-    """Chains in blocks, each made from the start to the end of a call."""
+    """Chains in blocks, each of which walks from the start to the end of a call."""
 
     engine = "reference"
 
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
-        self._at_mode = AtMode(setup.recipe, setup.target)
+        self.kernel: Kernel = setup.sampler.kernel(setup)
+
+    def compile(self) -> None:
+        """What a first evaluation of the target needs."""
+        self.kernel.warm(self.state)
 
     def empty_memory(self) -> Memory:
-        """By the gradient, and by the parts of a single chain where they are kept."""
-        recipe, target, x = self.setup.recipe, self.setup.target, self.state.x[:1]
-        memory = {"snapshot": x[:0]} if recipe.carries and recipe.reference != "table" else {}
-        memory |= {"table": target.parts(x, None)[:0]} if recipe.keeps_table(len(self.setup.chains)) else {}
-        return memory | ({"anchor": x[:0]} if recipe.carries else {})
+        """As the sampler says."""
+        return self.kernel.empty_memory(self.state)
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
-        """`count` more steps of each chain."""
-        setup, state = self.setup, self.state
-        chains, dim = state.x.shape
-        end = state.step + count
-        kept = keep.within(state.step, end)
-        draws, x, v = np.empty((chains, len(kept), dim)), state.x.copy(), state.v.copy()
-        memories = [
-            self._extend_block(block, x[block], v[block], end, kept, draws[block], report)
-            for block in _blocks(setup, chains)
-        ]
+        """Stretch by stretch; the state moves when all are made."""
+        now, end = self.state, self.state.step + count
+        parts: list[Extension] = []
+        while not parts or now.step < end:
+            now, part = self._stretch(now, self.kernel.until(now.step, end), keep, report)
+            parts.append(part)
+        self.state = now
+        return joined(parts)
+
+    def _stretch(self, state: State, end: int, keep: Keep, report: Report) -> tuple[State, Extension]:
+        kernel, kept, numbers = self.kernel, keep.within(state.step, end), self.setup.chains
+        draws = np.empty((len(state.x), len(kept), state.x.shape[1]))
+        gradients = np.empty_like(draws) if kernel.gradients else None
+        accepted = np.zeros(len(state.x), np.int64) if kernel.proposes else None
+        x, v, memories = state.x.copy(), state.v.copy(), []
+        for block in kernel.blocks(len(x)):
+            memory = {name: array[block] for name, array in state.memory.items()}
+            place = Place(x[block], v[block], memory.copy)
+            begun = State(*place[:2], memory, state.step, state.spent)
+            slot = 0
+            for step, place in enumerate(kernel.walk(numbers[block], begun, end), state.step + 1):
+                if accepted is not None:
+                    accepted[block] += place.accepted
+                if slot < len(kept) and kept[slot] == step:
+                    draws[block, slot] = place.x
+                    if gradients is not None:
+                        gradients[block, slot] = place.gradient
+                    slot += 1
+                report(len(place.x))
+            x[block], v[block] = place.x, place.v
+            memories.append(place.memory())
         memory = {name: np.concatenate([each[name] for each in memories]) for name in memories[0]}
-        spent = setup.recipe.evaluations(np.array([state.step, end]))
-        self.state = State(x, v, memory, end, float(spent[1]))
-        return Extension(draws, setup.recipe.evaluations(kept).astype(float), int(spent[1] - spent[0]) * chains)
+        first, *costs, last = kernel.spent(state, np.array([state.step, *kept, end])).tolist()
+        evaluations = round((last - first) * len(x))
+        return State(x, v, memory, end, last), Extension(draws, np.array(costs), evaluations, gradients, accepted)
 
-    def _extend_block(
-        self, block: slice, x: Array, v: Array, end: int, kept: Indices, draws: Array, report: Report
-    ) -> Memory:
-        setup, scheme, state = self.setup, self.setup.scheme, self.state
-        stream = Stream(setup.seed, setup.chains[block])
-        memory = {name: array[block].copy() for name, array in state.memory.items()}
-        estimate = Estimator(setup.recipe, setup.target, stream, memory, self._at_mode)
-        chains, dim = x.shape
-        slot = 0
+
+@dataclass(frozen=True)
+class Grid:
+    """A sampler of the grid on a target: a scheme, which says how the state moves, and a recipe for the gradient."""
+
+    kind: ClassVar[str] = "grid"
+    defined: ClassVar[bool] = True
+    in_numpy: ClassVar[str] = "never"
+    scheme: Scheme
+    recipe: Recipe
+    step_size: float
+
+    def kernel(self, setup: Setup) -> Kernel:
+        """Its definition."""
+        return GridKernel(setup)
+
+
+class GridKernel(Kernel):
+    """A scheme with an `Estimator`. Rows that are not in memory are fetched for a stretch of steps at a time, as which
+    ones are drawn does not depend on the state.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        recipe: Recipe = setup.sampler.recipe
+        self.setup, target = setup, setup.target
+        self._elsewhere = target.at_hand < target.n and not recipe.full  # full gradients are passes in any case
+        self._stretch: int = max(1, min(_STRETCH, _MOST_PICKS // (max(1, recipe.batch) * len(setup.chains))))
+        self._first: int | None = None  # step of the rows that were fetched
+        self._target, self._at_mode = target, AtMode(recipe, target)
+
+    def until(self, step: int, end: int) -> int:
+        """The end of a stretch, where rows are elsewhere."""
+        if not self._elsewhere:
+            return end
+        first = step // self._stretch * self._stretch
+        if self._first != first:
+            self._first, self._target = None, self.setup.target  # the rows of before go before others come
+            self._fetch(first, first + self._stretch)
+            self._first = first
+        return min(end, first + self._stretch)
+
+    def _fetch(self, first: int, end: int) -> None:
+        """A target that holds the rows of some steps."""
+        setup, recipe, space = self.setup, self.setup.sampler.recipe, self.setup.target
+        stream = Stream(setup.seed, setup.chains)
+        words = (stream.words(step, Purpose.BATCH, recipe.batch) for step in range(first, end))
+        window, at = space.gather(np.stack([space.places(*each) for each in words]))
+        self._target = window.for_steps(first, setup.chains, at)
+        self._at_mode = AtMode(recipe, self._target)
+
+    def blocks(self, chains: int) -> list[slice]:
+        """By what a chain's arrays hold."""
+        target = self._target
+        per_chain = target.at_hand + target.dim + target.row_size * self.setup.sampler.recipe.rows_at_once
+        size = max(1, _BLOCK_ELEMENTS // per_chain)
+        return [slice(begin, min(begin + size, chains)) for begin in range(0, chains, size)]
+
+    def empty_memory(self, state: State) -> Memory:
+        """By the gradient, and by the parts of a single chain where they are kept."""
+        recipe, x = self.setup.sampler.recipe, state.x[:1]
+        memory = {"snapshot": x[:0]} if recipe.carries and recipe.reference != "table" else {}
+        if recipe.keeps_table(len(self.setup.chains)):
+            memory["table"] = self._target.parts(x, None)[:0]
+        return memory | ({"anchor": x[:0]} if recipe.carries else {})
+
+    def spent(self, state: State, steps: Indices) -> Array:
+        """As the recipe says."""
+        return np.asarray(self.setup.sampler.recipe.evaluations(steps), np.float64)
+
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+        """Step by step."""
+        scheme, recipe, stream = self.setup.sampler.scheme, self.setup.sampler.recipe, Stream(self.setup.seed, chains)
+        memory = {name: array.copy() for name, array in state.memory.items()}
+        estimate = Estimator(recipe, self._target, stream, memory, self._at_mode)
+        x, v, (count, dim) = state.x, state.v, state.x.shape
+
+        def carried() -> Memory:
+            keeps = recipe.keeps_table(len(self.setup.chains))
+            return {name: array for name, array in estimate.memory.items() if keeps or name != "table"}
+
         for step in range(state.step, end):
-            normals = iter(stream.normals(step, scheme.normals * dim).reshape(chains, -1, dim).transpose(1, 0, 2))
+            normals = iter(stream.normals(step, scheme.normals * dim).reshape(count, -1, dim).transpose(1, 0, 2))
             with np.errstate(over="ignore", invalid="ignore"):  # a diverging chain is an error below, not a warning
-                at, velocity = move(scheme.before, scheme.before_noise, x, v, normals)
-                g = estimate(at, step)
-                self._require_gradient(block, step, at, g)
-                at, velocity = move(scheme.after, scheme.after_noise, at, velocity, normals)
-                x[:], v[:] = at - scheme.kick.x * g, velocity - scheme.kick.v * g
-            self._require_finite(block, step, x, v)
-            if slot < len(kept) and kept[slot] == step + 1:
-                draws[:, slot] = x
-                slot += 1
-            report(chains)
-        carried = estimate.memory
-        if not setup.recipe.keeps_table(len(setup.chains)):
-            carried.pop("table", None)
-        return carried
+                x, v = move(scheme.before, scheme.before_noise, x, v, normals)
+                g = estimate(x, step)
+                _require_gradient(chains, step, x, g)
+                x, v = move(scheme.after, scheme.after_noise, x, v, normals)
+                x, v = x - scheme.kick.x * g, v - scheme.kick.v * g
+            self._require_finite(chains, step, x, v)
+            yield Place(x, v, carried)
 
-    def _require_gradient(self, block: slice, step: int, x: Array, g: Array) -> None:
-        """A gradient that is not finite at an ordinary state is the target's fault, not the step size's."""
-        bad = ~np.isfinite(g).all(axis=1) & (np.abs(x).max(axis=1) < 1e30)
-        if bad.any():
-            where = f"chain {self._name(block, bad)}, step {step + 1}, at a finite state"
-            raise requirement("the gradient", "finite", "nan or inf", where)
+    def estimates(self, states: Array, step: int) -> Array:
+        """The estimator's."""
+        self.until(step, step + 1)
+        out, recipe, numbers = np.empty_like(states), self.setup.sampler.recipe, self.setup.chains
+        for block in self.blocks(len(states)):
+            stream = Stream(self.setup.seed, numbers[block])
+            out[block] = Estimator(recipe, self._target, stream, at_mode=self._at_mode)(states[block], step)
+        return out
 
-    def _require_finite(self, block: slice, step: int, x: Array, v: Array) -> None:
+    def _require_finite(self, chains: Indices, step: int, x: Array, v: Array) -> None:
         bad = ~(np.isfinite(x).all(axis=1) & np.isfinite(v).all(axis=1))
         if bad.any():
-            size = self.setup.step_size
-            raise DivergenceError(self._name(block, bad), step + 1, size, size / 4)
-
-    def _name(self, block: slice, bad: Any) -> int:
-        return int(self.setup.chains[block][int(np.argmax(bad))])
+            size = self.setup.sampler.step_size
+            raise DivergenceError(_number(chains, bad), step + 1, size, size / 4)
 
 
-def _blocks(setup: Setup, chains: int) -> list[slice]:
-    """Chains that are run together."""
-    per_chain = setup.target.at_hand + setup.target.dim + setup.target.row_size * setup.recipe.rows_at_once
-    size = max(1, _BLOCK_ELEMENTS // per_chain)
-    return [slice(begin, min(begin + size, chains)) for begin in range(0, chains, size)]
+def _require_gradient(chains: Indices, step: int, x: Array, g: Array) -> None:
+    """A gradient that is not finite at an ordinary state is the target's fault, not the step size's."""
+    bad = ~np.isfinite(g).all(axis=1) & (np.abs(x).max(axis=1) < 1e30)
+    if bad.any():
+        where = f"chain {_number(chains, bad)}, step {step + 1}, at a finite state"
+        raise requirement("the gradient", "finite", "nan or inf", where)
+
+
+def _number(chains: Indices, bad: Any) -> int:
+    return int(chains[int(np.argmax(bad))])

@@ -9,11 +9,11 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.engines.base import Chains, Engine, Setup, State
 from svrhmc.targets.forms import rows_of
 
-# Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that a
-# form names itself.
+# Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that is
+# preferred.
 _PLACES = {
     "numba": ("svrhmc.engines.compiled", "Compiled"),
-    "reference": ("svrhmc.engines.partitioned", "Everywhere"),
+    "reference": ("svrhmc.engines.reference", "Reference"),
     "jax": ("svrhmc.engines.jax", "OnJax"),
 }
 _LOADED: dict[str, Engine] = {}
@@ -43,9 +43,13 @@ def load(name: str) -> Engine:
 
 
 def choose(name: str, setup: Setup) -> Engine:
-    """The engine of this name; for "auto", the first one that supports this sampler on this target."""
+    """The engine of this name; for "auto", the first one that supports this sampler on this target.
+
+    That is a function of the kind of sampler, of the size of the problem and of where its rows are, and of nothing
+    else: a seed fixes the draws, and their trace says which engine made them.
+    """
     one_of("engine", name, ("auto", *names()))
-    own, reasons = getattr(setup.form, "engine", None), {}
+    own, reasons = _preferred(setup), {}
     for each in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
         reason = _reason(load(each), setup)
         if reason is None:
@@ -54,17 +58,29 @@ def choose(name: str, setup: Setup) -> Engine:
         reasons[each] = reason
     if name == "auto":
         told = "; ".join(f"{each}: {reason}" for each, reason in reasons.items())
-        raise requirement("gradient", "one that some engine runs on this target", repr(setup.recipe), told)
+        raise requirement("sampler", "one that some engine runs on this target", repr(setup.sampler), told)
     others = [each for each in names() if each != name and _reason(load(each), setup) is None]
-    allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and gradient"
+    allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and sampler"
     raise requirement("engine", allowed, repr(name), reasons[name])
+
+
+def _preferred(setup: Setup) -> str | None:
+    """The engine that is asked first: NumPy where rows are few or elsewhere, and the sampler needs no more; JAX for its
+    functions.
+    """
+    form, when = setup.form, setup.sampler.in_numpy
+    rows = rows_of(form)
+    small = form is None or (rows is not None and (rows.is_small or not rows.rows.in_memory))
+    if when == "always" or (when == "small" and small):
+        return "reference"
+    return getattr(form, "engine", None)
 
 
 def _reason(engine: Engine, setup: Setup) -> str | None:
     """Why an engine does not run this; None where it does."""
     if setup.devices is not None and not engine.has_devices:
         return "it runs on the cores of the host alone, and devices are given"
-    return engine.supports(setup.form, setup.recipe)
+    return engine.supports(setup.sampler, setup.target)
 
 
 def chains(name: str, setup: Setup, state: State) -> Chains:

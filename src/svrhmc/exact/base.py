@@ -1,25 +1,27 @@
-"""What the exact samplers share: a run."""
+"""What the exact samplers share: how chains begin, and a run."""
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import real_array, requirement, whole
 from svrhmc.core.parts import described, is_part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
-from svrhmc.engines import Chains, Keep
+from svrhmc.engines import Chains, Density, Keep, Kernel, Setup, State
 from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
 from svrhmc.samplers import chain_numbers
-from svrhmc.targets.base import FiniteSum, require_target
+from svrhmc.targets.base import FiniteSum, is_target, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, require_whitening, whitened
@@ -28,38 +30,49 @@ from svrhmc.whitening.made import whitening_in
 
 
 class ExactSampler(ABC):
-    """A sampler with a Metropolis step, in whitened variables."""
+    """A sampler with a Metropolis step, in whitened variables, which engines read as it is."""
 
+    kind: ClassVar[str]  # by which engines know it
+    defined: ClassVar[bool] = False  # whether it has a definition in NumPy (`kernel`)
+    in_numpy: ClassVar[str] = "never"  # when that is to run: "never", "small" or "always"
     invariant: ClassVar[bool] = True  # π itself is its law
     method: ClassVar[str]  # what `sample` calls it
     whitening: ClassVar[str | None] = None  # the kind that it needs, if it needs one
     gradients_come_free: ClassVar[bool] = False  # whether its draws come with ∇f at them
     of_functions: ClassVar[bool] = False  # whether it runs on models of JAX functions, of which f and ∇f are known
-    jumps: ClassVar[bool] = False  # whether its chains can jump between modes (`between`)
+    jumps: ClassVar[bool] = False  # whether its chains can jump between modes (`svrhmc.exact.jumps`)
 
     def run(
         self,
-        target: FiniteSum,
+        target: Any,
         draws: int,
         *,
         chains: int | Sequence[int] = 4,
         seed: int = 0,
         burn_in: int = 100,
         whitening: str | Whitening | None = None,
+        engine: str = "auto",
         threads: int | None = None,
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
         """Draw from π ∝ exp(−f): `draws` of each chain after `burn_in`, from starts in N(0, I) of the whitening.
 
+        target: what to sample; or, for `SplitHMC`, a density of your own (`svrhmc.engines.Density`), in whose variables
+            the chains run.
         chains: how many, or which, as for `Sampler.run`.
         whitening: None (the default of `svrhmc.whitening`), "dense", "diagonal", "low rank", "sparse", or one that is
             made already.
+        engine: "auto" (by the size of the problem and where its rows are), or the name of an engine.
         threads: None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
         checkpoint: a folder in which the run keeps what it has made, as for `Sampler.run`.
         """
-        self.require(target)
+        own = self.defined and not is_target(target) and isinstance(target, Density)
+        if own:
+            _require_alone(whitening, checkpoint)
+        else:
+            self.require(target)
         draws, burn_in = whole("draws", draws, 1, MOST_STEPS), whole("burn_in", burn_in, 0, MOST_STEPS)
         numbers = chain_numbers(chains)
         require_room("draws", draws, len(numbers), target.dim, checkpoint)
@@ -73,10 +86,10 @@ class ExactSampler(ABC):
         journal: Journal = InMemory()
         if checkpoint is not None:
             length = {"draws": draws, "burn_in": burn_in}
-            journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers) | length)
+            journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers, engine) | length)
         with journal, finishing(finish):
-            space = whitened(target, _map(journal, target, how))
-            made = self.chains(space, seed, numbers, threads)
+            space = target if own else whitened(target, _map(journal, target, how))
+            made = self.chains(space, seed, numbers, threads, engine=engine)
             if not is_whole(journal.get("state"), end):
                 with compiling(progress):
                     made.compile()
@@ -99,12 +112,14 @@ class ExactSampler(ABC):
             acceptance=driven.accepted / draws,
         )
 
-    @abstractmethod
-    def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
+    def chains(
+        self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
+    ) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
+        return begun(self, space, seed, chains, threads, start, engine)
 
-    def between(self, space: FiniteSum, modes: Any, seed: int, chains: Indices, start: Array) -> Chains:
-        """Chains that jump between modes, which are `svrhmc.exact.jumps.Regions`; for samplers that say `jumps`."""
+    def kernel(self, setup: Setup) -> Kernel:
+        """Its definition in NumPy, for samplers that say `defined`."""
         raise NotImplementedError
 
     @property
@@ -152,7 +167,7 @@ class ExactSampler(ABC):
         """Why it does not run with such a loss, or None."""
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
-    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices) -> dict[str, Any]:
+    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices, engine: str) -> dict[str, Any]:
         """What decides the numbers of a run, but for its length."""
         return {
             "call": f"{type(self).__name__}.run",
@@ -162,7 +177,29 @@ class ExactSampler(ABC):
             "whitening": how if how is None or isinstance(how, str) else digest(*how.arrays().values()),
             "seed": seed,
             "chains": chain_list(chains),
+            **({} if engine == "auto" else {"engine": engine}),  # else it follows from the target
         }
+
+
+def begun(
+    sampler: Any, space: Any, seed: int, chains: Indices, threads: int, start: Array | None, engine: str
+) -> Chains:
+    """Chains of an exact sampler at their start."""
+    if start is None:
+        z = Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE)
+    else:
+        z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
+    return engines.chains(engine, Setup(space, sampler, seed, chains, threads), State(z, np.zeros_like(z)))
+
+
+def _require_alone(whitening: Any, checkpoint: Any) -> None:
+    """Refuse what cannot be done with a density of the user's own."""
+    if whitening is not None:
+        why = "chains run in the variables of the density"
+        raise requirement("whitening", "None for a density of your own", repr(whitening), why)
+    if checkpoint is not None:
+        why = "nothing says whether the density is the same when the run goes on"
+        raise requirement("checkpoint", "None for a density of your own", repr(checkpoint), why)
 
 
 def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:

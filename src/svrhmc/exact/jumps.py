@@ -38,19 +38,19 @@ z′ = z + (λ − 1)(a·z + b)W⁻¹r, with a row j of W and b = x̂ⱼ − l.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import look
-from svrhmc.core.errors import real_array
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import EVERY, Chains, Extension, Keep, State
-from svrhmc.engines.base import Report, quiet, require_defined
-from svrhmc.gradients import Memory
+from svrhmc.engines import Chains, Density, Kernel, Setup, State
+from svrhmc.exact.base import begun
+from svrhmc.exact.split import Point, SplitHMC, TrajectoryKernel
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 _SCALINGS = 4  # in a draw, at most
@@ -180,125 +180,99 @@ def regions(space: Any, modes: Array) -> Regions:
     )
 
 
-class BetweenModes(Chains):
-    """Chains of `svrhmc.exact.SplitHMC` with the moves of this module, all in step; f and ∇f at z are the memory of a
-    chain. What is accepted is counted for the moves (2) alone.
-    """
+@dataclass(frozen=True, eq=False)
+class Jumps:
+    """A sampler: split HMC with the moves of this module."""
 
-    engine = "reference"
+    kind: ClassVar[str] = "jumps"
+    defined: ClassVar[bool] = True
+    in_numpy: ClassVar[str] = "always"
+    split: SplitHMC
+    regions: Regions
 
-    def __init__(self, space: Any, where: Regions, sampler: Any, seed: int, chains: Indices, start: Array) -> None:
-        self.space, self.regions, self.sampler, self.stream = space, where, sampler, Stream(seed, chains)
-        z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
-        self.state, self._log_q = State(z, np.zeros_like(z)), where.log_proposals
-        self._kicks = list(zip(*sampler.kicks(), strict=True))
-        self._scalings = min(len(where.reaches), _SCALINGS)
-
-    def compile(self) -> None:
-        """What a pass over the rows needs."""
-        self.space.energies(self.state.x)
-
-    def empty_memory(self) -> Memory:
-        """f and ∇f at z."""
-        return {"f": np.empty(0), "gradient": np.empty((0, self.state.x.shape[1]))}
-
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+    def kernel(self, setup: Setup) -> Kernel:
         """All chains in step."""
-        state, (chains, dim), n = self.state, self.state.x.shape, self.space.n
-        z, spent = state.x, state.spent
-        if state.memory:
-            f, gradient = state.memory["f"], state.memory["gradient"]
-        else:
-            (f, gradient), spent = self.space.energies(z), spent + n
-        kept = keep.within(state.step, state.step + count)
-        draws, gradients = np.empty((chains, len(kept), dim)), np.empty((chains, len(kept), dim))
-        costs, place = np.empty(len(kept)), 0
-        accepted: Indices = np.zeros(chains, np.int64)
-        for step in range(state.step, state.step + count):
+        return JumpKernel(setup.target, self, setup.seed)
+
+    def chains(
+        self, space: Any, seed: int, chains: Indices, threads: int, start: Array, engine: str = "auto"
+    ) -> Chains:
+        """Chains that can be continued."""
+        return begun(self, space, seed, chains, threads, start, engine)
+
+
+class JumpKernel(TrajectoryKernel):
+    """What is accepted is counted for the moves (2) alone."""
+
+    def __init__(self, density: Density, jumps: Jumps, seed: int) -> None:
+        super().__init__(density, jumps.split, seed)
+        self.regions, self._log_q = jumps.regions, jumps.regions.log_proposals
+        self._scalings = min(len(jumps.regions.reaches), _SCALINGS)
+
+    def warm(self, state: State) -> None:
+        """What a pass over the rows needs."""
+        self.energies(state.x)
+
+    def passes(self, draws: Indices) -> Indices:
+        """One more for the jump and for each scaling."""
+        return self.sampler.leapfrogs_of(draws) + 1 + self._scalings
+
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+        """The four moves, one after another."""
+        for step in range(begin, end):
             look()
-            coins = self.stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
-            index = _drawn(self.regions.log_shares(z), coins[0])
-            z, f, gradient, moved = self._local(step, index, coins[1:3], z, f, gradient)
-            z, f, gradient = self._jump(step, index, coins[3:5], z, f, gradient)
+            coins = stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
+            index = _drawn(self.regions.log_shares(at.z), coins[0])
+            at, moved = self._local(stream, step, index, coins[1:3], at)
+            at = self._jump(stream, step, index, coins[3:5], at)
             for first in range(5, len(coins), 3):
-                z, f, gradient = self._scaling(step, coins[first : first + 3], z, f, gradient)
-            accepted += moved.astype(np.int64)
-            spent += (self.sampler.pieces_of(step + 1) * self.sampler.leapfrogs + 1 + self._scalings) * n
-            if place < len(kept) and kept[place] == step + 1:
-                draws[:, place], gradients[:, place], costs[place] = z, gradient, spent
-                place += 1
-            report(chains)
-        self.state = State(z, state.v, {"f": f, "gradient": gradient}, state.step + count, spent)
-        return Extension(draws, costs, round((spent - state.spent) * chains), gradients, accepted)
+                at = self._scaling(stream, step, coins[first : first + 3], at)
+            yield at, moved
 
-    def _local(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
-        """Move (2); where each chain is then, f and ∇f there, and whether its proposal was accepted."""
-        where, sampler, v = self.regions, self.sampler, self.stream.normals(step, self.space.dim)
-        pieces = sampler.pieces_of(step + 1)
-        angle = (sampler.step_size * (1 + sampler.jitter * (2 * coins[0] - 1)) / pieces)[:, None]
-        u, share, force = where.into(index, z), *self._joined(index, z, gradient)
-        before, at, value, slope = f - share + 0.5 * (v * v).sum(axis=1), z, f, gradient
-        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
-            for turn, first, last in pieces * self._kicks:
-                v = v - first * angle * (force - u)
-                rise = value - share + 0.5 * (v * v).sum(axis=1) - before
-                cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
-                u, v = cosine * u + sine * v, cosine * v - sine * u
-                at = where.out(index, u)
-                value, slope = self.space.energies(at)
-                require_defined(self.stream.chains, step + 1, at, value, rise)
-                share, force = self._joined(index, at, slope)
-                v = v - last * angle * (force - u)
-            fall = before - (value - share + 0.5 * (v * v).sum(axis=1))
-        moved = np.log(coins[1]) < fall
-        return *_chosen(moved, (at, value, slope), (z, f, gradient)), moved
+    def _local(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> tuple[Point, Any]:
+        """Move (2), in u."""
+        new = at
 
-    def _joined(self, index: Indices, z: Array, gradient: Array) -> tuple[Array, Array]:
-        """log p(i | z), and the gradient in u of f − log p(i | z)."""
-        share, slope = self.regions.log_share(index, z)
-        return share, self.regions.pull(index, gradient - slope)
+        def joined(point: Point) -> tuple[Array, Array]:
+            """f − log p(i | z), and its gradient in u."""
+            share, slope = self.regions.log_share(index, point.z)
+            return point.f - share, self.regions.pull(index, point.gradient - slope)
 
-    def _jump(self, step: int, index: Indices, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+        def energies(u: Array, rise: Array) -> tuple[Array, Array]:
+            nonlocal new
+            new = self.reached(stream, step, self.regions.out(index, u), rise)
+            return joined(new)
+
+        start = Point(self.regions.into(index, at.z), *joined(at))
+        v = stream.normals(step, self.density.dim)
+        moved = np.log(coins[1]) < self.fall(step, v, 2 * coins[0] - 1, start, energies)
+        return new.where(moved, at), moved
+
+    def _jump(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> Point:
         """Move (3)."""
         where, log_q = self.regions, self._log_q
         if where.count == 1:
-            return z, f, gradient
-        other = _drawn(np.broadcast_to(log_q, (len(z), where.count)), coins[0])
-        there = where.out(other, where.into(index, z))
-        with np.errstate(over="ignore", invalid="ignore"):
-            value, slope = self.space.energies(there)
-        require_defined(self.stream.chains, step + 1, there, value)
-        gain = where.log_share(other, there)[0] + where.log_determinant(other) + log_q[index]
-        loss = where.log_share(index, z)[0] + where.log_determinant(index) + log_q[other]
-        moved = np.log(coins[1]) < (f - value) + gain - loss
-        return _chosen(moved, (there, value, slope), (z, f, gradient))
+            return at
+        other = _drawn(np.broadcast_to(log_q, (len(at.z), where.count)), coins[0])
+        new = self.reached(stream, step, where.out(other, where.into(index, at.z)))
+        gain = where.log_share(other, new.z)[0] + where.log_determinant(other) + log_q[index]
+        loss = where.log_share(index, at.z)[0] + where.log_determinant(index) + log_q[other]
+        return new.where(np.log(coins[1]) < (at.f - new.f) + gain - loss, at)
 
-    def _scaling(self, step: int, coins: Array, z: Array, f: Array, gradient: Array) -> tuple[Array, ...]:
+    def _scaling(self, stream: Stream, step: int, coins: Array, at: Point) -> Point:
         """The fourth move."""
         where = self.regions
         j = np.minimum((coins[0] * len(where.reaches)).astype(np.int64), len(where.reaches) - 1)
         log_scale = where.reaches[j] * (2 * coins[1] - 1)
-        away = (where.rows[j] * z).sum(axis=1) + where.offsets[j]
-        there = z + (np.expm1(log_scale) * away)[:, None] * where.ways[j]
-        with np.errstate(over="ignore", invalid="ignore"):
-            value, slope = self.space.energies(there)
-        require_defined(self.stream.chains, step + 1, there, value)
-        moved = np.log(coins[2]) < (f - value) + log_scale
-        return _chosen(moved, (there, value, slope), (z, f, gradient))
+        away = (where.rows[j] * at.z).sum(axis=1) + where.offsets[j]
+        new = self.reached(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * where.ways[j])
+        return new.where(np.log(coins[2]) < (at.f - new.f) + log_scale, at)
 
 
 def _drawn(logs: Array, coins: Array) -> Indices:
     """An index for each row of log probabilities, from one uniform number each."""
     ends = np.cumsum(np.exp(logs), axis=1)
     return np.asarray(np.minimum((coins[:, None] * ends[:, -1:] >= ends).sum(axis=1), logs.shape[1] - 1), np.int64)
-
-
-def _chosen(first: Any, some: tuple[Array, ...], others: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Those of `some` for the chains that are told, else those of `others`."""
-    return tuple(
-        np.where(first[:, None] if one.ndim == 2 else first, one, other)
-        for one, other in zip(some, others, strict=True)
-    )
 
 
 def _products(matrices: Array, index: Indices, vectors: Array) -> Array:

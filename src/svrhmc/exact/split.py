@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.parts import part
-from svrhmc.engines import Chains
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.engines import Density, Kernel, Place, Setup, State
+from svrhmc.engines.base import require_defined
+from svrhmc.engines.pace import HIGH
 from svrhmc.exact.base import ExactSampler
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import rows_of
+from svrhmc.gradients import Memory
 
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
 _LONGEST = 8.0  # times that, at most
@@ -22,6 +26,7 @@ _SHORTEST = 0.05  # step that is tried
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 _HALVINGS = 5  # of steps for a posterior of which parts are narrower than the rest
+_AHEAD = 1 << 18  # numbers in the noise that is drawn ahead
 
 
 @part
@@ -71,6 +76,8 @@ class SplitHMC(ExactSampler):
     ((4, 500, 2), True)
     """
 
+    kind = "split"
+    defined, in_numpy = True, "small"
     method = "split-hmc"
     gradients_come_free = True
     of_functions = True
@@ -167,26 +174,129 @@ class SplitHMC(ExactSampler):
         leapfrogs = max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step))
         return replace(self, step_size=step, leapfrogs=leapfrogs)
 
-    def chains(self, space: FiniteSum, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
-        """Compiled chains, for every kind of whitening; by passes where rows are few, or not in memory."""
-        form = rows_of(space.form())
-        if form is None:
-            from svrhmc.engines.jax.split import SplitOnJax
+    def kernel(self, setup: Setup) -> Kernel:
+        """All chains in step: a leapfrog is one pass over the rows, which may lie anywhere."""
+        return SplitKernel(setup.target, self, setup.seed)
 
-            return SplitOnJax(space, self, seed, chains, start)
-        if form.is_small or space.at_hand < space.n:
-            from svrhmc.engines.passing import SplitByPasses
 
-            return SplitByPasses(space, self, seed, chains, start)
-        from svrhmc.engines.compiled.metropolis import SplitChains
+class Point(NamedTuple):
+    """z of each chain, with f and ∇f there."""
 
-        return SplitChains(form, self, seed, chains, threads, start)
+    z: Array
+    f: Array
+    gradient: Array
 
-    def between(self, space: FiniteSum, modes: Any, seed: int, chains: Indices, start: Array) -> Chains:
-        """Around each mode in its own variables, whatever the target is, with jumps between them."""
-        from svrhmc.exact.jumps import BetweenModes
+    def memory(self) -> Memory:
+        """What a chain remembers."""
+        return {"f": self.f, "gradient": self.gradient}
 
-        return BetweenModes(space, modes, self, seed, chains, start)
+    def where(self, chosen: Any, other: Point) -> Point:
+        """This point for the chains that are chosen, the other for the rest."""
+        column = chosen[:, None]
+        z, gradient = (np.where(column, a, b) for a, b in ((self.z, other.z), (self.gradient, other.gradient)))
+        return Point(z, np.where(chosen, self.f, other.f), gradient)
+
+
+class TrajectoryKernel(Kernel):
+    """Chains that remember f and ∇f, and follow trajectories of kicks and rotations; of any `Density`."""
+
+    gradients = proposes = True
+
+    def __init__(self, density: Density, sampler: SplitHMC, seed: int) -> None:
+        self.density, self.sampler, self.seed = density, sampler, seed
+        self._kicks = list(zip(*sampler.kicks(), strict=True))
+
+    @abstractmethod
+    def passes(self, draws: Indices) -> Indices:
+        """Evaluations of f and ∇f of draws by their numbers, from 1 on."""
+
+    @abstractmethod
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+        """Where chains are after each step, and whether they accepted their proposals."""
+
+    def empty_memory(self, state: State) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.density.dim))}
+
+    def spent(self, state: State, steps: Indices) -> Array:
+        """Passes, and one at the start."""
+        each = self.passes(state.step + 1 + np.arange(steps[-1] - state.step))
+        before = np.where(steps > state.step, 0 if state.memory else 1, 0)
+        made = np.concatenate([[0], np.cumsum(each)])[steps - state.step]
+        return np.asarray(state.spent + float(self.density.n) * (before + made), np.float64)
+
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+        """From f and ∇f at the start on."""
+        known = (state.memory["f"], state.memory["gradient"]) if state.memory else self.energies(state.x)
+        for at, accepted in self.points(Stream(self.seed, chains), Point(state.x, *known), state.step, end):
+            yield Place(at.z, state.v, at.memory, at.gradient, accepted)
+
+    def energies(self, z: Array) -> tuple[Array, Array]:
+        """f and ∇f; of a trajectory that is thrown far they may overflow, and it is refused."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.density.energies(z)
+
+    def reached(self, stream: Stream, step: int, z: Array, rise: Array | float = 0.0) -> Point:
+        """A point that a proposal comes to, where f has to be a number."""
+        f, gradient = self.energies(z)
+        require_defined(stream.chains, step + 1, z, f, rise)
+        return Point(z, f, gradient)
+
+    def fall(
+        self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Array], tuple[Array, Array]]
+    ) -> Array:
+        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, and how far
+        H had risen when the trajectory was last kicked.
+        """
+        sampler, pieces = self.sampler, self.sampler.pieces_of(step + 1)
+        angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
+        q, f, force = start
+        before = f + 0.5 * (v * v).sum(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for turn, first, last in pieces * self._kicks:
+                v = v - first * angle * (force - q)
+                rise = f + 0.5 * (v * v).sum(axis=1) - before
+                cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
+                q, v = cosine * q + sine * v, cosine * v - sine * q
+                f, force = energies(q, rise)
+                v = v - last * angle * (force - q)
+            return np.asarray(before - (f + 0.5 * (v * v).sum(axis=1)), np.float64)
+
+
+class SplitKernel(TrajectoryKernel):
+    """The draws of `SplitHMC`."""
+
+    def passes(self, draws: Indices) -> Indices:
+        """Leapfrogs."""
+        return self.sampler.leapfrogs_of(draws)
+
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+        """A trajectory for each."""
+        new = at
+        for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
+
+            def energies(q: Array, rise: Array) -> tuple[Array, Array]:
+                nonlocal new
+                new = self.reached(stream, step, q, rise)  # noqa: B023 - of this step
+                return new.f, new.gradient
+
+            accepted = threshold < self.fall(step, v, jitter, at, energies)
+            at = new.where(accepted, at)
+            yield at, accepted
+
+    def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain;
+        drawn ahead for many steps.
+        """
+        ahead = max(1, _AHEAD // size)
+        while first < end:
+            steps = np.arange(first, min(end, first + ahead, (first // HIGH + 1) * HIGH))
+            v = stream.normals(steps, self.density.dim)
+            uniform = stream.uniforms(steps, 2, Purpose.ACCEPT)
+            jitter, threshold = 2 * uniform[..., 1] - 1, np.log(uniform[..., 0])
+            for place, step in enumerate(steps.tolist()):
+                yield step, v[:, place], jitter[:, place], threshold[:, place]
+            first = step + 1
 
 
 def lobatto(steps: int) -> tuple[Array, Array]:

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import _number, positive, requirement, settle
 from svrhmc.core.parts import part
-from svrhmc.engines import Chains
 from svrhmc.exact.base import ExactSampler
-from svrhmc.exact.regions import region
+from svrhmc.exact.regions import Region, region
 
 
 @part
@@ -77,6 +75,7 @@ class SubsampledMH(ExactSampler):
     ([1.0, 1.0, 1.0, 1.0], 0)
     """
 
+    kind = "subsampled"
     method = "subsampled-mh"
     whitening = "dense"
     correlation: float = 0.0
@@ -101,23 +100,12 @@ class SubsampledMH(ExactSampler):
 
     def rows_of_step(self, space: Any) -> float:
         """Λ of a typical step, |z| = |z′| = √dim, and its share of full passes: the rows that it evaluates."""
-        return region(space, self.spread, self.radius).rows
+        return self.region(space).rows
 
     def stay_index(self, shape: Any) -> float:
         """Proposals follow N(0, I), whatever the density is."""
         return float(shape.stay_index(self.correlation))
 
-    def chains(self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None) -> Chains:
-        """Compiled chains, for a dense whitening."""
-        from svrhmc.engines.compiled.subsampled import SubsampledChains, require_dense
-
-        target, how = space.target, space.whitening
-        require_dense(how)
-        known = np.array_equal(how.centre, target.mode())
-        hessian = target.modal_hessian if known else target.hessian(how.centre)
-        where = region(space, self.spread, self.radius)
-        if space.at_hand < space.n:
-            from svrhmc.engines.compiled.gathered import GatheredChains
-
-            return GatheredChains(space.within(self.radius), hessian, where, self, seed, chains, threads, start)
-        return SubsampledChains(space.form(), hessian, space.row_norms, where, self, seed, chains, threads, start)
+    def region(self, space: Any) -> Region:
+        """Where rows are thinned."""
+        return region(space, self.spread, self.radius)

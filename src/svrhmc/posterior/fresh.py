@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import Setup, estimates
+from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
@@ -38,7 +38,7 @@ class Fresh:
     def setup(self, gradient: Gradient, numbers: Indices, seed: int) -> Setup:
         """For the states of chains with these numbers; compiled."""
         recipe = gradient.recipe(self.space)
-        setup = Setup(self.space, _STILL, recipe, 1.0, seed, numbers, self._threads)
+        setup = Setup(self.space, Grid(_STILL, recipe, 1.0), seed, numbers, self._threads)
         if (kind := (recipe.full, recipe.carries)) not in self._compiled:
             self._compiled.add(kind)
             few = replace(setup, chains=numbers[:1], threads=1)
@@ -48,7 +48,7 @@ class Fresh:
     def at(self, gradient: Gradient, states: Array, seed: int, first: int = 0) -> Array:
         """At some states, each as the chain of its number (from `first` on) makes it."""
         setup = self.setup(gradient, np.arange(first, first + len(states)), seed)
-        rows = float(len(states)) * setup.recipe.rows_of_estimate
+        rows = float(len(states)) * setup.sampler.recipe.rows_of_estimate
         self._ledger.look(rows / self.space.n)
         self._ledger.evaluations += rows
         return estimates(setup, states, 0)

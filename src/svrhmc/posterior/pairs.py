@@ -56,7 +56,7 @@ class Own:
 
     def __init__(self, setup: Setup) -> None:
         empty = np.zeros((len(setup.chains), setup.target.dim))
-        self.made: Chains = chains("auto", replace(setup, scheme=_FALL), State(empty, empty))
+        self.made: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
 
     def __call__(self, x: Array, step: int) -> Array:
         """At the states x, as the chains make them in this step."""
@@ -112,17 +112,17 @@ class Pairs:
     def __init__(
         self, sampler: Sampler, fresh: Setup, correction: Correction, seed: int, shown: Shown | None = None
     ) -> None:
-        self.shown = Shown(fresh.target.whitening, None) if shown is None else shown  # type: ignore[attr-defined]
+        self.shown = Shown(fresh.target.whitening, None) if shown is None else shown
         self.space, self.fresh, self.correction, self.seed = fresh.target, fresh, correction, seed
         coarse = sampler.dynamics
         fine = replace(coarse, step_size=coarse.step_size / 2)  # type: ignore[type-var]
         self.dynamics, self.schemes = coarse, (coarse.scheme(self.space), fine.scheme(self.space))
         self.balance = balance(self.schemes[0])
         setup = sampler.setup(self.space, seed, fresh.chains, fresh.threads)
-        recipe = setup.recipe
+        recipe = setup.sampler.recipe
         if recipe.reference == "snapshot":  # the long chain's steps are numbered 0, 2, 4, …
             recipe = replace(recipe, period=2 * recipe.period)
-        self.own = (Own(replace(setup, recipe=recipe)), Own(setup))
+        self.own = (Own(_with(setup, recipe=recipe)), Own(setup))
 
     def compile(self) -> None:
         """What the chains' own estimates need."""
@@ -161,8 +161,8 @@ class Pairs:
 
     def _expect(self, steps: list[int]) -> None:
         """Say at which steps gradients will be asked for: rows that are fetched from elsewhere then come together."""
-        if not self.fresh.recipe.full:
-            stream, batch = Stream(self.fresh.seed, self.fresh.chains), self.fresh.recipe.batch
+        if not self.fresh.sampler.recipe.full:
+            stream, batch = Stream(self.fresh.seed, self.fresh.chains), self.fresh.sampler.recipe.batch
             space: Any = self.space
             for step in steps:
                 space.expect(space.places(*stream.words(step, Purpose.BATCH, batch)))
@@ -230,6 +230,11 @@ class Pairs:
         seen = means[8] * scale, means[9] - middle * means[8] / 2  # about the mean, not the mode
         sighted = not self.schemes[0].recorded_at_kick
         return Measured(bias_of(*seen), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
+
+
+def _with(setup: Setup, **parts: Any) -> Setup:
+    """The same with another scheme or recipe."""
+    return replace(setup, sampler=replace(setup.sampler, **parts))
 
 
 def bias_of(mean_terms: Array, half_variance_terms: Array) -> Bias:

@@ -18,7 +18,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
-from svrhmc.exact.jumps import MOST_COORDINATES, Regions, has_feet, regions
+from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
@@ -290,10 +290,8 @@ class Search:
             if space.at_hand < space.n:
                 count = math.ceil(_AGAIN * _CORRECTED * request.draws)
                 self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
-            if modes is None:
-                chains = sampler.chains(space, seed, request.chains, request.threads, start)
-            else:
-                chains = sampler.between(space, modes, seed, request.chains, start)
+            moves = sampler if modes is None else Jumps(sampler, modes)
+            chains = moves.chains(space, seed, request.chains, request.threads, start)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
         told = {

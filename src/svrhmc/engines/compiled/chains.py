@@ -44,13 +44,13 @@ class Program:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        form, recipe = setup.form, setup.recipe
+        form, recipe = setup.form, setup.sampler.recipe
         second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
         self.model = second_order_model(form, setup.target.mode()) if second else make_model(form)
         if recipe.reference == "table" or recipe.weighted:
             self.model = longer(self.model)
-        self.plan = make_plan(recipe, setup.scheme, self.model, second)
-        self.table = make_table(setup.scheme)
+        self.plan = make_plan(recipe, setup.sampler.scheme, self.model, second)
+        self.table = make_table(setup.sampler.scheme)
         self.stream = Stream(setup.seed, setup.chains)
         self.nothing = make_memory(self.model, 0, 0, 0)
 
@@ -64,7 +64,7 @@ class Program:
     def workspace(self, steps: int) -> Any:
         """Room for one thread, with what all threads read."""
         setup = self.setup
-        work = make_workspace(self.model, self.plan, setup.target.dim, setup.scheme.normals, steps)
+        work = make_workspace(self.model, self.plan, setup.target.dim, setup.sampler.scheme.normals, steps)
         work = work._replace(**{name: getattr(work, name)._replace(**known) for name, known in self._shared.items()})
         if self.plan.anchored or self.plan.second:
             work.held.anchor[:] = work.held.base
@@ -73,7 +73,7 @@ class Program:
     @cached_property
     def _shared(self) -> dict[str, dict[str, Any]]:
         """Arrays that every thread reads: the mode with what is known there, and the alias table."""
-        target, recipe, kind = self.setup.target, self.setup.recipe, self.model[0].dtype
+        target, recipe, kind = self.setup.target, self.setup.sampler.recipe, self.model[0].dtype
         held: dict[str, Any] = {}
         found: dict[str, dict[str, Any]] = {"held": held}
         if recipe.reference == "mode":
@@ -93,13 +93,13 @@ class Program:
 
     def memory(self, chains: int) -> Any:
         """Room for what so many chains remember."""
-        recipe = self.setup.recipe
+        recipe = self.setup.sampler.recipe
         columns = recipe.n * math.prod(row_shape(self.model)) if recipe.keeps_table(len(self.setup.chains)) else 0
         return make_memory(self.model, chains, self.setup.target.dim, columns)
 
     def diverged(self, chain: int, step: int) -> DivergenceError:
         """The error for a chain that left the finite numbers in a step."""
-        size = self.setup.step_size
+        size = self.setup.sampler.step_size
         return DivergenceError(int(self.setup.chains[chain]), step, size, size / 4)
 
 
@@ -119,12 +119,12 @@ class CompiledChains(Chains):
 
     def empty_memory(self) -> Memory:
         """The snapshot, its gradient, and slopes of the rows where they are kept."""
-        recipe = self.setup.recipe
+        recipe = self.setup.sampler.recipe
         return _to_memory(self.program.memory(0), recipe.remembers) if recipe.carries else {}
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """`count` more steps of each chain."""
-        state, recipe, chains = self.state, self.setup.recipe, len(self.setup.chains)
+        state, recipe, chains = self.state, self.setup.sampler.recipe, len(self.setup.chains)
         end = state.step + count
         kept = keep.within(state.step, end)
         draws = np.empty((chains, len(kept), self.setup.target.dim))
@@ -148,7 +148,7 @@ class _Call:
     ) -> None:
         self.program, self.draws, self.report = program, draws, report
         self.plan = program.plan._replace(first=first, thin=thin)
-        self.begin, self.end, self.recipe = state.step, end, program.setup.recipe
+        self.begin, self.end, self.recipe = state.step, end, program.setup.sampler.recipe
         self.x, self.v = state.x.copy(), state.v.copy()
         self.chains = len(self.x)
         self.fresh = self.recipe.carries and not state.memory
@@ -277,7 +277,7 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     k0, k1 = program.stream.keys(step >> 32)
 
     def work(report: Report) -> None:
-        room, pace, recipe = program.workspace(1), Pace(), setup.recipe
+        room, pace, recipe = program.workspace(1), Pace(), setup.sampler.recipe
         sums = room.sums if recipe.full or recipe.carries else None  # what is None is not compiled
         some = (None, None) if recipe.full else (room.batch, room.draw)
         rest = (room.held, sums, *some, room.noise.words, k0, k1, call.x, out)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
+from svrhmc.engines.compiled.gathered import subsampled_chains
+from svrhmc.engines.compiled.metropolis import SplitChains
 from svrhmc.engines.compiled.models import FRAMES, STORED
-from svrhmc.gradients import Recipe
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
+
+_CHAINS: dict[str, Callable[[Setup, State], Chains]] = {
+    "grid": CompiledChains,
+    "split": SplitChains,
+    "subsampled": subsampled_chains,
+}
 
 
 class Compiled(Engine):
@@ -18,27 +26,45 @@ class Compiled(Engine):
 
     name = "numba"
 
-    def supports(self, form: Any, recipe: Recipe) -> str | None:
+    def supports(self, sampler: Any, density: Any) -> str | None:
         """Forms that have arrays, with losses, storages and maps that are compiled."""
-        reasons: Reasons = {"rows": self._of_rows, "blocks": self._of_rows, "quadratic": _of_quadratics}
-        return self.lacks(form, recipe, reasons)
+        whitened: Reasons = {"rows": self._of_whitened_rows, "blocks": self._of_whitened_rows}
+        reasons: dict[str, Reasons] = {
+            "grid": {"rows": self._of_rows, "blocks": self._of_rows, "quadratic": _of_quadratics},
+            "split": whitened,
+            "subsampled": {"rows": _of_thinned_rows},
+        }
+        return self.lacks(sampler, density, reasons)
 
-    def _of_rows(self, form: RowsForm, recipe: Recipe) -> str | None:
-        return self.lacks_rows(form, recipe, KERNELS, STORED, FRAMES)
+    def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
+        return self.lacks_rows(form, KERNELS, STORED, FRAMES) or self.lacks_order(sampler, form)
+
+    def _of_whitened_rows(self, sampler: Any, form: RowsForm) -> str | None:
+        return _without_map(form) or self.lacks_rows(form, KERNELS, STORED, FRAMES)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""
-        return CompiledChains(setup, state)
+        return _CHAINS[setup.sampler.kind](setup, state)
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
         """By a loop that makes no step; full ones over many rows by the passes that found the mode."""
         form = rows_of(setup.form)
-        if setup.recipe.full and form is not None and form.rows.one_pass(form.loss):
-            return setup.target.gradients(states)
+        if setup.sampler.recipe.full and form is not None and form.rows.one_pass(form.loss):
+            gradients: Array = setup.target.gradients(states)
+            return gradients
         return estimates_at(setup, states, step)
 
 
-def _of_quadratics(form: QuadraticForm, recipe: Recipe) -> str | None:
+def _without_map(form: RowsForm) -> str | None:
+    return "its chains run in whitened variables" if form.whitening is None else None
+
+
+def _of_thinned_rows(sampler: Any, form: RowsForm) -> str | None:
+    return _without_map(form)
+
+
+def _of_quadratics(sampler: Any, form: QuadraticForm) -> str | None:
+    recipe = sampler.recipe
     if recipe.remembers:
         return "what is remembered of the components of a quadratic has no compiled form"
     if recipe.order == 2 or recipe.weighted:

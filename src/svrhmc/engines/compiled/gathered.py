@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import UndefinedDensityError, real_array
+from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, joined, quiet
 from svrhmc.engines.compiled.room import fixed
-from svrhmc.engines.compiled.subsampled import SubsampledChains
+from svrhmc.engines.compiled.subsampled import SubsampledChains, require_dense
 from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
@@ -31,6 +31,19 @@ from svrhmc.kernels import subsampled
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
 _SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion from 0; its bound there
 _SLACK = 1 + 1e-9  # for rounding
+
+
+def subsampled_chains(setup: Setup, state: State) -> Chains:
+    """On rows that are all in memory, or are fetched before they are picked."""
+    space, sampler = setup.target, setup.sampler
+    how, target = space.whitening, space.target
+    require_dense(how)
+    known = np.array_equal(how.centre, target.mode())
+    hessian = target.modal_hessian if known else target.hessian(how.centre)
+    region = sampler.region(space)
+    if space.at_hand < space.n:
+        return GatheredChains(setup, state, space.within(sampler.radius), hessian, region)
+    return SubsampledChains(setup, state, setup.form, hessian, space.row_norms, region)
 
 
 class GatheredChains(Chains):
@@ -41,18 +54,10 @@ class GatheredChains(Chains):
 
     engine = "numba"
 
-    def __init__(
-        self, space: Any, hessian: Array, region: Any, sampler: Any, seed: int, chains: Indices, threads: int,
-        start: Array | None = None,
-    ) -> None:  # fmt: skip
-        self.space, self.hessian, self.region, self.sampler = space, hessian, region, sampler
-        self.seed, self.chains, self.threads = seed, chains, threads
-        self.stream, dim = Stream(seed, chains), space.dim
-        if start is None:
-            z = self.stream.normals(0, dim, Purpose.START, Purpose.START_FINE)
-        else:
-            z = np.array(real_array("start", start, (len(chains), dim)), np.float64)
-        self.state = State(z, np.zeros_like(z))
+    def __init__(self, setup: Setup, state: State, space: Any, hessian: Array, region: Any) -> None:
+        self.setup, self.state, self.space, self.hessian, self.region = setup, state, space, hessian, region
+        self.sampler, self.chains = setup.sampler, setup.chains
+        self.stream = Stream(setup.seed, setup.chains)
         self._listed: _Listing | None = None
 
     def empty_memory(self) -> Memory:
@@ -72,7 +77,7 @@ class GatheredChains(Chains):
             inner.state = self.state
             parts.append(inner.extend(min(end, listing.end) - self.state.step, keep, report))
             self.state = inner.state
-        return _joined(parts)
+        return joined(parts)
 
     def _listing(self, end: int) -> _Listing:
         known, step = self._listed, self.state.step
@@ -154,10 +159,8 @@ class _OnWindow(SubsampledChains):
         cubes = space.third_total / third if third > 0 else 0.0
         some = subsampled.Listed(listing.begin[0], listing.rows[0])
         region = window.region(outer.region)
-        super().__init__(
-            form, outer.hessian, np.zeros(0), region, outer.sampler, outer.seed, outer.chains, outer.threads,
-            outer.state.x, (some, cards, cubes),
-        )  # fmt: skip
+        tables = (some, cards, cubes)
+        super().__init__(outer.setup, outer.state, form, outer.hessian, np.zeros(0), region, tables)
         self.listing, self.space, self._one_at_a_time = listing, space, Lock()
 
     def anchor_of(self, place: int, slot: int) -> Any:
@@ -182,16 +185,3 @@ class _OnWindow(SubsampledChains):
             call.accepted[place] += 1
         call.draws[place, slot] = call.z[place]
         call.counts[place, slot] = self.space.n
-
-
-def _joined(parts: list[Extension]) -> Extension:
-    if len(parts) == 1:
-        return parts[0]
-    accepted = [part.accepted for part in parts if part.accepted is not None]
-    return Extension(
-        draws=np.concatenate([part.draws for part in parts], axis=1),
-        spent=np.concatenate([part.spent for part in parts]),
-        evaluations=sum(part.evaluations for part in parts),
-        accepted=np.sum(accepted, axis=0),
-        counts=np.concatenate([part.counts for part in parts if part.counts is not None], axis=1),
-    )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import UndefinedDensityError, real_array, whole
-from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, NEAR, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.core.errors import UndefinedDensityError, whole
+from svrhmc.core.randomness import Stream
+from svrhmc.engines.base import EVERY, NEAR, Chains, Extension, Keep, Report, Setup, State, quiet
 from svrhmc.engines.compiled.models import (
     make_frame,
     make_heavy,
@@ -39,16 +39,12 @@ class MetropolisChains(Chains):
 
     engine = "numba"
 
-    def __init__(self, form: RowsForm, seed: int, chains: Indices, threads: int, start: Array | None = None) -> None:
+    def __init__(self, setup: Setup, state: State, form: RowsForm) -> None:
         assert form.removed is not None
-        self.form, self.chains, self.threads = form, chains, threads
+        self.setup, self.state, self.form = setup, state, form
+        self.chains, self.threads = setup.chains, setup.threads
         self.model, self.frame = plain_model(form), make_frame(form.whitening)
-        self.stream, self.dim = Stream(seed, chains), form.rows.dim
-        if start is None:
-            z = self.stream.normals(0, self.dim, Purpose.START, Purpose.START_FINE)
-        else:
-            z = np.array(real_array("start", start, (len(chains), self.dim)), np.float64)
-        self.state = State(z, np.zeros_like(z))
+        self.stream, self.dim = Stream(setup.seed, setup.chains), form.rows.dim
 
     def empty_memory(self) -> Memory:
         """None: z is all."""
@@ -133,10 +129,9 @@ class SplitChains(MetropolisChains):
     f and ∇f at z are the memory of a chain.
     """
 
-    def __init__(
-        self, form: RowsForm, sampler: Any, seed: int, chains: Indices, threads: int, start: Array | None = None
-    ) -> None:
-        super().__init__(form, seed, chains, threads, start)
+    def __init__(self, setup: Setup, state: State) -> None:
+        form, sampler = setup.form, setup.sampler
+        super().__init__(setup, state, form)
         self.sampler, kicks = sampler, (fixed(part) for part in sampler.kicks())
         sizes = (sampler.step_size, sampler.leapfrogs, sampler.jitter, sampler.halvings, NEAR)
         self.plan = split.SplitPlan(*sizes, *kicks)

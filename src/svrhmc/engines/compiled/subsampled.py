@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.alias import alias_table
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
-from svrhmc.engines.base import State
+from svrhmc.engines.base import Setup, State
 from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
 from svrhmc.engines.compiled.models import make_heavy
 from svrhmc.engines.compiled.room import apart, fixed, row_width
@@ -39,19 +39,16 @@ class SubsampledChains(MetropolisChains):
 
     def __init__(
         self,
+        setup: Setup,
+        state: State,
         form: RowsForm,
         hessian: Array,
         lengths: Array,
         region: Any,
-        sampler: Any,
-        seed: int,
-        chains: Indices,
-        threads: int,
-        start: Array | None = None,
         tables: tuple[Any, Any, float] | None = None,
     ) -> None:
-        require_dense(form.whitening)
-        super().__init__(form, seed, chains, threads, start)
+        super().__init__(setup, state, form)
+        sampler = setup.sampler
         F, c, third = form.whitening.factor, sampler.spread, region.third
         assert form.removed is not None
         if not region.rows <= MOST_ROWS:

@@ -54,7 +54,7 @@ class Programme:
     def of(setup: Setup) -> Programme:
         """With what the recipe needs besides the target."""
         chains = len(setup.chains)
-        spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.recipe.full else chains)
+        spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.sampler.recipe.full else chains)
         extra = spread.everywhere(_extra(setup))
         return Programme(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
 
@@ -69,7 +69,7 @@ class Programme:
         Where rows are cut, all devices have all chains; but where no step passes over all rows, and chains come out
         even, each goes on alone with some chains after it was given their rows.
         """
-        mesh, recipe = self.spread.mesh, self.setup.recipe
+        mesh, recipe = self.spread.mesh, self.setup.sampler.recipe
         if mesh is None:
             return jax.tree.map(jnp.asarray, of_chains)
         arrays = jax.tree.map(lambda array: np.asarray(array)[self.numbers], of_chains)
@@ -83,7 +83,7 @@ class Programme:
 
 
 def _extra(setup: Setup) -> Arrays:
-    recipe, target = setup.recipe, setup.target
+    recipe, target = setup.sampler.recipe, setup.target
     found: Arrays = {}
     if recipe.weighted:
         found |= dict(zip(("threshold", "alias", "probabilities"), target.row_table, strict=True))
@@ -113,16 +113,16 @@ class JaxChains(Chains):
     def __init__(self, setup: Setup, state: State) -> None:
         self.setup, self.state = setup, state
         self._programme = Programme.of(setup)
-        if setup.recipe.remembers and setup.recipe.carries:
+        if setup.sampler.recipe.remembers and setup.sampler.recipe.carries:
             self._require_room_for_table(self._programme.spread)
-        self._noise = Noise.of(setup.scheme)
+        self._noise = Noise.of(setup.sampler.scheme)
         self._pace = Pace()
-        self._scheme = _numbers(setup.scheme)
+        self._scheme = _numbers(setup.sampler.scheme)
 
     @running
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
         """Piece by piece; the state moves when all are made."""
-        begun_with, recipe = self.state, self.setup.recipe
+        begun_with, recipe = self.state, self.setup.sampler.recipe
         chains, dim = begun_with.x.shape
         end, step = begun_with.step + count, begun_with.step
         kept = keep.within(step, end)
@@ -153,7 +153,7 @@ class JaxChains(Chains):
     @running
     def empty_memory(self) -> Memory:
         """By the shapes of what a first step would remember."""
-        programme, recipe = self._programme, self.setup.recipe
+        programme, recipe = self._programme, self.setup.sampler.recipe
         if not recipe.carries:
             return {}
         start = programme.operations, recipe, programme.arrays, programme.keys(0), jnp.asarray(0)
@@ -164,7 +164,7 @@ class JaxChains(Chains):
     def _require_room_for_table(self, spread: Spread) -> None:
         target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)
         chains = len(self._programme.numbers) / (len(devices) if devices and spread.chains else 1)
-        table = 8.0 * chains * self.setup.recipe.n * (1 if target.scalar_parts else target.row_size)
+        table = 8.0 * chains * self.setup.sampler.recipe.n * (1 if target.scalar_parts else target.row_size)
         remedy = "run fewer chains, or take another gradient, such as SVRG"
         require_room("the table of gradients", table, remedy, devices)
 
@@ -172,7 +172,7 @@ class JaxChains(Chains):
     def compile(self) -> None:
         """Programs with and without a renewal of the memory, where the recipe has both."""
         place = self._placed(self.state)
-        recipe, step = self.setup.recipe, self.state.step
+        recipe, step = self.setup.sampler.recipe, self.state.step
         if not recipe.carries or recipe.due(step):
             after, _ = self._advance(place, step, 0 if not recipe.carries else 1, EVERY, recipe.due(step))
             place = after
@@ -182,19 +182,19 @@ class JaxChains(Chains):
     def _room(self, keep: Keep) -> tuple[int, int]:
         """Steps of a program, and draws kept of them."""
         chains, dim = self.state.x.shape
-        each = numbers_of_step(chains, dim, self._noise, self.setup.recipe)
+        each = numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
         if self._fetches:
-            each += int(chains * self.setup.recipe.batch * self._programme.operations.place.numbers)
-        resides = resident.serves(self._programme.operations, self.setup.recipe, self._programme.arrays)
+            each += int(chains * self.setup.sampler.recipe.batch * self._programme.operations.place.numbers)
+        resides = resident.serves(self._programme.operations, self.setup.sampler.recipe, self._programme.arrays)
         ahead = each < MANY or self._fetches or resides
-        work = chains * (self.setup.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
+        work = chains * (self.setup.sampler.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
         capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
         programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
         program = Program(
-            programme.operations, self.setup.recipe, self._noise, capacity, records, refresh,
+            programme.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
             count == capacity and _spares(), not _spares(),
         )  # fmt: skip
         given = Given(
@@ -208,27 +208,27 @@ class JaxChains(Chains):
     def _fetches(self) -> bool:
         """Whether batches are read before the steps that need them."""
         where = self._programme.operations.place
-        return where is not None and where.fetches and not self.setup.recipe.full
+        return where is not None and where.fetches and not self.setup.sampler.recipe.full
 
     def _fetched(self, step: int, count: int, most: int) -> Any:
         """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
         if not self._fetches:
             return None
         programme = self._programme
-        rows = np.array(drawn(self.setup.recipe, programme.arrays, programme.keys(step), step, most))
+        rows = np.array(drawn(self.setup.sampler.recipe, programme.arrays, programme.keys(step), step, most))
         rows[count:] = 0
         return programme.operations.place.fetch(rows)
 
     def _placed(self, state: State) -> Place:
         """On the device; a table that was not kept is made again."""
         place: Place = self._programme.laid(Place(state.x, state.v, state.memory))
-        if place.memory and self.setup.recipe.remembers and "table" not in place.memory:
+        if place.memory and self.setup.sampler.recipe.remembers and "table" not in place.memory:
             table = remade(self._programme.operations, self._programme.arrays, place.memory["snapshot"])
             return place._replace(memory={**place.memory, "table": table})
         return place
 
     def _carried(self, place: Place) -> dict[str, Any]:
-        keeps = self.setup.recipe.keeps_table(len(self.setup.chains))
+        keeps = self.setup.sampler.recipe.keeps_table(len(self.setup.chains))
         mine = slice(len(self.setup.chains))
         return {name: np.array(array)[mine] for name, array in place.memory.items() if keeps or name != "table"}
 
@@ -244,10 +244,10 @@ class JaxChains(Chains):
         before, _ = self._advance(place, step, good, EVERY, refresh) if good else (place, None)
         there, _ = self._advance(place, step, bad, EVERY, refresh)
         wrong = ~(np.isfinite(there.x).all(axis=1) & np.isfinite(there.v).all(axis=1))
-        chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.step_size
+        chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.sampler.step_size
         if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
             g, _ = begun(
-                self._programme.operations, self.setup.recipe, self._programme.arrays,
+                self._programme.operations, self.setup.sampler.recipe, self._programme.arrays,
                 self._programme.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
             )  # fmt: skip
             if not np.isfinite(np.asarray(g)[wrong]).all():
@@ -288,7 +288,7 @@ def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state."""
     programme = Programme.of(setup)
     g, _ = begun(
-        programme.operations, setup.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
+        programme.operations, setup.sampler.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
         programme.laid(states),
     )  # fmt: skip
     return np.array(g)[: len(states)]

@@ -8,7 +8,6 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
-from svrhmc.gradients import Recipe
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
 _LOSSES = (
@@ -25,16 +24,21 @@ class OnJax(Engine):
     name = "jax"
     has_devices = True
 
-    def supports(self, form: Any, recipe: Recipe) -> str | None:
-        """Forms that have arrays or JAX functions."""
+    def supports(self, sampler: Any, density: Any) -> str | None:
+        """Forms that have arrays or JAX functions; exact chains on functions."""
         if not installed():
             return f"JAX is not installed; {INSTALL}"
-        reasons: Reasons = {"rows": self._of_rows, "blocks": self._of_rows}
-        reasons |= {"quadratic": _without_predictor, "functions": _without_predictor}
-        return self.lacks(form, recipe, reasons)
+        reasons: dict[str, Reasons] = {
+            "grid": {
+                "rows": self._of_rows, "blocks": self._of_rows,
+                "quadratic": _without_predictor, "functions": _without_predictor,
+            },
+            "split": {"functions": lambda sampler, form: None},
+        }  # fmt: skip
+        return self.lacks(sampler, density, reasons)
 
-    def _of_rows(self, form: RowsForm, recipe: Recipe) -> str | None:
-        return self.lacks_rows(form, recipe, _LOSSES, _STORED, _MAPS)
+    def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
+        return self.lacks_rows(form, _LOSSES, _STORED, _MAPS) or self.lacks_order(sampler, form)
 
     def check(self, setup: Setup) -> None:
         """Devices that are not there, and those of a model, which has its own."""
@@ -49,6 +53,10 @@ class OnJax(Engine):
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""
+        if setup.sampler.kind == "split":
+            from svrhmc.engines.jax.split import SplitOnJax
+
+            return SplitOnJax(setup, state)
         from svrhmc.engines.jax.chains import JaxChains
 
         return JaxChains(setup, state)
@@ -60,7 +68,8 @@ class OnJax(Engine):
         return estimates_at(setup, states, step)
 
 
-def _without_predictor(form: QuadraticForm | FunctionsForm, recipe: Recipe) -> str | None:
+def _without_predictor(sampler: Any, form: QuadraticForm | FunctionsForm) -> str | None:
+    recipe = sampler.recipe
     if recipe.order == 2 or recipe.weighted:
         return "second order, and rows drawn by weight, are for models with a linear predictor"
     return None

@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
-from svrhmc.core.errors import UndefinedDensityError, real_array
+from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.jaxed import scoped
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, NEAR, THROWN, Chains, Extension, Keep, Report, State, quiet
+from svrhmc.engines.base import EVERY, NEAR, THROWN, Chains, Extension, Keep, Report, Setup, State, quiet
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
@@ -103,14 +102,11 @@ class SplitOnJax(Chains):
     engine = "jax"
 
     @scoped
-    def __init__(self, space: Any, sampler: Any, seed: int, chains: Indices, start: Array | None = None) -> None:
-        self.space, self.sampler, self.stream = space, sampler, Stream(seed, chains)
-        _, self._operations, self._arrays = placed(space.form())
-        if start is None:
-            z = self.stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
-        else:
-            z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
-        self.state, self._pace = State(z, np.zeros_like(z)), Pace()
+    def __init__(self, setup: Setup, state: State) -> None:
+        self.space, self.sampler, self.stream = setup.target, setup.sampler, Stream(setup.seed, setup.chains)
+        self.state, self._pace = state, Pace()
+        space, sampler, chains = self.space, self.sampler, setup.chains
+        _, self._operations, self._arrays = placed(setup.form)
         work = len(chains) * sampler.leapfrogs * space.n * row_work(space)
         room = -sampler.leapfrogs % _KICKS
         self._kicks = tuple(jnp.asarray(np.pad(part, (0, room))) for part in sampler.kicks())
