@@ -1,4 +1,4 @@
-"""Parts from outside the package: a loss, a dynamics, a gradient and an engine, with nothing in it edited."""
+"""Parts from outside the package: a loss, a dynamics, a gradient, engines and a density, with nothing in it edited."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,10 @@ import svrhmc
 from conftest import LIMIT
 from svrhmc import Sampler, engines, gradients, sample, targets
 from svrhmc.core.parts import part
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
+from svrhmc.exact import SplitHMC
 from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from svrhmc.targets.generalised import GeneralisedLinear
@@ -127,3 +129,110 @@ def test_an_engine_from_outside():
         engines.registry._LOADED.pop("toy")
     with pytest.raises(ValueError, match="engine must be one of"):
         svrhmc.hmc(0.1).run(target, 9, engine="toy")
+
+
+class Plain(engines.Engine):
+    """Split HMC and nothing else, as its docstring has it."""
+
+    name = "plain"
+
+    def supports(self, sampler, density):
+        return None if sampler.kind == "split" else "it knows split HMC alone"
+
+    def chains(self, setup, state):
+        return PlainChains(setup, state)
+
+    def estimates(self, setup, states, step):
+        raise NotImplementedError
+
+
+class PlainChains(engines.Chains):
+    engine = "plain"
+    refuses = True
+
+    def __init__(self, setup, state):
+        self.setup, self.state, self.stream = setup, state, Stream(setup.seed, setup.chains)
+
+    def extend(self, count, keep=engines.EVERY, report=None):
+        z, begin, density, sampler = self.state.x, self.state.step, self.setup.target, self.setup.sampler
+        (draws, slopes), accepted = np.empty((2, len(z), count, density.dim)), np.zeros(len(z), np.int64)
+        slope = density.energies(z)[1]
+        for step in range(begin, begin + count):
+            v, (uniform, U) = self.stream.normals(step, density.dim), self.stream.uniforms(step, 2, Purpose.ACCEPT).T
+            q, (f, g), h = z, density.energies(z), (sampler.step_size * (1 + sampler.jitter * (2 * U - 1)))[:, None]
+            fall = f + (v * v).sum(axis=1) / 2
+            for turn, first, last in zip(*sampler.kicks(), strict=True):
+                v = v - first * h * (g - q)
+                q, v = q * np.cos(turn * h) + v * np.sin(turn * h), v * np.cos(turn * h) - q * np.sin(turn * h)
+                f, g = density.energies(q)
+                v = v - last * h * (g - q)
+            moved = np.log(uniform) < fall - f - (v * v).sum(axis=1) / 2 if self.refuses else np.full(len(z), True)
+            z, slope = np.where(moved[:, None], (q, g), (z, slope))
+            draws[:, step - begin], slopes[:, step - begin], accepted = z, slope, accepted + moved
+        spent = density.n * (1 + sampler.leapfrogs) * (begin + 1.0 + np.arange(count))
+        self.state = engines.State(z, self.state.v, {}, begin + count, spent[-1])
+        kept = keep.within(begin, begin + count) - begin - 1
+        return engines.Extension(draws[:, kept], spent[kept], round(spent[-1]), slopes[:, kept], accepted)
+
+
+def worst_z(draws, expected):
+    """Of means and squares over chains, (chains, draws, dim), beside their expectations, (2, dim)."""
+    z = []
+    for power in (1, 2):
+        means = (draws**power).mean(axis=1)
+        z.append((means.mean(axis=0) - expected[power - 1]) / (means.std(axis=0) / len(means) ** 0.5))
+    return np.abs(z).max()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_an_engine_from_outside_runs_split_hmc(fault, monkeypatch):
+    """By its name, with the draws of the reference engine and the law of the posterior; and where no proposal is refused
+    with another law.
+    """
+    monkeypatch.setattr(engines.registry, "_LOADED", dict(engines.registry._LOADED))
+    monkeypatch.setattr(PlainChains, "refuses", not fault)
+    engines.register(Plain())
+    target = targets.logistic([[2.0], [1.6], [-2.4], [1.0]], [1, 1, 0, 1], prior_precision=0.35)
+    x = np.linspace(-15, 25, 4001)
+    p = np.exp(-target.potentials(x[:, None]))
+    expected = [[p @ x**power / p.sum()] for power in (1, 2)]
+    run, reference = (SplitHMC(1.5, 1).run(target, 300, chains=200, engine=name) for name in ("plain", "reference"))
+    assert (run.engine, reference.engine) == ("plain", "reference")
+    assert np.allclose(run.draws, reference.draws, atol=1e-9) != fault
+    assert (worst_z(run.draws, expected) < LIMIT) != fault
+    with pytest.raises(ValueError, match=r"engine must be .*; got 'plain': it knows split HMC alone"):
+        svrhmc.hmc(0.1).run(target, 9, engine="plain")
+    if not fault:
+        found = sample(target, 100, engine="plain")
+        assert (found.trace.engine, found.method) == ("plain", "split-hmc")
+
+
+class Funnel:
+    """s ~ Gamma(3, rate 2), θ ~ N(0, s²) and 1 = θ + ½N(0, 1), in z: s = e^{z₁}, θ = s z₂, so that log |det| = 2z₁."""
+
+    n, dim = 1, 2
+
+    def __init__(self, determinant=True):
+        self.determinant = 2.0 * determinant
+
+    def energies(self, z):
+        s, b, away = np.exp(z[:, 0]), z[:, 1], 1 - np.exp(z[:, 0]) * z[:, 1]
+        f = 2 * s - (1 + self.determinant) * z[:, 0] + b**2 / 2 + 2 * away**2
+        return f, np.stack([2 * s - 1 - self.determinant - 4 * away * s * b, b - 4 * away * s], axis=1)
+
+    def out(self, state, first=0):
+        s = np.exp(state[..., 0])
+        return np.stack([s, s * state[..., 1]], axis=-1)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_density_from_outside_in_variables_that_are_not_linear(fault):
+    """Against quadrature in s and θ; without its determinant it is another law."""
+    s, theta = np.meshgrid(np.linspace(0.002, 12, 3000), np.linspace(-6, 8, 1401), indexing="ij")
+    p = s * np.exp(-2 * s - (theta / s) ** 2 / 2 - 2 * (1 - theta) ** 2)
+    expected = [[(p * at**power).sum() / p.sum() for at in (s, theta)] for power in (1, 2)]
+    run = SplitHMC(0.4, 4).run(Funnel(determinant=not fault), 300, chains=400)
+    assert run.engine == "reference"
+    assert (worst_z(run.draws, expected) < LIMIT) != fault
+    with pytest.raises(ValueError, match="whitening must be None for a density of your own"):
+        SplitHMC().run(Funnel(), 9, whitening="dense")

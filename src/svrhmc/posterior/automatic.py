@@ -20,6 +20,7 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
 from svrhmc.diagnostics import spread
+from svrhmc.engines import names
 from svrhmc.posterior.alerts import alert_of_verdict
 from svrhmc.posterior.certificate import Bias, Certificate
 from svrhmc.posterior.choice import METHODS
@@ -50,6 +51,7 @@ def sample(
     method: Any = None,
     budget_seconds: float | None = None,
     budget_passes: float | None = None,
+    engine: str = "auto",
     threads: int | None = None,
     certificate: bool = True,
     progress: Progress = None,
@@ -67,6 +69,8 @@ def sample(
     budget_seconds, budget_passes: stop when so much is spent, with the draws made so far; compilation is not counted.
         Where there are none yet the Laplace approximation is returned, and before the mode is found it is an error.
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
+    engine: who runs the chains: "auto" (by the sampler, the size of the problem and where its rows are), or the name of
+        an engine, as for `Sampler.run`. `posterior.trace.engine` says which it was.
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
         that have one. (Of a verdict that is undecided, refuted or unjudged a `VerdictWarning` tells.)
@@ -91,6 +95,7 @@ def sample(
         method=method,
         budget_seconds=budget_seconds,
         budget_passes=budget_passes,
+        engine=engine,
         threads=threads,
         certificate=certificate,
         progress=progress,
@@ -127,6 +132,7 @@ def sampled(
     method: Any,
     budget_seconds: float | None,
     budget_passes: float | None,
+    engine: str,
     threads: int | None,
     certificate: bool,
     progress: Progress,
@@ -149,6 +155,7 @@ def sampled(
         method=method,
         seconds=math.inf if budget_seconds is None else positive("budget_seconds", budget_seconds),
         passes=math.inf if budget_passes is None else positive("budget_passes", budget_passes),
+        engine=one_of("engine", engine, ("auto", *names())),
         threads=cores() if threads is None else whole("threads", threads, 1),
         certificate=truth("certificate", certificate),
         progress=progress,
@@ -192,6 +199,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "budget_seconds": request.seconds,
         "budget_passes": request.passes,
         "certificate": request.certificate,
+        **({} if request.engine == "auto" else {"engine": request.engine}),
         **({} if request.units is None else {"units": digest(request.units.centre, request.units.scale)}),
     }
 

@@ -23,6 +23,7 @@ class Request:
     method: Any
     seconds: float
     passes: float
+    engine: str
     threads: int
     certificate: bool
     progress: Progress

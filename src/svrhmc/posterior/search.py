@@ -291,7 +291,7 @@ class Search:
                 count = math.ceil(_AGAIN * _CORRECTED * request.draws)
                 self.fresh.expect(self.fresh.quiet(count), np.arange(count), seed + (1 << 50))
             moves = sampler if modes is None else Jumps(sampler, modes)
-            chains = moves.chains(space, seed, request.chains, request.threads, start)
+            chains = moves.chains(space, seed, request.chains, request.threads, start, request.engine)
         self.ledger.compile(chains.compile)
         near = not sampler.invariant and space.identity_hessian
         told = {
