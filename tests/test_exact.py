@@ -20,7 +20,7 @@ from conftest import LIMIT
 from quadrature import around_the_mode
 from svrhmc.core.alias import alias_table
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.compiled import metropolis
+from svrhmc.engines.compiled import split as compiled_split
 from svrhmc.engines.compiled.room import fixed
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import lobatto
@@ -111,7 +111,7 @@ def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(wrong, tmp_path, 
     twin = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "twin", twin)
     spec.loader.exec_module(twin)
-    monkeypatch.setattr(metropolis, "split", twin)
+    monkeypatch.setattr(compiled_split, "split", twin)
     assert worst_z(SplitHMC(1.1, 1), 2) > 2 * LIMIT
 
 
@@ -136,7 +136,7 @@ def test_a_factor_of_the_acceptance_of_subsampled_metropolis_changed_fails(gain)
     """c, or 1, for (1 + c)/c."""
 
     def fault(chains):
-        chains.plan = chains.plan._replace(gain=gain)
+        chains.kernel.plan = chains.kernel.plan._replace(gain=gain)
 
     assert worst_z(SubsampledMH(), 2, fault=fault) > 2 * LIMIT
 
@@ -149,13 +149,13 @@ def off_centre():
 
 
 def without_gradient(chains):
-    chains.anchor = chains.anchor._replace(slope=fixed(np.zeros_like(chains.anchor.slope)))
+    chains.kernel.anchor = chains.kernel.anchor._replace(slope=fixed(np.zeros_like(chains.kernel.anchor.slope)))
 
 
 def another_hessian(chains):
     """As if ∇²f were smaller by a tenth than it is."""
-    leftover = (chains.anchor.leftover + np.eye(2)) / 1.1 - np.eye(2)
-    chains.anchor = chains.anchor._replace(leftover=fixed(leftover))
+    leftover = (chains.kernel.anchor.leftover + np.eye(2)) / 1.1 - np.eye(2)
+    chains.kernel.anchor = chains.kernel.anchor._replace(leftover=fixed(leftover))
 
 
 def test_an_inexact_mode_and_hessian_change_nothing():
@@ -191,7 +191,7 @@ def test_gradients_and_energies_are_those_of_the_target(data, whiten):
         target = svrhmc.targets.logistic(X, data[1], [0.1, 1.0, 2.0, 0.5, 1.5], 0.3)
         chains = make(SplitHMC(), target, whiten=whiten)
         z = chains.extend(30)
-        W = chains.form.whitening
+        W = chains.setup.form.whitening
         x = W.out(z.draws)
         expected = W.pull(target.gradients(x.reshape(-1, 5))).reshape(x.shape)
         assert z.gradients == pytest.approx(expected, rel=1e-10, abs=1e-10)
@@ -207,7 +207,7 @@ def test_energies_of_many_float32_rows_keep_their_digits():
     for kind, error in ((np.float32, 1e-3), (np.float64, 1e-8)):
         target = svrhmc.targets.logistic(X.astype(kind), y)
         chains = make(SplitHMC(), target, chains=3)
-        x = chains.form.whitening.out(chains.extend(1).draws[:, 0])
+        x = chains.setup.form.whitening.out(chains.extend(1).draws[:, 0])
         f, energy = target.potentials(x), chains.state.memory["f"]
         assert np.abs((energy - energy[0]) - (f - f[0])).max() < error
 
@@ -273,7 +273,7 @@ def test_every_row_evaluated_is_counted(data):
     sampler = SubsampledMH(spread=0.8)
     chains = make(sampler, target, chains=4)
     rows = chains.extend(2000)
-    cubes = (np.linalg.norm(data[0] @ chains.form.whitening.factor, axis=1) ** 3).sum()
+    cubes = (np.linalg.norm(data[0] @ chains.setup.form.whitening.factor, axis=1) ** 3).sum()
     typical = 1.8 / (18 * math.sqrt(3)) * cubes * 5**1.5
     assert sampler.rows_of_step(whitened(target, "dense")) == pytest.approx(typical, rel=1e-6)
     proposals = np.array([Stream(3, np.arange(4)).normals(k, 5) for k in range(2000)]).transpose(1, 0, 2)
@@ -281,7 +281,7 @@ def test_every_row_evaluated_is_counted(data):
     assert (rows.accepted / 2000 == moved).all()
     before = np.concatenate([make(SubsampledMH(), target, chains=4).state.x[:, None], rows.draws[:, :-1]], axis=1)
     reach = np.linalg.norm(before, axis=2) ** 3 + np.linalg.norm(proposals, axis=2) ** 3
-    rate = chains.plan.rate * reach
+    rate = chains.kernel.plan.rate * reach
     assert abs((rows.counts - rate).sum()) < LIMIT * math.sqrt(rate.sum())
     assert ((rows.counts - rate) ** 2 / rate).mean() == pytest.approx(1, abs=LIMIT * math.sqrt(2 / rate.size))
 
@@ -292,12 +292,12 @@ def test_a_trace_is_in_the_users_coordinates(data, tmp_path):
     chains = SplitHMC().chains(whitened(target, "diagonal"), 9, np.array([4, 7]), 1)
     chains.extend(5)
     extension = chains.extend(50)
-    assert (trace.draws == chains.form.whitening.out(extension.draws)).all()
+    assert (trace.draws == chains.setup.form.whitening.out(extension.draws)).all()
     assert (trace.acceptance == extension.accepted / 50).all()
     assert (trace.engine, trace.seed, trace.velocity.any()) == ("numba", 9, False)
     assert "sampler=SplitHMC" not in repr(trace)
     assert "SplitHMC(step_size=0.8, leapfrogs=2, jitter=0.2, halvings=0)" in repr(trace)
-    given = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening=chains.form.whitening)
+    given = SplitHMC().run(target, 50, chains=[4, 7], seed=9, burn_in=5, whitening=chains.setup.form.whitening)
     assert (given.draws == trace.draws).all()
     trace.save(tmp_path / "a.trace")
     again = svrhmc.Trace.load(tmp_path / "a.trace")
@@ -372,7 +372,7 @@ def test_a_chain_too_far_out_and_a_bound_that_fails_are_refused(data):
     with pytest.raises(ValueError, match=r"chain [01] must be where a step draws at most .* rows; got more at step 0"):
         far.extend(5)
     loose = make(SubsampledMH(), target)
-    loose.plan = loose.plan._replace(rate=loose.plan.rate * 1e-3)
+    loose.kernel.plan = loose.kernel.plan._replace(rate=loose.kernel.plan.rate * 1e-3)
     with pytest.raises(RuntimeError, match=r"chain 0, step .*: the rate of a row is above its bound"):
         loose.extend(5000)
 
@@ -470,10 +470,10 @@ def test_the_compiled_picks_are_those_of_the_table(data):
     """A table in which rows have weights alike would hide a wrong pick: keep all that is drawn, and count."""
     target = svrhmc.targets.logistic(*data)
     chains = make(SubsampledMH(), target)
-    table = alias_table(np.linalg.norm(data[0] @ chains.form.whitening.factor, axis=1) ** 3)
+    table = alias_table(np.linalg.norm(data[0] @ chains.setup.form.whitening.factor, axis=1) ** 3)
     cells = (table.threshold.astype(np.uint64) << np.uint64(32)) | table.alias.astype(np.uint64)
-    assert (chains.anchor.cells == cells).mean() > 0.9  # the sums of the norms may round in another way
-    assert chains.anchor.cards[1::2] == pytest.approx(table.probabilities, rel=1e-8)
+    assert (chains.kernel.anchor.cells == cells).mean() > 0.9  # the sums of the norms may round in another way
+    assert chains.kernel.anchor.cards[1::2] == pytest.approx(table.probabilities, rel=1e-8)
     w0, w1 = np.random.default_rng(1).integers(0, 1 << 32, (2, 400), dtype=np.uint32)
     rows = np.empty(400, np.int64)
     picks(cells, w0, w1, rows)

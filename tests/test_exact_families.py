@@ -124,7 +124,7 @@ def test_a_bound_that_is_halved_is_noticed(family):
     space = whitened(target_of(problem(family, 40, 1)))
     for share in (1.0, 0.5):
         chains = SubsampledMH().chains(space, 3, np.arange(4), 1)
-        chains.plan = chains.plan._replace(rate=share * chains.plan.rate)
+        chains.kernel.plan = chains.kernel.plan._replace(rate=share * chains.kernel.plan.rate)
         if share == 1.0:
             chains.extend(5000)
         else:

@@ -14,7 +14,8 @@ from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, exact_noise
 from svrhmc.engines import State, names
-from svrhmc.engines.compiled import chains as compiled_chains
+from svrhmc.engines.compiled import grid
+from svrhmc.engines.compiled.chains import CompiledChains
 from svrhmc.engines.compiled.models import make_model
 from svrhmc.engines.compiled.workspace import own_room
 from svrhmc.engines.registry import load
@@ -110,7 +111,7 @@ def test_one_other_entry_and_the_entries_count():
 )
 def test_only_what_needs_a_frame_gets_the_longer_loop(rows, gradient, plain):
     sampler = svrhmc.Sampler(svrhmc.dynamics.Underdamped(0.1), gradient)
-    assert (made(sampler, every_target(rows)["logistic"]).program.model.taken is None) == plain
+    assert (made(sampler, every_target(rows)["logistic"]).kernel.model.taken is None) == plain
 
 
 def made(sampler, target, chains=(4,), threads=1, engine="numba", seed=1, state=None):
@@ -176,14 +177,14 @@ def test_threads_do_not_change_a_digit(tall, sampler, chains):
 
 def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch):
     calls = []
-    shared = compiled_chains._Call._share_passes
-    monkeypatch.setattr(compiled_chains._Call, "_share_passes", lambda *a: calls.append(1) or shared(*a))
+    shared = grid.GridCall._share_passes
+    monkeypatch.setattr(grid.GridCall, "_share_passes", lambda *a: calls.append(1) or shared(*a))
     svrhmc.hmc(0.3).run(tall, 3, chains=1, threads=2)
     assert calls == [1]
     svrhmc.hmc(0.3).run(tall, 3, chains=2, threads=2)
     svrhmc.sg_hmc(0.3).run(tall, 3, chains=1, threads=2)
     assert calls == [1]
-    monkeypatch.setattr(compiled_chains, "_SHARED_PASS", 1)
+    monkeypatch.setattr(grid, "_SHARED_PASS", 1)
     sampler = svrhmc.Sampler(Straddling(), svrhmc.gradients.SVRG(2, 3))
     target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(9000, 2)), np.arange(9000) % 2)
     alone, shared_run = (sampler.run(target, 50, chains=1, threads=threads) for threads in (1, 2))
@@ -272,7 +273,7 @@ def test_an_interrupt_is_heard_within_a_long_epoch_while_passes_are_shared(tall)
 
 
 def test_threads_that_share_a_pass_write_to_their_own_room_and_to_one_array_of_blocks(tall):
-    sums = made(svrhmc.svr_hmc(0.1), tall).program.workspace(5).sums
+    sums = made(svrhmc.svr_hmc(0.1), tall).kernel.workspace(5).sums
     own = own_room(sums)
     assert own.partial is sums.partial
     assert not any(np.shares_memory(mine, other) for mine, other in zip(own[1:], sums[1:], strict=True))
@@ -301,8 +302,8 @@ def test_targets_without_compiled_code_run_on_the_reference(rows):
 def test_seconds_do_not_count_compilation(monkeypatch):
     import time
 
-    slow = compiled_chains.CompiledChains.compile
-    monkeypatch.setattr(compiled_chains.CompiledChains, "compile", lambda self: (slow(self), time.sleep(0.5)))
+    slow = CompiledChains.compile
+    monkeypatch.setattr(CompiledChains, "compile", lambda self: (slow(self), time.sleep(0.5)))
     began = time.perf_counter()
     trace = svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 3)
     assert time.perf_counter() - began > 0.5

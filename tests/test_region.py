@@ -67,9 +67,9 @@ def worst_z(sampler, target, draws=4000, fault=lambda chains: None):
     fault(chains)
     chains.extend(100)
     made = chains.extend(draws)
-    by_chain = monomials(chains.form.whitening.out(made.draws) - mean).mean(axis=1)
+    by_chain = monomials(chains.setup.form.whitening.out(made.draws) - mean).mean(axis=1)
     z = (by_chain.mean(axis=0) - exact) / (by_chain.std(axis=0, ddof=1) / math.sqrt(CHAINS))
-    return np.abs(z).max(), (made.counts == len(chains.form.y)).mean()
+    return np.abs(z).max(), (made.counts == len(chains.setup.form.y)).mean()
 
 
 SAMPLERS = [SubsampledMH(), SubsampledMH(radius=1.5), SubsampledMH(0.6, 0.3, 1.2), SubsampledMH(radius=0.2)]

@@ -166,7 +166,8 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains():
     X, y, w = a_table()
     target = svrhmc.targets.glm(X, y, "poisson", weights=[1.0, 1e-12, 1.0])
     chains = SplitHMC().chains(whitened(target, "dense"), 0, np.arange(2), 1)
-    chains.model = chains.model._replace(weights=w.astype(chains.model.weights.dtype))
+    model = chains.kernel.model
+    chains.kernel.model = model._replace(weights=w.astype(model.weights.dtype))
     with pytest.raises(UndefinedDensityError):
         chains.extend(500)
 

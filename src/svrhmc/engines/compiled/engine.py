@@ -7,17 +7,18 @@ from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
-from svrhmc.engines.compiled.chains import CompiledChains, estimates_at
-from svrhmc.engines.compiled.gathered import subsampled_chains
-from svrhmc.engines.compiled.metropolis import SplitChains
+from svrhmc.engines.compiled.chains import CompiledChains, CompiledKernel
+from svrhmc.engines.compiled.gathered import subsampled_kernel
+from svrhmc.engines.compiled.grid import GridKernel, estimates_at
 from svrhmc.engines.compiled.models import FRAMES, STORED
+from svrhmc.engines.compiled.split import SplitKernel
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
-_CHAINS: dict[str, Callable[[Setup, State], Chains]] = {
-    "grid": CompiledChains,
-    "split": SplitChains,
-    "subsampled": subsampled_chains,
+_KERNELS: dict[str, Callable[[Setup], CompiledKernel]] = {
+    "grid": GridKernel,
+    "split": SplitKernel,
+    "subsampled": subsampled_kernel,
 }
 
 
@@ -44,7 +45,7 @@ class Compiled(Engine):
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""
-        return _CHAINS[setup.sampler.kind](setup, state)
+        return CompiledChains(setup, state, _KERNELS[setup.sampler.kind](setup))
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
         """By a loop that makes no step; full ones over many rows by the passes that found the mode."""

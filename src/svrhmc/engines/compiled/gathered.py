@@ -1,4 +1,4 @@
-"""Chains of `svrhmc.exact.SubsampledMH` on rows in partitions: the rows that steps may pick are fetched before them.
+"""Subsampled Metropolis on rows in partitions: the rows that steps may pick are fetched before them.
 
 A step makes N ~ Poisson(Λ) picks, Λ = rate·(|z|³ + |z′|³), and pick k is a function of the random stream alone. z is
 not known beforehand, but a bound on |z| is: with z′ = ρz + √(1 − ρ²)ξ and ξ of the stream,
@@ -21,9 +21,10 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, joined, quiet
+from svrhmc.engines.base import NONE, Keep, Setup, State
+from svrhmc.engines.compiled.chains import Call, CompiledKernel
 from svrhmc.engines.compiled.room import fixed
-from svrhmc.engines.compiled.subsampled import SubsampledChains, require_dense
+from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
 from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
@@ -33,7 +34,7 @@ _SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion fr
 _SLACK = 1 + 1e-9  # for rounding
 
 
-def subsampled_chains(setup: Setup, state: State) -> Chains:
+def subsampled_kernel(setup: Setup) -> CompiledKernel:
     """On rows that are all in memory, or are fetched before they are picked."""
     space, sampler = setup.target, setup.sampler
     how, target = space.whitening, space.target
@@ -42,55 +43,48 @@ def subsampled_chains(setup: Setup, state: State) -> Chains:
     hessian = target.modal_hessian if known else target.hessian(how.centre)
     region = sampler.region(space)
     if space.at_hand < space.n:
-        return GatheredChains(setup, state, space.within(sampler.radius), hessian, region)
-    return SubsampledChains(setup, state, setup.form, hessian, space.row_norms, region)
+        return GatheredKernel(setup, space.within(sampler.radius), hessian, region)
+    return SubsampledKernel(setup, setup.form, hessian, space.row_norms, region)
 
 
-class GatheredChains(Chains):
-    """Chains on a target in partitions, in whitened variables.
+class GatheredKernel(CompiledKernel):
+    """On a target in partitions, in whitened variables.
 
     region: where bounds on ℓ‴ hold, as for rows in memory; its shares are found anew for the rows at hand.
     """
 
-    engine = "numba"
-
-    def __init__(self, setup: Setup, state: State, space: Any, hessian: Array, region: Any) -> None:
-        self.setup, self.state, self.space, self.hessian, self.region = setup, state, space, hessian, region
-        self.sampler, self.chains = setup.sampler, setup.chains
-        self.stream = Stream(setup.seed, setup.chains)
+    def __init__(self, setup: Setup, space: Any, hessian: Array, region: Any) -> None:
+        self.setup, self.space, self.hessian, self.region = setup, space, hessian, region
+        self.sampler, self.stream = setup.sampler, Stream(setup.seed, setup.chains)
         self._listed: _Listing | None = None
 
     def empty_memory(self) -> Memory:
-        """None: z is all."""
+        """z is all."""
         return {}
 
-    def compile(self) -> None:
-        """By chains on a single row, which make no step."""
-        _OnWindow(self, _Listing.of_nothing(self.space, len(self.chains))).compile()
+    def blank(self, state: State) -> Call:
+        """On a single row."""
+        nothing = _Listing.of_nothing(self.space, len(self.setup.chains))
+        return ListedKernel(self, nothing).call(state, state.step, NONE)
 
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
-        """Stretch by stretch."""
-        end, parts = self.state.step + count, []
-        while self.state.step < end:
-            listing = self._listing(end)
-            inner = _OnWindow(self, listing)
-            inner.state = self.state
-            parts.append(inner.extend(min(end, listing.end) - self.state.step, keep, report))
-            self.state = inner.state
-        return joined(parts)
-
-    def _listing(self, end: int) -> _Listing:
-        known, step = self._listed, self.state.step
+    def until(self, state: State, end: int) -> int:
+        """The end of a stretch whose rows are there."""
+        known, step = self._listed, state.step
         if known is None or not known.first <= step < known.end:
             most = (step // HIGH + 1) * HIGH  # where the keys of the stream change
-            known = self._listed = self._fetch(step, min(max(end, step + _STRETCH), most))
-        return known
+            known = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
+        return min(end, known.end)
 
-    def _fetch(self, first: int, end: int) -> _Listing:
+    def call(self, state: State, end: int, keep: Keep) -> Call:
+        """On the rows of that stretch."""
+        assert self._listed is not None
+        return ListedKernel(self, self._listed).call(state, end, keep)
+
+    def _fetch(self, state: State, end: int) -> _Listing:
         """The picks of as many steps as are asked for, or as can be held at once."""
-        rate = self._rate()
+        rate, first = self._rate(), state.step
         keep, fresh = self.sampler.correlation, np.sqrt(1 - self.sampler.correlation**2)
-        bound = np.sqrt((self.state.x**2).sum(axis=1))
+        bound = np.sqrt((state.x**2).sum(axis=1))
         counts: list[Any] = []
         total = 0
         for step in range(first, end):
@@ -148,10 +142,10 @@ class _Listing:
         return _Listing(0, 0, space.empty_window(), np.zeros((chains, 2), np.int64), nothing)
 
 
-class _OnWindow(SubsampledChains):
-    """Chains on the rows of a listing."""
+class ListedKernel(SubsampledKernel):
+    """On the rows of a listing."""
 
-    def __init__(self, outer: GatheredChains, listing: _Listing) -> None:
+    def __init__(self, outer: GatheredKernel, listing: _Listing) -> None:
         space, window = outer.space, listing.window
         form = window.form()
         third = outer.region.third
@@ -160,28 +154,28 @@ class _OnWindow(SubsampledChains):
         some = subsampled.Listed(listing.begin[0], listing.rows[0])
         region = window.region(outer.region)
         tables = (some, cards, cubes)
-        super().__init__(outer.setup, outer.state, form, outer.hessian, np.zeros(0), region, tables)
+        super().__init__(outer.setup, form, outer.hessian, np.zeros(0), region, tables)
         self.listing, self.space, self._one_at_a_time = listing, space, Lock()
 
-    def anchor_of(self, place: int, slot: int) -> Any:
+    def anchor_of(self, place: int, step: int) -> Any:
         """With the picks of one chain, from one step on."""
-        at = self.state.step - self.listing.first + slot
+        at = step - self.listing.first
         cells = subsampled.Listed(self.listing.begin[place, at:], self.listing.rows[place])
         return self.anchor._replace(cells=cells)
 
-    def elsewhere(self, reason: int, call: Any, place: int, step: int, slot: int) -> None:
+    def elsewhere(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
         """A step beyond the ball: from f itself, by passes over all rows."""
         if reason != subsampled.BEYOND:
             raise RuntimeError("a step has more picks than its rows were fetched for; this is a mistake of svrhmc.")
-        z = call.z[place]
+        z, slot = call.x[place], step - call.begin
         xi = self.stream.normals(step, self.dim)[place]
         new = self.plan.keep * z + self.plan.fresh * xi
         with self._one_at_a_time:  # a pass has all workers
             f = self.space.potentials(np.array([z, new])) - 0.5 * np.array([z @ z, new @ new])
         if np.isnan(f[1]):
-            raise UndefinedDensityError(int(self.chains[place]), step + 1)
+            raise UndefinedDensityError(int(self.setup.chains[place]), step + 1)
         if np.log(self.stream.uniforms(step, 1, Purpose.ACCEPT)[place, 0]) < f[0] - f[1]:
-            call.z[place] = new
+            call.x[place] = new
             call.accepted[place] += 1
-        call.draws[place, slot] = call.z[place]
+        call.draws[place, slot] = call.x[place]
         call.counts[place, slot] = self.space.n

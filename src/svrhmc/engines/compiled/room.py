@@ -59,6 +59,12 @@ def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise
     )
 
 
+def chunk_noise(dim: int) -> Noise:
+    """Room for the normals of as many steps as are made together."""
+    half = (dim + 1) // 2
+    return noise_room(half, max(1, CHUNK_BLOCKS // half))
+
+
 def fixed(array: Any) -> Any:
     """A view that cannot be written, as memory maps are: so that both compile to the same code."""
     view = np.ascontiguousarray(array).view()

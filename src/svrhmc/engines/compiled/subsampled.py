@@ -1,4 +1,4 @@
-"""Chains of `svrhmc.exact.SubsampledMH`."""
+"""Subsampled Metropolis (`svrhmc.exact.SubsampledMH`) in compiled code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 from svrhmc.core.alias import alias_table
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
-from svrhmc.engines.base import Setup, State
-from svrhmc.engines.compiled.metropolis import Call, MetropolisChains, chunk_noise
-from svrhmc.engines.compiled.models import make_heavy
-from svrhmc.engines.compiled.room import apart, fixed, row_width
+from svrhmc.core.randomness import Stream
+from svrhmc.engines.base import Keep, Setup, State
+from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
+from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model
+from svrhmc.engines.compiled.room import apart, chunk_noise, fixed, row_width
+from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 from svrhmc.targets.forms import RowsForm
 
@@ -30,7 +32,7 @@ def require_dense(whitening: Any) -> None:
         raise requirement("whitening", "dense for SubsampledMH", f"a {whitening.kind} one", _WHY_DENSE)
 
 
-class SubsampledChains(MetropolisChains):
+class SubsampledKernel(CompiledKernel):
     """For a dense whitening.
 
     hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
@@ -40,15 +42,15 @@ class SubsampledChains(MetropolisChains):
     def __init__(
         self,
         setup: Setup,
-        state: State,
         form: RowsForm,
         hessian: Array,
         lengths: Array,
         region: Any,
         tables: tuple[Any, Any, float] | None = None,
     ) -> None:
-        super().__init__(setup, state, form)
-        sampler = setup.sampler
+        sampler, self.setup, self.dim = setup.sampler, setup, form.rows.dim
+        self.model, self.frame = plain_model(form), make_frame(form.whitening)
+        self.stream = Stream(setup.seed, setup.chains)
         F, c, third = form.whitening.factor, sampler.spread, region.third
         assert form.removed is not None
         if not region.rows <= MOST_ROWS:
@@ -74,62 +76,73 @@ class SubsampledChains(MetropolisChains):
         fresh = math.sqrt((1 - keep) * (1 + keep))
         self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third, region.radius**3)
 
-    def _call(self, state: State, count: int) -> Call:
-        return _SubsampledCall(self, state, count)
+    def call(self, state: State, end: int, keep: Keep) -> Call:
+        """By `svrhmc.kernels.subsampled`."""
+        return SubsampledCall(self, state, end, keep)
 
-    def _room(self) -> Any:
-        return _room(self.model, self.dim)
+    def empty_memory(self) -> Memory:
+        """z is all."""
+        return {}
 
-    def anchor_of(self, place: int, slot: int) -> Any:
+    def anchor_of(self, place: int, step: int) -> Any:
         """That of one chain, from one step on."""
         return self.anchor
 
-    def elsewhere(self, reason: int, call: Any, place: int, step: int, slot: int) -> None:
+    def elsewhere(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
         """Make a step that the loop could not; there is none where it has all rows."""
         raise AssertionError
 
 
-class _SubsampledCall(Call):
-    def __init__(self, chains: SubsampledChains, state: State, count: int) -> None:
-        super().__init__(state, count)
-        self.chains, self.counts = chains, np.zeros(self.draws.shape[:2], np.int64)
+class SubsampledCall(MetropolisCall):
+    """Chains one at a time."""
 
-    def advance(self, room: Any, members: tuple[int, int], steps: tuple[int, int], slot: int) -> None:
-        chains, place = self.chains, members[0]
-        k0, k1 = chains.stream.keys(steps[0] >> 32)
+    team = 1
+
+    def __init__(self, kernel: SubsampledKernel, state: State, end: int, keep: Keep) -> None:
+        super().__init__(state, end, keep)
+        self.kernel, self.counts = kernel, np.zeros(self.draws.shape[:2], np.int64)
+
+    def room(self) -> Any:
+        """For one chain."""
+        return _room(self.kernel.model, self.kernel.dim)
+
+    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+        """Up to a step that is made elsewhere, and on."""
+        kernel, place = self.kernel, chains[0]
+        k0, k1 = kernel.stream.keys(steps[0] >> 32)
         key, (step, end) = (k0[place], k1[place]), steps
         while step < end or step == steps[0]:
-            anchor = chains.anchor_of(place, slot)
+            slot = step - self.begin
             reason, number, accepted = subsampled.subsampled(
-                chains.model, anchor, chains.frame, chains.plan, room, key, self.z[place],
+                kernel.model, kernel.anchor_of(place, step), kernel.frame, kernel.plan, room, key, self.x[place],
                 self.draws[place, slot:], self.counts[place, slot:], (step, end),
             )  # fmt: skip
             self.accepted[place] += accepted
-            step, slot = step + number, slot + number
+            step += number
             if reason == subsampled.DONE:
                 return
             self._require(reason, place, step)
-            chains.elsewhere(reason, self, place, step, slot)
-            step, slot = step + 1, slot + 1
+            kernel.elsewhere(reason, self, place, step)
+            step += 1
 
     def _require(self, reason: int, place: int, step: int) -> None:
         """Say why a chain cannot go on, unless its step may be made elsewhere."""
-        chains = self.chains
+        chains = self.kernel.setup.chains
         if reason == subsampled.LOST:
-            raise UndefinedDensityError(int(chains.chains[place]), step + 1)
+            raise UndefinedDensityError(int(chains[place]), step + 1)
         if reason == subsampled.FAR:
             raise requirement(
-                f"chain {chains.chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
+                f"chain {chains[place]}", f"where a step draws at most {subsampled.MOST_PICKS // 2} rows",
                 f"more at step {step}", "the chain is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.ENDLESS:
             raise requirement(
-                f"chain {chains.chains[place]}", "where f is finite", f"another place at step {step}",
+                f"chain {chains[place]}", "where f is finite", f"another place at step {step}",
                 "it is too far from the mode",
             )  # fmt: skip
         if reason == subsampled.LOOSE:
             raise RuntimeError(
-                f"chain {chains.chains[place]}, step {step}: the rate of a row is above its bound by "
+                f"chain {chains[place]}, step {step}: the rate of a row is above its bound by "
                 "rounding; the columns of X are too nearly dependent for SubsampledMH in this precision."
             )
 
