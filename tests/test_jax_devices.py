@@ -96,14 +96,13 @@ def test_chains_are_cut_over_devices_where_no_step_passes_over_all_rows():
     found = with_four_devices("""
 from svrhmc.core.jaxed import scope
 from svrhmc.engines import Grid, Setup, State
-from svrhmc.engines.jax.chains import JaxChains
+from svrhmc.engines.jax.grid import GridKernel
 target, found = logistic(devices="all"), []
 for gradient in (gradients.Minibatch(5), gradients.Full()):
     recipe = gradient.recipe(target)
     setup = Setup(target, Grid(MOVES.scheme(target), recipe, 0.01), 1, np.arange(8))
     with scope():
-        made = JaxChains(setup, State(np.zeros((8, 5)), np.zeros((8, 5))))
-        place = made._placed(made.state)
+        place = GridKernel(setup).begin(State(np.zeros((8, 5)), np.zeros((8, 5))))
     found.append([len(place.x.sharding.device_set), place.x.sharding.is_fully_replicated])
 print(json.dumps(found))
 """)

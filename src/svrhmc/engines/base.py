@@ -246,6 +246,15 @@ class Kernel(ABC):
         return [slice(0, chains)]
 
 
+def spent_by_passes(state: State, steps: Indices, n: int, passes: Callable[[Indices], Indices]) -> Array:
+    """`Kernel.spent` where f and ∇f at the start are remembered, and each draw, by its number from 1 on, takes some
+    passes over the components.
+    """
+    made = np.concatenate([[0], np.cumsum(passes(state.step + 1 + np.arange(steps[-1] - state.step)))])
+    first = np.where(steps > state.step, 0 if state.memory else 1, 0)
+    return np.asarray(state.spent + float(n) * (first + made[steps - state.step]), np.float64)
+
+
 Reasons = dict[str, Callable[[Any, Any], str | None]]  # by kind: why it is not run, if so
 
 

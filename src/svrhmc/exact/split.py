@@ -15,7 +15,7 @@ from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Density, Kernel, Place, Setup, State
-from svrhmc.engines.base import require_defined
+from svrhmc.engines.base import require_defined, spent_by_passes
 from svrhmc.engines.pace import HIGH
 from svrhmc.exact.base import ExactSampler
 from svrhmc.gradients import Memory
@@ -220,10 +220,7 @@ class TrajectoryKernel(Kernel):
 
     def spent(self, state: State, steps: Indices) -> Array:
         """Passes, and one at the start."""
-        each = self.passes(state.step + 1 + np.arange(steps[-1] - state.step))
-        before = np.where(steps > state.step, 0 if state.memory else 1, 0)
-        made = np.concatenate([[0], np.cumsum(each)])[steps - state.step]
-        return np.asarray(state.spent + float(self.density.n) * (before + made), np.float64)
+        return spent_by_passes(state, steps, self.density.n, self.passes)
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """From f and ∇f at the start on."""

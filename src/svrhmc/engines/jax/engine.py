@@ -53,17 +53,16 @@ class OnJax(Engine):
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""
-        if setup.sampler.kind == "split":
-            from svrhmc.engines.jax.split import SplitOnJax
-
-            return SplitOnJax(setup, state)
         from svrhmc.engines.jax.chains import JaxChains
+        from svrhmc.engines.jax.grid import GridKernel
+        from svrhmc.engines.jax.split import SplitKernel
 
-        return JaxChains(setup, state)
+        kernels: dict[str, Any] = {"grid": GridKernel, "split": SplitKernel}
+        return JaxChains(setup, state, kernels[setup.sampler.kind])
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:
         """By one program for all states."""
-        from svrhmc.engines.jax.chains import estimates_at
+        from svrhmc.engines.jax.grid import estimates_at
 
         return estimates_at(setup, states, step)
 

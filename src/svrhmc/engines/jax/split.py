@@ -1,8 +1,7 @@
-"""Chains of `svrhmc.exact.SplitHMC` in JAX: a leapfrog of all chains is one pass over the rows, which they share."""
+"""Split HMC (`svrhmc.exact.SplitHMC`) in JAX: a leapfrog of all chains is one pass over the rows, which they share."""
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,18 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.core.deadline import look
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
-from svrhmc.core.jaxed import scoped
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import EVERY, NEAR, THROWN, Chains, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.engines.base import NEAR, THROWN, Keep, Setup, State, spent_by_passes
 from svrhmc.engines.jax import words
-from svrhmc.engines.jax.chains import row_work, steps_at_once
+from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import placed
-from svrhmc.engines.pace import HIGH, Pace
+from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
 
 _KICKS = 64  # leapfrogs for which there is room: a step of another length is not compiled anew
@@ -96,61 +94,50 @@ def advance(
     return found
 
 
-class SplitOnJax(Chains):
+class SplitKernel(JaxKernel):
     """The same draws as those of compiled chains, to rounding; f and ∇f at z are the memory of a chain."""
 
-    engine = "jax"
+    gradients = True
 
-    @scoped
-    def __init__(self, setup: Setup, state: State) -> None:
-        self.space, self.sampler, self.stream = setup.target, setup.sampler, Stream(setup.seed, setup.chains)
-        self.state, self._pace = state, Pace()
-        space, sampler, chains = self.space, self.sampler, setup.chains
+    def __init__(self, setup: Setup) -> None:
+        space, sampler, chains = setup.target, setup.sampler, len(setup.chains)
+        self.space, self.sampler, self.stream = space, sampler, Stream(setup.seed, setup.chains)
         _, self._operations, self._arrays = placed(setup.form)
-        work = len(chains) * sampler.leapfrogs * space.n * row_work(space)
-        room = -sampler.leapfrogs % _KICKS
+        work, room = chains * sampler.leapfrogs * space.n * row_work(space), -sampler.leapfrogs % _KICKS
         self._kicks = tuple(jnp.asarray(np.pad(part, (0, room))) for part in sampler.kicks())
-        self._capacity = steps_at_once(len(chains) * space.dim, len(chains) * space.dim, work)
+        self._capacity = steps_at_once(chains * space.dim, chains * space.dim, work)
 
-    @scoped
-    def compile(self) -> None:
+    def compile(self, state: State) -> None:
         """By making no draw."""
-        self._advance(self._placed(), 0, 0)
+        self._advance(self.begin(state), 0, 0)
 
-    def empty_memory(self) -> Memory:
+    def empty_memory(self, state: State) -> Memory:
         """f and ∇f at z."""
         return {"f": np.empty(0), "gradient": np.empty((0, self.space.dim))}
 
-    @scoped
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
-        """Piece by piece; the state moves when all are made."""
-        state, (chains, dim) = self.state, self.state.x.shape
-        step, end = state.step, state.step + count
-        kept = keep.within(step, end)
-        draws, gradients = (np.empty((chains, len(kept), dim)) for _ in range(2))
-        place, made = self._placed(), 0
-        base = state.spent + (0 if state.memory else self.space.n)  # f and ∇f at the start are known from then on
-        while step < end:
-            look()
-            until = min(end, step + min(self._pace.steps, self._capacity), (step // HIGH + 1) * HIGH)
-            began = time.perf_counter()
-            place, *found = self._advance(place, step, until - step)
-            self._require_defined(place)
-            self._pace.learn(until - step, time.perf_counter() - began)
-            these = keep.within(step, until) - step - 1
-            for room, new in zip((draws, gradients), found, strict=True):
-                room[:, made : made + len(these)] = np.asarray(new)[these].transpose(1, 0, 2)
-            report((until - step) * chains)
-            step, made = until, made + len(these)
-        spent = base + float(self.space.n) * np.cumsum(self.sampler.leapfrogs_of(state.step + 1 + np.arange(count)))
-        memory = {"f": np.array(place.f), "gradient": np.array(place.gradient)}
-        self.state = State(np.array(place.z), state.v, memory, end, float(spent[-1]))
-        costs, evaluations = spent[kept - state.step - 1], round((spent[-1] - state.spent) * chains)
-        return Extension(draws, costs, evaluations, gradients, np.array(place.accepted))
+    def spent(self, state: State, steps: Indices) -> Array:
+        """A pass for each leapfrog, and one at the start."""
+        return spent_by_passes(state, steps, self.space.n, self.sampler.leapfrogs_of)
 
-    def _placed(self) -> Place:
-        state, none = self.state, jnp.zeros(len(self.state.x), jnp.int64)
-        z = jnp.asarray(state.x)
+    def until(self, place: Place, step: int, wanted: int, end: int, keep: Keep) -> int:
+        """As many draws as a program has room for."""
+        return min(wanted, step + self._capacity)
+
+    def advance(self, place: Place, step: int, end: int, keep: Keep) -> tuple[Place, tuple[Array, ...]]:
+        """Every draw, of which some are kept."""
+        place, *made = self._advance(place, step, end - step)
+        self._require_defined(place)
+        kept = keep.within(step, end) - step - 1
+        return place, tuple(np.asarray(each)[kept].transpose(1, 0, 2) for each in made)
+
+    def reached(self, place: Place, state: State) -> Reached:
+        """v is not used."""
+        memory = {"f": np.array(place.f), "gradient": np.array(place.gradient)}
+        return Reached(np.array(place.z), state.v, memory, np.array(place.accepted))
+
+    def begin(self, state: State) -> Place:
+        """f and ∇f at the start are evaluated where they are not known."""
+        none, z = jnp.zeros(len(state.x), jnp.int64), jnp.asarray(state.x)
         if state.memory:
             return Place(z, jnp.asarray(state.memory["f"]), jnp.asarray(state.memory["gradient"]), none, none)
         f, gradient = energies(self._operations, self._arrays, z)

@@ -1,0 +1,261 @@
+"""The grid in JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DivergenceError, requirement
+from svrhmc.core.randomness import Stream
+from svrhmc.engines.base import EVERY, Keep, Setup, State
+from svrhmc.engines.jax import resident
+from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
+from svrhmc.engines.jax.estimates import refreshed
+from svrhmc.engines.jax.kernels import running
+from svrhmc.engines.jax.loop import MANY, Given, Place, Program, advance, begun, drawn, numbers_of_step, remade
+from svrhmc.engines.jax.moves import Kept, Noise
+from svrhmc.engines.jax.operations import Operations
+from svrhmc.engines.jax.rows import Arrays
+from svrhmc.engines.jax.spread import Spread, placed
+from svrhmc.engines.pace import HIGH
+from svrhmc.gradients.estimator import AtMode
+from svrhmc.gradients.recipe import NEVER, Memory
+from svrhmc.scheme import Scheme
+from svrhmc.targets.devices import require_room, sharding
+
+
+@dataclass(frozen=True, eq=False)
+class Programme:
+    """A sampler on a target, on the devices.
+
+    numbers: which of the chains each place is for; there may be more places than chains, for as many on each device.
+    """
+
+    setup: Setup
+    spread: Spread
+    operations: Operations
+    arrays: Arrays
+    numbers: Indices
+
+    @staticmethod
+    def of(setup: Setup) -> Programme:
+        """With what the recipe needs besides the target."""
+        chains = len(setup.chains)
+        spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.sampler.recipe.full else chains)
+        extra = spread.everywhere(_extra(setup))
+        return Programme(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a programme lives as long as its chains
+    def _keys(self, high: int) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = self.laid(Stream(self.setup.seed, self.setup.chains).keys(high))
+        return found
+
+    def laid(self, of_chains: Any) -> Any:
+        """Arrays of the chains, on the devices.
+
+        Where rows are cut, all devices have all chains; but where no step passes over all rows, and chains come out
+        even, each goes on alone with some chains after it was given their rows.
+        """
+        mesh, recipe = self.spread.mesh, self.setup.sampler.recipe
+        if mesh is None:
+            return jax.tree.map(jnp.asarray, of_chains)
+        arrays = jax.tree.map(lambda array: np.asarray(array)[self.numbers], of_chains)
+        even = len(self.numbers) % mesh.size == 0
+        alone = self.spread.chains or (even and not recipe.full and recipe.reference != "snapshot")
+        return jax.device_put(arrays, sharding(mesh, alone))
+
+    def keys(self, step: int) -> tuple[Any, Any]:
+        """Of the chains, for the steps from this one on."""
+        return self._keys(step // HIGH)
+
+
+def _extra(setup: Setup) -> Arrays:
+    recipe, target = setup.sampler.recipe, setup.target
+    found: Arrays = {}
+    if recipe.weighted:
+        found |= dict(zip(("threshold", "alias", "probabilities"), target.row_table, strict=True))
+    if recipe.reference == "mode":
+        at = AtMode(recipe, target)
+        found |= {"mode": at.point, "mode anchor": at.anchor}
+        if at.parts is not None:
+            found["mode parts"] = at.parts[0]
+        if recipe.order == 2:
+            found |= {"mode hessian": at.expansion.hessian}
+            found |= {"mode curvatures": curvatures} if (curvatures := _curvatures(at)) is not None else {}
+    return found
+
+
+def _curvatures(at: AtMode) -> Array | None:
+    return getattr(at.expansion, "curvatures", None)
+
+
+class GridKernel(JaxKernel):
+    """A scheme and a recipe."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self._programme = setup, Programme.of(setup)
+        if setup.sampler.recipe.remembers and setup.sampler.recipe.carries:
+            self._require_room_for_table(self._programme.spread)
+        self._noise, self._scheme = Noise.of(setup.sampler.scheme), _numbers(setup.sampler.scheme)
+
+    def until(self, place: Place, step: int, wanted: int, end: int, keep: Keep) -> int:
+        """To where the memory is renewed, or after whole periods of it."""
+        recipe, until = self.setup.sampler.recipe, min(wanted, step + self._room(keep)[0])
+        if recipe.carries and not recipe.due(step):
+            return min(until, -(-step // recipe.period) * recipe.period)
+        if self._refreshes(place, step) and until - step > recipe.period:
+            return until - ((until - step) % recipe.period if until < end else 0)
+        return until
+
+    def advance(self, place: Place, step: int, end: int, keep: Keep) -> tuple[Place, tuple[Array]]:
+        """By a program with a renewal of the memory, or without."""
+        refresh, count = self._refreshes(place, step), len(keep.within(step, end))
+        after, found = self._advance(place, step, end - step, keep, refresh)
+        after.x.block_until_ready()
+        self._require_finite(place, after, step, end - step, refresh)
+        return after, (np.asarray(found[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
+
+    def _refreshes(self, place: Place, step: int) -> bool:
+        recipe = self.setup.sampler.recipe
+        return bool(recipe.due(step) or (recipe.carries and not place.memory))
+
+    def reached(self, place: Place, state: State) -> Reached:
+        """Of the chains themselves: there may be more places."""
+        x, v = (np.array(each)[: len(state.x)] for each in (place.x, place.v))
+        return Reached(x, v, self._carried(place))
+
+    def spent(self, state: State, steps: Indices) -> Array:
+        """As the recipe says."""
+        return np.asarray(self.setup.sampler.recipe.evaluations(steps), np.float64)
+
+    def empty_memory(self, state: State) -> Memory:
+        """By the shapes of what a first step would remember."""
+        programme, recipe = self._programme, self.setup.sampler.recipe
+        if not recipe.carries:
+            return {}
+        start = programme.operations, recipe, programme.arrays, programme.keys(0), jnp.asarray(0)
+        known = jax.eval_shape(lambda x: refreshed(*start, x), programme.laid(state.x))
+        keeps = recipe.keeps_table(len(self.setup.chains))
+        return {name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in known.items() if keeps or name != "table"}
+
+    def _require_room_for_table(self, spread: Spread) -> None:
+        target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)
+        chains = len(self._programme.numbers) / (len(devices) if devices and spread.chains else 1)
+        table = 8.0 * chains * self.setup.sampler.recipe.n * (1 if target.scalar_parts else target.row_size)
+        remedy = "run fewer chains, or take another gradient, such as SVRG"
+        require_room("the table of gradients", table, remedy, devices)
+
+    def compile(self, state: State) -> None:
+        """Programs with and without a renewal of the memory, where the recipe has both."""
+        place = self.begin(state)
+        recipe, step = self.setup.sampler.recipe, state.step
+        if not recipe.carries or recipe.due(step):
+            after, _ = self._advance(place, step, 0 if not recipe.carries else 1, EVERY, recipe.due(step))
+            place = after
+        if recipe.carries and recipe.period > 1:
+            self._advance(place, step + 1, 0, EVERY, False)
+
+    def _room(self, keep: Keep) -> tuple[int, int]:
+        """Steps of a program, and draws kept of them."""
+        chains, dim = len(self.setup.chains), self.setup.target.dim
+        each = numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
+        if self._fetches:
+            each += int(chains * self.setup.sampler.recipe.batch * self._programme.operations.place.numbers)
+        resides = resident.serves(self._programme.operations, self.setup.sampler.recipe, self._programme.arrays)
+        ahead = each < MANY or self._fetches or resides
+        work = chains * (self.setup.sampler.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
+        capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
+        return capacity, min(capacity, capacity // keep.thin + 1)
+
+    def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
+        programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
+        program = Program(
+            programme.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
+            count == capacity and _spares(), not _spares(),
+        )  # fmt: skip
+        given = Given(
+            programme.arrays, self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+            self._fetched(step, count, capacity),
+        )  # fmt: skip
+        found: tuple[Place, Any] = advance(program, programme.spread, given)
+        return found
+
+    @property
+    def _fetches(self) -> bool:
+        """Whether batches are read before the steps that need them."""
+        where = self._programme.operations.place
+        return where is not None and where.fetches and not self.setup.sampler.recipe.full
+
+    def _fetched(self, step: int, count: int, most: int) -> Any:
+        """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
+        if not self._fetches:
+            return None
+        programme = self._programme
+        rows = np.array(drawn(self.setup.sampler.recipe, programme.arrays, programme.keys(step), step, most))
+        rows[count:] = 0
+        return programme.operations.place.fetch(rows)
+
+    def begin(self, state: State) -> Place:
+        """A table that was not kept is made again."""
+        place: Place = self._programme.laid(Place(state.x, state.v, state.memory))
+        if place.memory and self.setup.sampler.recipe.remembers and "table" not in place.memory:
+            table = remade(self._programme.operations, self._programme.arrays, place.memory["snapshot"])
+            return place._replace(memory={**place.memory, "table": table})
+        return place
+
+    def _carried(self, place: Place) -> dict[str, Any]:
+        keeps = self.setup.sampler.recipe.keeps_table(len(self.setup.chains))
+        mine = slice(len(self.setup.chains))
+        return {name: np.array(array)[mine] for name, array in place.memory.items() if keeps or name != "table"}
+
+    def _require_finite(self, place: Place, after: Place, step: int, count: int, refresh: bool) -> None:
+        """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""
+        if _sound(after):
+            return
+        good, bad = 0, count
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            there, _ = self._advance(place, step, middle, EVERY, refresh)
+            good, bad = (middle, bad) if _sound(there) else (good, middle)
+        before, _ = self._advance(place, step, good, EVERY, refresh) if good else (place, None)
+        there, _ = self._advance(place, step, bad, EVERY, refresh)
+        wrong = ~(np.isfinite(there.x).all(axis=1) & np.isfinite(there.v).all(axis=1))
+        chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.sampler.step_size
+        if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
+            g, _ = begun(
+                self._programme.operations, self.setup.sampler.recipe, self._programme.arrays,
+                self._programme.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
+            )  # fmt: skip
+            if not np.isfinite(np.asarray(g)[wrong]).all():
+                where = f"chain {chain}, step {step + bad}, at a finite state"
+                raise requirement("the gradient", "finite", "nan or inf", where)
+        raise DivergenceError(chain, step + bad, size, size / 4)
+
+
+def _spares() -> bool:
+    return jax.default_backend() != "cpu"
+
+
+def _sound(place: Place) -> bool:
+    return bool(jnp.isfinite(place.x).all() & jnp.isfinite(place.v).all())
+
+
+def _numbers(scheme: Scheme) -> tuple[Any, ...]:
+    return tuple(jnp.asarray(part) for part in scheme.numbers())
+
+
+@running
+def estimates_at(setup: Setup, states: Array, step: int) -> Array:
+    """The recipe's estimate of ∇f at each state."""
+    programme = Programme.of(setup)
+    g, _ = begun(
+        programme.operations, setup.sampler.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
+        programme.laid(states),
+    )  # fmt: skip
+    return np.array(g)[: len(states)]
