@@ -130,6 +130,17 @@ def test_an_engine_from_outside():
     with pytest.raises(ValueError, match="engine must be one of"):
         svrhmc.hmc(0.1).run(target, 9, engine="toy")
 
+    class Old(Reference):
+        name = "old"
+
+        def supports(self, form, recipe):
+            return None
+
+    with pytest.raises(
+        ValueError, match=r"engine must be one with supports\(sampler, density\); got supports\(form, rec"
+    ):
+        engines.register(Old())
+
 
 class Plain(engines.Engine):
     """Split HMC and nothing else, as its docstring has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
@@ -31,6 +32,9 @@ def register(engine: Engine) -> None:
     """
     if not isinstance(engine, Engine):
         raise requirement("engine", "an svrhmc.engines.Engine", repr(engine))
+    if "recipe" in signature(engine.supports).parameters:
+        why = 'the form is density.form(), and the recipe is sampler.recipe where sampler.kind is "grid"'
+        raise requirement("engine", "one with supports(sampler, density)", "supports(form, recipe)", why)
     _LOADED[engine.name] = engine
 
 
