@@ -21,7 +21,7 @@ from quadrature import around_the_mode
 from svrhmc.core.alias import alias_table
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.compiled import split as compiled_split
-from svrhmc.engines.compiled.room import fixed
+from svrhmc.engines.compiled.arrays import fixed
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import lobatto
 from svrhmc.kernels import losses, split, subsampled
@@ -251,7 +251,7 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
     alone = sampler.chains(whitened(target), 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).draws[0] == whole.draws[3]).all()
 
 

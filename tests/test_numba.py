@@ -15,9 +15,8 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, exact_noise
 from svrhmc.engines import State, names
 from svrhmc.engines.compiled import grid
+from svrhmc.engines.compiled.arrays import make_model, own_room
 from svrhmc.engines.compiled.chains import CompiledChains
-from svrhmc.engines.compiled.models import make_model
-from svrhmc.engines.compiled.workspace import own_room
 from svrhmc.engines.registry import load
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from test_samplers import CELLS, NAMED, TARGETS, compiled
@@ -195,9 +194,9 @@ def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch
 def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
     whole = sampler.run(tall, 500, chains=3, threads=2).draws
-    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 1e-9)
+    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 1e-9)
     assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
-    monkeypatch.setattr("svrhmc.engines.pace.PIECE_SECONDS", 10)
+    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 10)
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 
@@ -371,7 +370,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines.compiled.room import noise_room
+    from svrhmc.engines.compiled.arrays import noise_room
     from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50

@@ -242,6 +242,7 @@ def test_a_density_from_outside_in_variables_that_are_not_linear(fault):
     s, theta = np.meshgrid(np.linspace(0.002, 12, 3000), np.linspace(-6, 8, 1401), indexing="ij")
     p = s * np.exp(-2 * s - (theta / s) ** 2 / 2 - 2 * (1 - theta) ** 2)
     expected = [[(p * at**power).sum() / p.sum() for at in (s, theta)] for power in (1, 2)]
+    assert isinstance(Funnel(), engines.Density)
     run = SplitHMC(0.4, 4).run(Funnel(determinant=not fault), 300, chains=400)
     assert run.engine == "reference"
     assert (worst_z(run.draws, expected) < LIMIT) != fault

@@ -16,6 +16,7 @@ from svrhmc.checkpoint import Clock, Journal, is_checkpoint
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, requirement, whole
 from svrhmc.core.memory import free_memory
+from svrhmc.core.parts import is_part
 from svrhmc.core.storage import Record
 from svrhmc.engines.base import Chains, Keep, Report, State
 from svrhmc.gradients import Memory
@@ -45,11 +46,11 @@ def drive(
     *,
     out: Callable[[Array, int], Array],
     burn_in: int = 0,
-    told: dict[str, Any] | None = None,
+    told: dict[str, Any],
 ) -> Driven:
     """Chains to step `end`, from where the journal left them.
 
-    `told` goes into each record, for those who read it.
+    `told` goes into each record, for those who read it, the sampler among it by its settings.
     """
     record = journal.get("state")
     seconds, accepted = 0.0, None
@@ -76,7 +77,8 @@ def drive(
             accepted = extension.accepted + (0 if accepted is None else accepted)
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
-            said = {**(told or {}), **said_of(chains.state), "seconds": seconds}
+            sampler = {"sampler": told["sampler"].settings() if is_part(told["sampler"]) else {}}
+            said = {**told, **sampler, **said_of(chains.state), "seconds": seconds}
             journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": numbers})
     return Driven(draws.array(), spent.array()[0], accepted, seconds)
 

@@ -21,7 +21,7 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
-from svrhmc.core.parts import described, is_part, part, to_settings
+from svrhmc.core.parts import described, part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
@@ -134,13 +134,13 @@ class Sampler:
             begin = start if start is None or isinstance(start, str) else digest(given)
             said = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": begin}
             journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | said)
-        told = {"sampler": self.settings() if is_part(self) else {}, "seed": seed, "engine": name, "n": target.n}
         with journal, finishing(finish):
             setup, states = _settled(journal, setup, given)
             made = engines.chains(name, setup, State(states, np.zeros_like(states)))
             if not is_whole(journal.get("state"), length):
                 with compiling(progress):
                     made.compile()
+            told = {"sampler": self, "seed": seed, "engine": name, "n": target.n}
             driven = drive(made, numbers, length, kept, journal, report, out=target.out, told=told)
         return Trace(
             draws=driven.draws,

@@ -1,18 +1,6 @@
 """Engines: who runs a sampler. One loop each, no mathematics of their own, the same chain from the same seed."""
 
-from svrhmc.engines.base import (
-    EVERY,
-    NONE,
-    Chains,
-    Density,
-    Engine,
-    Extension,
-    Keep,
-    Kernel,
-    Place,
-    Setup,
-    State,
-)
+from svrhmc.engines.base import EVERY, NONE, Chains, Density, Engine, Extension, Keep, Setup, State
 from svrhmc.engines.reference import Grid
 from svrhmc.engines.registry import chains, choose, estimates, names, register
 
@@ -25,8 +13,6 @@ __all__ = [
     "Extension",
     "Grid",
     "Keep",
-    "Kernel",
-    "Place",
     "Setup",
     "State",
     "chains",

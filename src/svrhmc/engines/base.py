@@ -22,6 +22,23 @@ NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is t
 THROWN = 100.0  # above the energy that it began with, from which a trajectory is thrown out, and refused whatever f is
 
 
+PIECE_SECONDS = 0.1  # between two looks at the clock, at an interrupt and at who is told
+HIGH = 1 << 32  # steps after which the keys of chains change
+
+
+class Pace:
+    """How many chain steps a piece of a tenth of a second has, learnt from the pieces so far."""
+
+    def __init__(self) -> None:
+        self.steps = 64
+
+    def learn(self, steps: int, seconds: float) -> None:
+        """So many chain steps took so long; a call that only asked for a pass over the rows made none."""
+        if steps:
+            wanted = steps * PIECE_SECONDS / max(seconds, 1e-9)
+            self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
+
+
 def quiet(amount: int) -> None:
     """Report to nobody."""
 

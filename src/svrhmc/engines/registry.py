@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from inspect import signature
+from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
@@ -73,11 +74,15 @@ def _preferred(setup: Setup) -> str | None:
     functions.
     """
     form, when = setup.form, setup.sampler.in_numpy
-    rows = rows_of(form)
-    small = form is None or (rows is not None and (rows.is_small or not rows.rows.in_memory))
-    if when == "always" or (when == "small" and small):
+    if when == "always" or (when == "small" and _is_small(form)):
         return "reference"
     return getattr(form, "engine", None)
+
+
+def _is_small(form: Any) -> bool:
+    """Whether a target has few rows in memory, or none there."""
+    rows = rows_of(form)
+    return form is None or (rows is not None and (rows.is_small or not rows.rows.in_memory))
 
 
 def _reason(engine: Engine, setup: Setup) -> str | None:

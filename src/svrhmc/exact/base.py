@@ -13,12 +13,13 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import real_array, requirement, whole
-from svrhmc.core.parts import described, is_part, to_settings
+from svrhmc.core.parts import described, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
-from svrhmc.engines import Chains, Density, Keep, Kernel, Setup, State
+from svrhmc.engines import Chains, Density, Keep, Setup, State
+from svrhmc.engines.base import Kernel
 from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
 from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, is_target, require_target
@@ -93,8 +94,7 @@ class ExactSampler(ABC):
             if not is_whole(journal.get("state"), end):
                 with compiling(progress):
                     made.compile()
-            settings = self.settings() if is_part(self) else {}
-            told = {"sampler": settings, "seed": seed, "engine": made.engine, "n": target.n}
+            told = {"sampler": self, "seed": seed, "engine": made.engine, "n": target.n}
             driven = drive(
                 made, numbers, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told
             )

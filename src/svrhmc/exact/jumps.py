@@ -48,7 +48,8 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import Chains, Density, Kernel, Setup, State
+from svrhmc.engines import Chains, Density, Setup, State
+from svrhmc.engines.base import Kernel
 from svrhmc.exact.base import begun
 from svrhmc.exact.split import Point, SplitHMC, TrajectoryKernel
 

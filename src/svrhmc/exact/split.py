@@ -14,9 +14,8 @@ from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import Density, Kernel, Place, Setup, State
-from svrhmc.engines.base import require_defined, spent_by_passes
-from svrhmc.engines.pace import HIGH
+from svrhmc.engines import Density, Setup, State
+from svrhmc.engines.base import HIGH, Kernel, Place, require_defined, spent_by_passes
 from svrhmc.exact.base import ExactSampler
 from svrhmc.gradients import Memory
 

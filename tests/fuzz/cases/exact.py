@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from svrhmc import exact, targets
+from svrhmc import engines, exact, targets
 
 from .. import inputs
 from ..judge import agree, ask, holds
@@ -56,3 +56,29 @@ def law(seed):
     known = target.closed_form
     holds((trace.acceptance > 0.999).all(), f"acceptance {trace.acceptance}")
     agree("the mean", trace.mean(), known.mean, 6 * np.sqrt(np.diag(known.covariance) * 4 / 3200))
+
+
+class Normal:
+    """N(centre, I), as a density from outside."""
+
+    n, dim = 1, 2
+
+    def __init__(self, centre):
+        self.centre = centre
+
+    def energies(self, z):
+        return 0.5 * ((z - self.centre) ** 2).sum(axis=1), z - self.centre
+
+    def out(self, state, first=0):
+        return state
+
+
+@case(st.tuples(st.floats(-3, 3), st.integers(0, 20)), "svrhmc.engines.Density", cost=0.1)
+def densities(given):
+    """A density with four methods is sampled as it is, by the reference engine."""
+    centre, seed = given
+    density = Normal(centre)
+    holds(isinstance(density, engines.Density), "it is no density")
+    trace = ask(exact.SplitHMC().run, density, 800, chains=4, seed=seed)
+    holds(trace.engine == "reference", trace.engine)
+    agree("the mean", trace.mean(), np.full(2, centre), 6 * np.sqrt(4 / 3200))

@@ -106,7 +106,7 @@ def budgets(given):
 
 @case(st.tuples(SMALL, st.sampled_from(["Overdamped", "Underdamped", "UBU", "BAOAB", "Exponential", "EulerMaruyama"]), st.sampled_from(sorted(GIVEN)),
                 st.integers(2, 12), st.integers(0, 10), st.integers(1, 3), st.integers(0, 3)), "svrhmc.Sampler.run", "svrhmc.engines.State", "svrhmc.engines.Chains",
-      "svrhmc.engines.Extension", "svrhmc.engines.Setup", "svrhmc.engines.chains", "svrhmc.engines.Engine", cost=0.02)  # fmt: skip
+      "svrhmc.engines.Extension", "svrhmc.engines.Setup", "svrhmc.engines.Grid", "svrhmc.engines.chains", "svrhmc.engines.Engine", cost=0.02)  # fmt: skip
 def pieces(given):
     """A run does not depend on which chains run beside it, on what is kept, or on where it is cut."""
     kind, name, where, steps, burn_in, thin, seed = given

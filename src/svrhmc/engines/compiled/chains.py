@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.engines import pace
-from svrhmc.engines.base import EVERY, NONE, Chains, Extension, Keep, Report, Setup, State, joined, quiet
-from svrhmc.engines.pace import HIGH, Pace
+from svrhmc.engines import base
+from svrhmc.engines.base import EVERY, HIGH, NONE, Chains, Extension, Keep, Pace, Report, Setup, State, joined, quiet
 from svrhmc.gradients import Memory
 
 
@@ -210,7 +209,7 @@ def share(work: Callable[[Report], None], threads: int, report: Report, stopped:
         try:
             waiting = set(futures)
             while waiting:
-                _, waiting = wait(waiting, timeout=pace.PIECE_SECONDS)
+                _, waiting = wait(waiting, timeout=base.PIECE_SECONDS)
                 now = sum(done)
                 if now > told:
                     report(now - told)

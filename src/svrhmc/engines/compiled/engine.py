@@ -7,10 +7,10 @@ from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
+from svrhmc.engines.compiled.arrays import FRAMES, STORED
 from svrhmc.engines.compiled.chains import CompiledChains, CompiledKernel
 from svrhmc.engines.compiled.gathered import subsampled_kernel
 from svrhmc.engines.compiled.grid import GridKernel, estimates_at
-from svrhmc.engines.compiled.models import FRAMES, STORED
 from svrhmc.engines.compiled.split import SplitKernel
 from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of

@@ -21,11 +21,10 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
-from svrhmc.engines.base import NONE, Keep, Setup, State
+from svrhmc.engines.base import HIGH, NONE, Keep, Setup, State
+from svrhmc.engines.compiled.arrays import fixed
 from svrhmc.engines.compiled.chains import Call, CompiledKernel
-from svrhmc.engines.compiled.room import fixed
 from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
-from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 

@@ -18,18 +18,21 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.randomness import Stream
-from svrhmc.engines.base import Extension, Keep, Report, Setup, State, quiet
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, Teams, share
-from svrhmc.engines.compiled.models import (
+from svrhmc.engines.base import Extension, Keep, Pace, Report, Setup, State, quiet
+from svrhmc.engines.compiled.arrays import (
     longer,
+    make_memory,
     make_model,
+    make_plan,
+    make_table,
+    make_workspace,
+    own_room,
     row_shape,
     second_order_model,
     slope_kind,
     stored_entries,
 )
-from svrhmc.engines.compiled.workspace import make_memory, make_plan, make_table, make_workspace, own_room
-from svrhmc.engines.pace import Pace
+from svrhmc.engines.compiled.chains import Call, CompiledKernel, Teams, share
 from svrhmc.gradients import Memory
 from svrhmc.gradients.recipe import NEVER
 from svrhmc.kernels import estimates, layout, loop, passes

@@ -9,17 +9,21 @@ import numpy as np
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import NEAR, Keep, Setup, State
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
-from svrhmc.engines.compiled.models import (
+from svrhmc.engines.compiled.arrays import (
+    apart,
+    chunk_noise,
+    fixed,
     make_frame,
     make_heavy,
     plain_model,
     row_bytes,
     row_lines,
     row_shape,
+    row_width,
     slope_kind,
+    state_width,
 )
-from svrhmc.engines.compiled.room import apart, chunk_noise, fixed, row_width, state_width
+from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
 from svrhmc.gradients import Memory
 from svrhmc.kernels import split
 from svrhmc.kernels.layout import TILE, SparseModel

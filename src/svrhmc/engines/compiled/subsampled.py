@@ -12,9 +12,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import Keep, Setup, State
+from svrhmc.engines.compiled.arrays import apart, chunk_noise, fixed, make_frame, make_heavy, plain_model, row_width
 from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
-from svrhmc.engines.compiled.models import make_frame, make_heavy, plain_model
-from svrhmc.engines.compiled.room import apart, chunk_noise, fixed, row_width
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 from svrhmc.targets.forms import RowsForm

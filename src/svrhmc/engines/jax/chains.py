@@ -12,9 +12,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
-from svrhmc.engines.base import EVERY, Chains, Extension, Keep, Report, Setup, State, quiet
+from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
 from svrhmc.engines.jax.kernels import running
-from svrhmc.engines.pace import HIGH, Pace
 from svrhmc.gradients import Memory
 from svrhmc.targets.base import FiniteSum
 

@@ -13,7 +13,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
-from svrhmc.engines.base import EVERY, Keep, Setup, State
+from svrhmc.engines.base import EVERY, HIGH, Keep, Setup, State
 from svrhmc.engines.jax import resident
 from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
 from svrhmc.engines.jax.estimates import refreshed
@@ -23,7 +23,6 @@ from svrhmc.engines.jax.moves import Kept, Noise
 from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import Spread, placed
-from svrhmc.engines.pace import HIGH
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER, Memory
 from svrhmc.scheme import Scheme

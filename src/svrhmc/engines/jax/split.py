@@ -13,13 +13,12 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import NEAR, THROWN, Keep, Setup, State, spent_by_passes
+from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State, spent_by_passes
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.rows import Arrays
 from svrhmc.engines.jax.spread import placed
-from svrhmc.engines.pace import HIGH
 from svrhmc.gradients import Memory
 
 _KICKS = 64  # leapfrogs for which there is room: a step of another length is not compiled anew

@@ -1,7 +1,8 @@
-"""Forms in the arrays that compiled code reads."""
+"""Arrays for compiled code: forms, plans, room that no two threads share, and views that cannot be written."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,11 +10,76 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.engines.compiled.room import fixed
+from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.gradients import Recipe
 from svrhmc.kernels import frames, layout, passes, priors, wide
 from svrhmc.kernels.known import KERNELS
+from svrhmc.kernels.layout import DenseModel, Noise
+from svrhmc.scheme import Scheme, normals_of
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
+
+CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
+_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
+_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
+_APART = 128  # bytes
+
+
+def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
+    """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
+    size = math.prod(shape if isinstance(shape, tuple) else (shape,))
+    spare = _APART // np.dtype(kind).itemsize
+    return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
+
+
+def slots_of(purpose: Purpose, count: int) -> Any:
+    """Second words of the counters of so many blocks."""
+    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
+
+
+def row_width(model: Any, dim: int) -> int:
+    """To how many numbers a pass reads a row: where it costs little, a dense one to whole vectors."""
+    lanes, columns = _LANES[model[0].dtype], (dim - _shared(model)) // _blocks(model)
+    width = -(-columns // lanes) * lanes
+    return width if isinstance(model, DenseModel) and width <= _PADDING * columns else columns
+
+
+def state_width(model: Any, dim: int) -> int:
+    """Numbers of a state whose blocks are each as long as that; one block for most losses."""
+    return _blocks(model) * row_width(model, dim) + _shared(model)
+
+
+def _blocks(model: Any) -> int:
+    return int(getattr(getattr(model, "loss", None), "blocks", 1))
+
+
+def _shared(model: Any) -> int:
+    return int(getattr(getattr(model, "loss", None), "shared", 0))
+
+
+def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
+    """Counters and words for the normals of `span` steps of `half` random blocks each; room for `words` at least."""
+    counters = np.arange(span, dtype=np.uint32)
+    return Noise(
+        steps=np.repeat(counters, half),
+        slots=np.tile(slots_of(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half if fine else 0), span),
+        words=apart((4, max(words, span * half)), np.uint32),
+    )
+
+
+def chunk_noise(dim: int) -> Noise:
+    """Room for the normals of as many steps as are made together."""
+    half = (dim + 1) // 2
+    return noise_room(half, max(1, CHUNK_BLOCKS // half))
+
+
+def fixed(array: Any) -> Any:
+    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
 
 _models: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by form
 _made: WeakKeyDictionary[Rows, list[Any]] = WeakKeyDictionary()  # what a model was made of, and the model
@@ -177,3 +243,102 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
     else:
         passes.all_slopes(model.loss, t, model.y, model.weights, base)
     return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
+
+
+_CHUNK_ROWS = 2048
+_NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
+
+
+def make_plan(recipe: Recipe, scheme: Scheme, model: Any, second: bool) -> Any:
+    """A recipe and a scheme as numbers; `second` where the first two orders at the mode were taken out of the rows."""
+    kind = layout.FULL if recipe.full else layout.MINIBATCH if recipe.reference == "none" or second else layout.SVRG
+    return layout.Plan(
+        n=recipe.n,
+        kind=kind,
+        batch=recipe.batch or 1,
+        epoch=recipe.period,
+        replacement=recipe.replacement,
+        remembers=recipe.remembers and not second,
+        snapshot_rows=recipe.snapshot_rows,
+        before=scheme.moves_before,
+        before_normals=normals_of(scheme.before_noise),
+        first=1,
+        thin=1,
+        far_rows=row_bytes(model) > _NEAR_BYTES,
+        anchored=recipe.reference == "mode" and not second,
+        second=second,
+        saga=recipe.reference == "table",
+        importance=recipe.weighted,
+    )
+
+
+def make_table(scheme: Scheme) -> Any:
+    """The sixteen numbers in the order in which the loop reads them, with no kick before the gradient."""
+    parts = ((0.0, 0.0), scheme.before, scheme.before_noise, scheme.kick, scheme.after, scheme.after_noise)
+    return np.array([number for part in parts for number in part], np.float64)
+
+
+def make_memory(model: Any, chains: int, dim: int, columns: int) -> Any:
+    """Room for what chains remember, with a column for each row whose slope is kept."""
+    table = np.zeros((chains, columns), slope_kind(model))
+    return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), table)
+
+
+def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) -> Any:
+    """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
+    batch = plan.batch
+    normals = max(1, vectors) * dim  # at least as many as the loop reads
+    kind, slopes, shape = model[0].dtype, slope_kind(model), row_shape(model)
+    half = (normals + 1) // 2
+    span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
+    drawn = max(batch, plan.snapshot_rows)
+    size = max(drawn, dim)
+    pad, wide = row_width(model, dim), state_width(model, dim)
+    passes = plan.kind != layout.MINIBATCH and not plan.snapshot_rows
+    blocks = 1 if isinstance(model, layout.GaussianModel) else -(-plan.n // layout.BLOCK)
+    counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
+    held = layout.Held(
+        at=apart(dim, kind),
+        snapshot=apart(dim, kind),
+        anchor=apart(dim),
+        sum=apart(dim, kind),
+        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
+        hessian=apart((1, 1)),
+        base=apart(dim),
+        room=apart(dim),
+        extra=apart(dim),
+        normals=apart((3, span * half), kind),
+        z=apart(normals, kind),
+    )
+    sums = layout.Pass(
+        partial=apart((blocks if passes else 0, dim)),
+        wide=apart(wide, kind),
+        tile=apart(pad, kind),
+        total=apart(wide),
+        t=apart((*row_lines(model), tile), slopes),
+        slopes=apart((*shape, tile), slopes),
+    )
+    some = layout.Batch(
+        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+        weights=np.zeros(0, kind),
+        u=apart(wide if shape else size, kind),
+        t=apart((*row_lines(model), size), slopes),
+        labels=apart((*shape, size), slopes),
+        slopes=apart((*shape, size), slopes),
+        then=apart((*shape, size), slopes),
+    )
+    draw = layout.Draws(
+        steps=np.repeat(counters, batch),
+        slots=np.tile(slots_of(Purpose.BATCH, batch), span),
+        seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
+        threshold=np.zeros(0, np.uint32),
+        alias=np.zeros(0, np.int64),
+    )
+    noise = noise_room(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
+    return layout.Workspace(held, sums, some, draw, noise)
+
+
+def own_room(sums: Any) -> Any:
+    """What a thread writes in its share of a pass; the sums of blocks stay one array."""
+    own = {name: apart(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"}
+    return sums._replace(**own)
