@@ -2,8 +2,10 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import svrhmc
@@ -108,6 +110,46 @@ def test_the_grep_finds_what_it_looks_for():
     assert KINDS.search("if isinstance(gradient, SVRG | SAGA):")
     assert KINDS.search("isinstance(job.target, GeneralisedLinear)")
     assert not KINDS.search("isinstance(value, float)")
+
+
+def test_each_engine_has_one_kind_of_chains():
+    """What differs between samplers is a kernel."""
+    kinds = {
+        node.name
+        for path in FILES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and any("Chains" in ast.unparse(base) for base in node.bases)
+    }
+    assert kinds == {"ReferenceChains", "CompiledChains", "JaxChains"}
+
+
+def test_exact_samplers_know_no_engine():
+    for name in GRAPH:
+        if part(name) == "exact":
+            assert not {other for other in GRAPH[name] if other.startswith("svrhmc.engines.")} - {"svrhmc.engines.base"}
+
+
+def test_a_run_walks_through_few_files():
+    """From `svr_hmc(0.1).run` to the draws, once everything is loaded."""
+    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2)
+    walked = set()
+
+    def run():
+        return svrhmc.svr_hmc(0.1).run(target, 20, chains=1, threads=1, progress=False).draws
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and SOURCE in path.parents:
+            walked.add(path.relative_to(SOURCE).as_posix())
+
+    run()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    assert "engines/compiled/grid.py" in walked
+    assert len(walked) <= 24, sorted(walked)
 
 
 def test_no_merge_is_left_half_done():

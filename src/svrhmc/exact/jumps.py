@@ -246,7 +246,8 @@ class JumpKernel(TrajectoryKernel):
 
         start = Point(self.regions.into(index, at.z), *joined(at))
         v = stream.normals(step, self.density.dim)
-        moved = np.log(coins[1]) < self.fall(step, v, 2 * coins[0] - 1, start, energies)
+        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
+            moved = np.log(coins[1]) < self.fall(step, v, 2 * coins[0] - 1, start, energies)
         return new.where(moved, at), moved
 
     def _jump(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> Point:
