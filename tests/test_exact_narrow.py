@@ -100,7 +100,8 @@ def test_halved_steps_leave_the_posterior_invariant(fault, monkeypatch):
     space = whitened(target, "dense")
     chains = SplitHMC(1.2, 1, 0.2, halvings=3).chains(space, 1, np.arange(100), 2)
     if fault:
-        chains.centre = chains.centre._replace(prior=1.3 * chains.centre.prior)
+        centre = chains.kernel.centre
+        chains.kernel.centre = centre._replace(prior=1.3 * centre.prior)
     chains.extend(100)
     x = space.out(chains.extend(2000).draws)
     by_chain = np.concatenate([(x - mean).mean(axis=1), ((x - mean) ** 2 - sd**2).mean(axis=1)], axis=1)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,70 +17,96 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nonnegative, requirement, whole
 from svrhmc.core.memory import free_memory
 from svrhmc.core.parts import is_part
+from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.storage import Record
 from svrhmc.engines.base import Chains, Keep, Report, State
 from svrhmc.gradients import Memory
+from svrhmc.trace import Trace
 
 MOST_STEPS = 1 << 53  # of a chain: years of them
 _STATES = 4  # of a chain that a sampler holds at least
 _MEMORY = "memory "  # before the names of a memory's arrays in a record
 
 
+class Begun(NamedTuple):
+    """Chains at their start, and how their draws, of which the first has a number, become the user's."""
+
+    chains: Chains
+    out: Callable[[Array, int], Array]
+
+
 @dataclass(frozen=True, eq=False)
-class Driven:
-    """What was kept: (chains, draws, dim); what a chain had spent at each draw; acceptances after the burn-in."""
+class Order:
+    """A run: of a sampler, on a target of n components, by some chains, to an end, and what is kept of it."""
 
-    draws: Array
-    spent: Array
-    accepted: Indices | None
-    seconds: float
+    sampler: Any
+    n: int
+    seed: int
+    chains: Indices
+    end: int
+    keep: Keep
+    burn_in: int = 0
 
 
-def drive(
-    chains: Chains,
-    numbers: Indices,
-    end: int,
-    keep: Keep,
-    journal: Journal,
-    report: Report,
-    *,
-    out: Callable[[Array, int], Array],
-    burn_in: int = 0,
-    told: dict[str, Any],
-) -> Driven:
-    """Chains to step `end`, from where the journal left them.
+def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, progress: Progress) -> Trace:
+    """Chains to their end, from where the journal left them; they begin once it is open."""
+    report, finish = reporter(progress, order.end * len(order.chains))
+    with journal, finishing(finish):
+        chains, out = begin()
+        if not is_whole(journal.get("state"), order.end):
+            with compiling(progress):
+                chains.compile()
+        draws, spent, accepted, seconds = _driven(order, chains, out, journal, report)
+    return Trace(
+        draws=draws,
+        passes=spent / order.n,
+        gradient_evaluations=round(chains.state.spent),
+        velocity=chains.state.v,
+        seconds=seconds,
+        sampler=order.sampler,
+        seed=order.seed,
+        chains=order.chains,
+        engine=chains.engine,
+        acceptance=None if accepted is None else accepted / (order.end - order.burn_in),
+    )
 
-    `told` goes into each record, for those who read it, the sampler among it by its settings.
+
+def _driven(
+    order: Order, chains: Chains, out: Callable[[Array, int], Array], journal: Journal, report: Report
+) -> tuple[Array, Array, Indices | None, float]:
+    """What was kept, (chains, draws, dim), what a chain had spent at each draw, acceptances after the burn-in, and
+    seconds.
     """
-    record = journal.get("state")
+    record, end = journal.get("state"), order.end
     seconds, accepted = 0.0, None
     if record is not None:
         chains.state = state_of(record, chains, end)
-        seconds, accepted = record.value("seconds", nonnegative), accepted_of(record, len(numbers))
+        seconds, accepted = record.value("seconds", nonnegative), accepted_of(record, len(order.chains))
         report(chains.state.step * len(chains.state.x))
     draws = journal.growing("draws", chains.state.x.shape, "state")
     spent = journal.growing("spent", (1,), "state")
     clock, made = Clock(), draws.array().shape[1]
-    if record is not None and not made == spent.array().shape[1] == keep.count(chains.state.step):
+    if record is not None and not made == spent.array().shape[1] == order.keep.count(chains.state.step):
         raise record.unusable(f"{made} draws are not those of {chains.state.step} steps")
     while (step := chains.state.step) < end:
-        left = (burn_in if step < burn_in else end) - step
+        left = (order.burn_in if step < order.burn_in else end) - step
         began = time.perf_counter()
-        extension = chains.extend(clock.piece(left) if journal.kept else left, keep, report)
+        extension = chains.extend(clock.piece(left) if journal.kept else left, order.keep, report)
         took = time.perf_counter() - began
         clock.learn(chains.state.step - step, took)
         seconds += took
         draws.append(out(extension.draws, made))
         made += extension.draws.shape[1]
         spent.append(extension.spent[None, :])
-        if extension.accepted is not None and step >= burn_in:
+        if extension.accepted is not None and step >= order.burn_in:
             accepted = extension.accepted + (0 if accepted is None else accepted)
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
-            sampler = {"sampler": told["sampler"].settings() if is_part(told["sampler"]) else {}}
-            said = {**told, **sampler, **said_of(chains.state), "seconds": seconds}
-            journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": numbers})
-    return Driven(draws.array(), spent.array()[0], accepted, seconds)
+            settings = order.sampler.settings() if is_part(order.sampler) else {}
+            told = {"sampler": settings, "seed": order.seed, "engine": chains.engine, "n": order.n}
+            said = {**told, **said_of(chains.state), "seconds": seconds}
+            journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": order.chains})
+    return draws.array(), spent.array()[0], accepted, seconds
 
 
 def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: Any = None) -> None:

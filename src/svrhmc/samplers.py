@@ -22,13 +22,13 @@ from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import one_of, positive, real_array, requirement, whole
 from svrhmc.core.parts import described, part, to_settings
-from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.progress import Progress
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Underdamped, require_dynamics
 from svrhmc.engines import Grid, Keep, Setup, State
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Minibatch, require_gradient
-from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
+from svrhmc.runs import MOST_STEPS, Begun, Order, carried_out, chain_list, require_room
 from svrhmc.scheme import Scheme
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
@@ -128,31 +128,17 @@ class Sampler:
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
         setup = replace(setup, devices=devices)
         name = engines.choose(engine, setup).name
-        report, finish = reporter(progress, length * len(numbers))
         journal: Journal = InMemory()
         if checkpoint is not None:
-            begin = start if start is None or isinstance(start, str) else digest(given)
-            said = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": begin}
+            first = start if start is None or isinstance(start, str) else digest(given)
+            said = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": first}
             journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | said)
-        with journal, finishing(finish):
-            setup, states = _settled(journal, setup, given)
-            made = engines.chains(name, setup, State(states, np.zeros_like(states)))
-            if not is_whole(journal.get("state"), length):
-                with compiling(progress):
-                    made.compile()
-            told = {"sampler": self, "seed": seed, "engine": name, "n": target.n}
-            driven = drive(made, numbers, length, kept, journal, report, out=target.out, told=told)
-        return Trace(
-            draws=driven.draws,
-            passes=driven.spent / target.n,
-            gradient_evaluations=int(setup.sampler.recipe.evaluations(length)),
-            velocity=made.state.v,
-            seconds=driven.seconds,
-            sampler=self,
-            seed=seed,
-            chains=numbers,
-            engine=made.engine,
-        )
+
+        def begin() -> Begun:
+            settled, states = _settled(journal, setup, given)
+            return Begun(engines.chains(name, settled, State(states, np.zeros_like(states))), target.out)
+
+        return carried_out(Order(self, target.n, seed, numbers, length, kept), begin, journal, progress)
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
         """The sampler on a target as plain data, which engines read."""

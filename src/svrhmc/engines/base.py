@@ -190,6 +190,11 @@ class SamplerData(Protocol):
     def kernel(self, setup: Setup) -> Kernel:
         """Its definition in NumPy."""
 
+    def spent(self, state: State, steps: Indices, n: int) -> Array:
+        """Component gradients that a chain in this state has evaluated, on a target of n of them, from its start to
+        after each of some steps, the first of which is that of the state; asked for where their number is not random.
+        """
+
 
 @dataclass(frozen=True, eq=False)
 class Setup:
@@ -243,10 +248,6 @@ class Kernel(ABC):
         """Where the chains of these numbers are after each step, from their state to the end."""
 
     @abstractmethod
-    def spent(self, state: State, steps: Indices) -> Array:
-        """Component gradients that a chain in this state has evaluated from its start to after each of some steps."""
-
-    @abstractmethod
     def empty_memory(self, state: State) -> Memory:
         """As `Chains.empty_memory`."""
 
@@ -264,8 +265,8 @@ class Kernel(ABC):
 
 
 def spent_by_passes(state: State, steps: Indices, n: int, passes: Callable[[Indices], Indices]) -> Array:
-    """`Kernel.spent` where f and ∇f at the start are remembered, and each draw, by its number from 1 on, takes some
-    passes over the components.
+    """`SamplerData.spent` where f and ∇f at the start are remembered, and each draw, by its number from 1 on, takes
+    some passes over the components.
     """
     made = np.concatenate([[0], np.cumsum(passes(state.step + 1 + np.arange(steps[-1] - state.step)))])
     first = np.where(steps > state.step, 0 if state.memory else 1, 0)

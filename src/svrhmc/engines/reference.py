@@ -119,7 +119,8 @@ class ReferenceChains(Chains):
             x[block], v[block] = place.x, place.v
             memories.append(place.memory())
         memory = {name: np.concatenate([each[name] for each in memories]) for name in memories[0]}
-        first, *costs, last = kernel.spent(state, np.array([state.step, *kept, end])).tolist()
+        steps = np.array([state.step, *kept, end])
+        first, *costs, last = self.setup.sampler.spent(state, steps, self.setup.target.n).tolist()
         evaluations = round((last - first) * len(x))
         return State(x, v, memory, end, last), Extension(draws, np.array(costs), evaluations, gradients, accepted)
 
@@ -138,6 +139,10 @@ class Grid:
     def kernel(self, setup: Setup) -> Kernel:
         """Its definition."""
         return GridKernel(setup)
+
+    def spent(self, state: State, steps: Indices, n: int) -> Array:
+        """As the recipe says."""
+        return np.asarray(self.recipe.evaluations(steps), np.float64)
 
 
 class GridKernel(Kernel):
@@ -187,10 +192,6 @@ class GridKernel(Kernel):
         if recipe.keeps_table(len(self.setup.chains)):
             memory["table"] = self._target.parts(x, None)[:0]
         return memory | ({"anchor": x[:0]} if recipe.carries else {})
-
-    def spent(self, state: State, steps: Indices) -> Array:
-        """As the recipe says."""
-        return np.asarray(self.setup.sampler.recipe.evaluations(steps), np.float64)
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """Step by step."""

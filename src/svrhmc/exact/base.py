@@ -14,13 +14,13 @@ from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import real_array, requirement, whole
 from svrhmc.core.parts import described, to_settings
-from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel
-from svrhmc.runs import MOST_STEPS, chain_list, drive, is_whole, require_room
+from svrhmc.runs import MOST_STEPS, Begun, Order, carried_out, chain_list, require_room
 from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, is_target, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
@@ -82,35 +82,17 @@ class ExactSampler(ABC):
         how = self.whitening if whitening is None else whitening
         if not (how is None or isinstance(how, str)):
             require_whitening(how, target.dim)
-        end = burn_in + draws
-        report, finish = reporter(progress, end * len(numbers))
         journal: Journal = InMemory()
         if checkpoint is not None:
             length = {"draws": draws, "burn_in": burn_in}
             journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers, engine) | length)
-        with journal, finishing(finish):
+
+        def begin() -> Begun:
             space = target if own else whitened(target, _map(journal, target, how))
-            made = self.chains(space, seed, numbers, threads, engine=engine)
-            if not is_whole(journal.get("state"), end):
-                with compiling(progress):
-                    made.compile()
-            told = {"sampler": self, "seed": seed, "engine": made.engine, "n": target.n}
-            driven = drive(
-                made, numbers, end, Keep(burn_in + 1), journal, report, out=space.out, burn_in=burn_in, told=told
-            )
-        assert driven.accepted is not None
-        return Trace(
-            draws=driven.draws,
-            passes=driven.spent / target.n,
-            gradient_evaluations=round(made.state.spent),
-            velocity=np.zeros((len(numbers), target.dim)),
-            seconds=driven.seconds,
-            sampler=self,
-            seed=seed,
-            chains=numbers,
-            engine=made.engine,
-            acceptance=driven.accepted / draws,
-        )
+            return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
+
+        order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in)
+        return carried_out(order, begin, journal, progress)
 
     def chains(
         self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
@@ -120,6 +102,10 @@ class ExactSampler(ABC):
 
     def kernel(self, setup: Setup) -> Kernel:
         """Its definition in NumPy, for samplers that say `defined`."""
+        raise NotImplementedError
+
+    def spent(self, state: State, steps: Indices, n: int) -> Array:
+        """As `engines.base.SamplerData.spent`, for samplers whose number of rows is not random."""
         raise NotImplementedError
 
     @property

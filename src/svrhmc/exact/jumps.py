@@ -49,7 +49,7 @@ from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Chains, Density, Setup, State
-from svrhmc.engines.base import Kernel
+from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
 from svrhmc.exact.split import Point, SplitHMC, TrajectoryKernel
 
@@ -195,6 +195,15 @@ class Jumps:
         """All chains in step."""
         return JumpKernel(setup.target, self, setup.seed)
 
+    @property
+    def scalings(self) -> int:
+        """In a draw."""
+        return min(len(self.regions.reaches), _SCALINGS)
+
+    def spent(self, state: State, steps: Indices, n: int) -> Array:
+        """As split HMC, and a pass for the jump and for each scaling."""
+        return spent_by_passes(state, steps, n, lambda draws: self.split.leapfrogs_of(draws) + 1 + self.scalings)
+
     def chains(
         self, space: Any, seed: int, chains: Indices, threads: int, start: Array, engine: str = "auto"
     ) -> Chains:
@@ -208,15 +217,11 @@ class JumpKernel(TrajectoryKernel):
     def __init__(self, density: Density, jumps: Jumps, seed: int) -> None:
         super().__init__(density, jumps.split, seed)
         self.regions, self._log_q = jumps.regions, jumps.regions.log_proposals
-        self._scalings = min(len(jumps.regions.reaches), _SCALINGS)
+        self._scalings = jumps.scalings
 
     def warm(self, state: State) -> None:
         """What a pass over the rows needs."""
         self.energies(state.x)
-
-    def passes(self, draws: Indices) -> Indices:
-        """One more for the jump and for each scaling."""
-        return self.sampler.leapfrogs_of(draws) + 1 + self._scalings
 
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """The four moves, one after another."""

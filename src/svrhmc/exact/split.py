@@ -177,6 +177,10 @@ class SplitHMC(ExactSampler):
         """All chains in step: a leapfrog is one pass over the rows, which may lie anywhere."""
         return SplitKernel(setup.target, self, setup.seed)
 
+    def spent(self, state: State, steps: Indices, n: int) -> Array:
+        """A pass for each leapfrog, and one at the start."""
+        return spent_by_passes(state, steps, n, self.leapfrogs_of)
+
 
 class Point(NamedTuple):
     """z of each chain, with f and ∇f there."""
@@ -206,20 +210,12 @@ class TrajectoryKernel(Kernel):
         self._kicks = list(zip(*sampler.kicks(), strict=True))
 
     @abstractmethod
-    def passes(self, draws: Indices) -> Indices:
-        """Evaluations of f and ∇f of draws by their numbers, from 1 on."""
-
-    @abstractmethod
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """Where chains are after each step, and whether they accepted their proposals."""
 
     def empty_memory(self, state: State) -> Memory:
         """f and ∇f at z."""
         return {"f": np.empty(0), "gradient": np.empty((0, self.density.dim))}
-
-    def spent(self, state: State, steps: Indices) -> Array:
-        """Passes, and one at the start."""
-        return spent_by_passes(state, steps, self.density.n, self.passes)
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """From f and ∇f at the start on."""
@@ -261,10 +257,6 @@ class TrajectoryKernel(Kernel):
 
 class SplitKernel(TrajectoryKernel):
     """The draws of `SplitHMC`."""
-
-    def passes(self, draws: Indices) -> Indices:
-        """Leapfrogs."""
-        return self.sampler.leapfrogs_of(draws)
 
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """A trajectory for each."""

@@ -56,10 +56,6 @@ class JaxKernel(ABC):
         """From the devices; state: that of the beginning."""
 
     @abstractmethod
-    def spent(self, state: State, steps: Indices) -> Array:
-        """As `engines.base.Kernel.spent`."""
-
-    @abstractmethod
     def compile(self, state: State) -> None:
         """Programs for chains in a state."""
 
@@ -77,7 +73,7 @@ class JaxChains(Chains):
 
     @running
     def __init__(self, setup: Setup, state: State, kernel: Callable[[Setup], JaxKernel]) -> None:
-        self.state, self.kernel, self._pace = state, kernel(setup), Pace()
+        self.setup, self.state, self.kernel, self._pace = setup, state, kernel(setup), Pace()
 
     @running
     def compile(self) -> None:
@@ -108,7 +104,8 @@ class JaxChains(Chains):
             report((until - step) * chains)
             step, made = until, made + arrays[0].shape[1]
         x, v, memory, accepted = kernel.reached(place, state)
-        first, *costs, last = kernel.spent(state, np.array([state.step, *kept, end])).tolist()
+        steps = np.array([state.step, *kept, end])
+        first, *costs, last = self.setup.sampler.spent(state, steps, self.setup.target.n).tolist()
         self.state = State(x, v, memory, end, last)
         gradients = rooms[1] if kernel.gradients else None
         return Extension(rooms[0], np.array(costs, np.float64), round((last - first) * chains), gradients, accepted)

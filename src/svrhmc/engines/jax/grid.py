@@ -129,10 +129,6 @@ class GridKernel(JaxKernel):
         x, v = (np.array(each)[: len(state.x)] for each in (place.x, place.v))
         return Reached(x, v, self._carried(place))
 
-    def spent(self, state: State, steps: Indices) -> Array:
-        """As the recipe says."""
-        return np.asarray(self.setup.sampler.recipe.evaluations(steps), np.float64)
-
     def empty_memory(self, state: State) -> Memory:
         """By the shapes of what a first step would remember."""
         programme, recipe = self._programme, self.setup.sampler.recipe

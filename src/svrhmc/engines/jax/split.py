@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State, spent_by_passes
+from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State
 from svrhmc.engines.jax import words
 from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
 from svrhmc.engines.jax.operations import Operations
@@ -113,10 +113,6 @@ class SplitKernel(JaxKernel):
     def empty_memory(self, state: State) -> Memory:
         """f and ∇f at z."""
         return {"f": np.empty(0), "gradient": np.empty((0, self.space.dim))}
-
-    def spent(self, state: State, steps: Indices) -> Array:
-        """A pass for each leapfrog, and one at the start."""
-        return spent_by_passes(state, steps, self.space.n, self.sampler.leapfrogs_of)
 
     def until(self, place: Place, step: int, wanted: int, end: int, keep: Keep) -> int:
         """As many draws as a program has room for."""
