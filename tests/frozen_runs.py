@@ -29,7 +29,7 @@ in plain surroundings. So the list depends on nothing but the factors and on wha
 it with its outcomes, and the tests run what it lists: if something becomes supported, or ceases to be, a stored outcome
 is wrong, and the test says so.
 
-How an engine is asked for: samplers of the grid take its name. Exact samplers and `sample` have no such setting: they
+How an engine is asked for: samplers of the grid take its name. Exact samplers and `sample` choose their own here: they
 run in plain NumPy where the problem is small, and compiled where it is large. So "reference" gives them few rows, and
 "numba" gives them 8,000; "jax" is asked for, and refused. (Subsampled Metropolis is compiled in any case.)
 

@@ -10,7 +10,7 @@ import scipy.sparse
 import svrhmc
 from conftest import LIMIT
 from svrhmc import warming
-from svrhmc.exact import SplitHMC
+from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact import split as split_module
 from svrhmc.targets import forms
 from svrhmc.targets.priors import StudentT
@@ -85,6 +85,18 @@ def test_noise_drawn_ahead_is_that_of_each_step(monkeypatch):
     chains = chains_of("bernoulli", np.asarray, "dense", {})
     parts = [chains.extend(count) for count in (1, 12, 27)]
     assert np.array_equal(np.concatenate([part.draws for part in parts], axis=1), whole.draws)
+
+
+def test_an_engine_that_does_not_have_a_sampler_says_so():
+    target = svrhmc.targets.logistic(X, LABELS["bernoulli"])
+    with pytest.raises(
+        ValueError, match="'numba' for this target and sampler; got 'reference': SubsampledMH is not def"
+    ):
+        SubsampledMH().run(target, 9, engine="reference")
+    with pytest.raises(ValueError, match="got 'jax': it runs functions forms, and this target is known by its rows"):
+        SplitHMC().run(target, 9, engine="jax")
+    with pytest.raises(ValueError, match="engine must be one of 'auto', 'numba', 'reference', 'jax'; got 'cuda'"):
+        svrhmc.sample(target, engine="cuda")
 
 
 def test_random_words_of_many_steps_are_those_of_each():

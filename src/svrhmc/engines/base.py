@@ -20,8 +20,6 @@ from svrhmc.gradients import Memory
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
 NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
 THROWN = 100.0  # above the energy that it began with, from which a trajectory is thrown out, and refused whatever f is
-
-
 PIECE_SECONDS = 0.1  # between two looks at the clock, at an interrupt and at who is told
 HIGH = 1 << 32  # steps after which the keys of chains change
 
@@ -295,8 +293,8 @@ class Engine(ABC):
             return f"it does not have the steps of {type(sampler).__name__}"
         form, forms = form_of(density), reasons[sampler.kind]
         if form is None or form.kind not in forms:
-            what = "its methods alone" if form is None else f"Python functions of its {form.kind}"
-            return f"it runs {', '.join(forms)} forms, and this target is known by {what}"
+            known = "methods" if form is None else form.kind
+            return f"it runs {', '.join(forms)} forms, and this target is known by its {known} alone"
         return forms[form.kind](sampler, form)
 
     def lacks_rows(
