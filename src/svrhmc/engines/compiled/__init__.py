@@ -1,4 +1,4 @@
-"""The compiled engine: generalised linear models and quadratics, every sampler of the grid, chains across threads."""
+"""The compiled engine: generalised linear models and quadratics, every sampler, chains across threads."""
 
 from svrhmc.engines.compiled.engine import Compiled
 

@@ -1,4 +1,4 @@
-"""Samplers of the grid executed by JAX: any differentiable model, rows and quadratics, on CPU, GPU and several devices.
+"""Samplers executed by JAX: any differentiable model, rows and quadratics, on CPU, GPU and several devices.
 
 Nothing here is loaded before it is used; `engine.py` alone is without JAX itself.
 """
