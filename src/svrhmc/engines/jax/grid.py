@@ -118,7 +118,8 @@ class GridKernel(JaxKernel):
         after, found = self._advance(place, step, end - step, keep, refresh)
         after.x.block_until_ready()
         self._require_finite(place, after, step, end - step, refresh)
-        return after, (np.asarray(found[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
+        kept = found if _spares() else np.asarray(found)  # JAX compiles a slice for each number that is kept
+        return after, (np.asarray(kept[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
 
     def _refreshes(self, place: Place, step: int) -> bool:
         recipe = self.setup.sampler.recipe
