@@ -135,14 +135,14 @@ def test_a_faulty_twin_fails(twin, target, radius, changed, monkeypatch):
     monkeypatch.setattr(engine, "subsampled", twin)
 
     def fault(chains):
-        chains.plan = chains.plan._replace(**changed)
+        chains.kernel.plan = chains.kernel.plan._replace(**changed)
 
     assert worst_z(SubsampledMH(radius=radius), target(), 10_000, fault)[0] > 2 * LIMIT
 
 
 def test_bounds_too_small_are_noticed_as_the_chain_goes():
     chains = SubsampledMH(radius=0.01).chains(whitened(bent(), "dense"), 1, np.arange(4), 1)
-    chains.plan = chains.plan._replace(reach=math.inf)
+    chains.kernel.plan = chains.kernel.plan._replace(reach=math.inf)
     with pytest.raises(RuntimeError, match=r"chain 0, step .*: the rate of a row is above its bound"):
         chains.extend(5000)
 
