@@ -17,6 +17,7 @@ from svrhmc.posterior.certificate import refusing_tail
 from svrhmc.posterior.correction import least_tail_acceptance
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
+from svrhmc.posterior.narrow import curvatures, is_narrow, rare_curvature
 from svrhmc.posterior.shape import Shape
 from svrhmc.whitening import whitened
 
@@ -109,14 +110,99 @@ def test_halved_steps_leave_the_posterior_invariant(fault, monkeypatch):
     assert (np.abs(z).max() > LIMIT) == fault
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+def moments_of_ridge(width=0.1):
+    """Of a and b, by a sum over a."""
+    a = np.linspace(-40, 40, 100_001)
+    p = np.exp(a - 3 * np.logaddexp(0, a))
+    p /= p.sum()
+    b = np.logaddexp(0, a - 2)
+    mean = np.array([p @ a, p @ b])
+    return mean, np.sqrt([p @ (a - mean[0]) ** 2, p @ (b - mean[1]) ** 2 + width**2])
+
+
+def scores_on_ridge(found):
+    """z of both means and both sds."""
+    (mean, sd), errors = moments_of_ridge(), found.corrected
+    return np.concatenate([(found.mean - mean) / errors.mean_error, (found.sd - sd) / errors.sd_error])
+
+
+def test_the_moments_of_the_ridge_are_known():
+    mean, sd = moments_of_ridge()
+    assert (mean[0], sd[0]) == pytest.approx((MEAN, SD), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [10, 14])
 def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
     found = svrhmc.sample(ridge, seed=seed)
     assert found.certificate.verdict in NO_DOUBT
     assert found.sampler.halvings > 0
     assert "some steps are shorter" in found.why
-    assert abs(found.mean[0] - MEAN) < LIMIT * found.corrected.mean_error[0]
-    assert abs(found.sd[0] - SD) < LIMIT * found.corrected.sd_error[0]
+    assert np.abs(scores_on_ridge(found)).max() < LIMIT
+
+
+@pytest.mark.parametrize(("seed", "left_out"), [(10, "is_narrow"), (14, "_NARROW")])
+def test_an_end_of_a_ridge_that_no_chain_has_seen_is_missed_without_a_look_at_curvature_or_more_draws(
+    ridge, seed, left_out, monkeypatch
+):
+    """The controls: chains agree, proposals are accepted in all tails that they know, and the sd of b is too small."""
+    monkeypatch.setattr(f"svrhmc.posterior.search.{left_out}", 1 if left_out == "_NARROW" else lambda *_: False)
+    monkeypatch.setattr("svrhmc.posterior.search._NARROW", 1)
+    found = svrhmc.sample(ridge, seed=seed)
+    assert found.certificate.verdict in NO_DOUBT
+    assert scores_on_ridge(found).min() < -LIMIT
+
+
+@pytest.mark.slow
+def test_errors_on_a_bent_ridge_are_calibrated(ridge):
+    """rms z of 16 seeds; by chance alone that of 16 independent numbers is below 1.6 but once in 10³."""
+    found = [svrhmc.sample(ridge, seed=seed) for seed in range(16)]
+    decided = [scores_on_ridge(one) for one in found if one.certificate.verdict in NO_DOUBT]
+    assert len(decided) >= 12
+    assert np.sqrt((np.array(decided) ** 2).mean(axis=0)).max() < 1.6
+
+
+def test_rare_curvatures_follow_from_those_at_the_draws():
+    """Of a law with P(λ > s) = s^{−1/g}, g = ¾, a thousandth exceeds 1000^¾; equal curvatures do not grow."""
+    rng = np.random.default_rng(0)
+    found = [rare_curvature(np.sort(rng.random(256) ** -0.75)) for _ in range(200)]
+    assert np.median(found) == pytest.approx(1000**0.75, rel=0.2)
+    assert rare_curvature(np.full(256, 2.0)) == pytest.approx(2.0)
+    assert rare_curvature(np.full(8, 1e9)) == 0.0  # too few
+    assert not is_narrow(np.full(256, 1.2), 0.8)
+    assert is_narrow(np.full(256, 7.0), 0.8)
+    assert not is_narrow(np.full(256, 7.0), 0.2)
+
+
+def test_curvature_is_that_of_whitened_variables(ridge):
+    """1 at the mode, and 1 + (sd of a · slope/width)² at the far end of the ridge, in every whitening of the same law."""
+    how = whitened(ridge, "dense").whitening
+    far = np.array([6.0, np.logaddexp(0, 4.0)])
+    first, last = curvatures(ridge, np.array([[ridge.mode(), far]]), how)
+    L = np.linalg.inv(np.linalg.cholesky(ridge.hessian(ridge.mode())))
+    assert first == pytest.approx(1.0, rel=1e-6)
+    assert last == pytest.approx(np.linalg.eigvalsh(L @ ridge.hessian(far) @ L.T)[-1], rel=1e-6)
+    assert last > 50
+
+
+def neck(power):
+    """a ~ N(0, 1), b | a ~ N(0, e^{−2·power·log(1 + e^a)})."""
+    import jax
+    import jax.numpy as jnp
+
+    def log_prior(x):
+        log_width = -power * jax.nn.softplus(x["a"])
+        return -0.5 * x["a"] ** 2 - 0.5 * (x["b"] / jnp.exp(log_width)) ** 2 - log_width
+
+    return svrhmc.targets.model(lambda x, row: 0.0 * row, log_prior, jnp.zeros(1), {"a": 0.0, "b": 0.1})
+
+
+@pytest.mark.slow
+def test_a_neck_too_narrow_for_any_step_is_doubted_or_sampled_well():
+    """Its sd of a was 2.5% low and called right for 14 seeds of 16: acceptance is level as far as chains go."""
+    found = svrhmc.sample(neck(2.0), seed=1)
+    assert found.certificate.verdict == "undecided"
+    assert "curvature at the draws rises" in found.certificate.reason
+    assert svrhmc.sample(neck(0.5), seed=1).certificate.verdict in NO_DOUBT
 
 
 def test_steps_of_one_length_on_a_bent_ridge_are_doubted(ridge):

@@ -113,6 +113,13 @@ class ExactSampler(ABC):
         """Draws after which its steps repeat; the last of them has the shortest."""
         return 1
 
+    @property
+    def reach(self) -> float | None:
+        """The length of the longest steps of which one draw in four, or more, has these or shorter ones; None where
+        proposals are no trajectories. What only shorter steps enter has so few visits that errors are not known.
+        """
+        return None
+
     def narrowing(self) -> ExactSampler | None:
         """The same with shorter steps among its own, for a posterior that is narrower in some parts than in others;
         None where it has some, or there is no such thing.

@@ -24,6 +24,7 @@ _LONGEST = 8.0  # times that, at most
 _SHORTEST = 0.05  # step that is tried
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
+_OFTEN = 2  # halvings that one draw in four has
 _HALVINGS = 5  # of steps for a posterior of which parts are narrower than the rest
 _AHEAD = 1 << 18  # numbers in the noise that is drawn ahead
 
@@ -160,6 +161,11 @@ class SplitHMC(ExactSampler):
     def cycle(self) -> int:
         """2ᵐ draws."""
         return 1 << self.halvings
+
+    @property
+    def reach(self) -> float:
+        """h, or h/2ᵏ with the k ≤ 2 that every fourth draw has."""
+        return self.step_size / (1 << min(self.halvings, _OFTEN))
 
     def narrowing(self) -> SplitHMC | None:
         """With halved steps; None where it has those."""

@@ -293,6 +293,14 @@ def refusing_tail(acceptance: float) -> str:
     )
 
 
+def narrowing(step: float) -> str:
+    """Why draws are not to be trusted whose steps, of such a length, are unstable in a part of the posterior."""
+    return (
+        f"the curvature at the draws rises so steeply that steps of {step:.2g}, which the chains make often, are "
+        f"unstable in a part of about one draw in a thousand, which they hardly enter or leave: {_NARROW}"
+    )
+
+
 def staying(index: float) -> str:
     """Why draws are not to be trusted whose chains stay in a tail for times of such a Pareto index, which is
     `Shape.stay_index`; empty where their errors are known. Above ¼, rms z of 16 seeds on small posteriors of known

@@ -25,6 +25,7 @@ from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
 from svrhmc.posterior.certificate import (
     DECIDED,
     judge_invariant,
+    narrowing,
     refusing_tail,
     staying,
     unjudged,
@@ -38,6 +39,8 @@ from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.judging import Found, Judging
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.modes import Modes
+from svrhmc.posterior.narrow import DRAWS, curvatures, is_narrow
+from svrhmc.posterior.narrow import MOST_COORDINATES as FEW_COORDINATES
 from svrhmc.posterior.pairs import settling_steps
 from svrhmc.posterior.parameters import stated
 from svrhmc.posterior.request import Request
@@ -48,6 +51,7 @@ from svrhmc.posterior.units import Shown
 from svrhmc.posterior.variables import variables
 from svrhmc.runs import MOST_STEPS
 from svrhmc.samplers import Sampler
+from svrhmc.targets.forms import FunctionsForm
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening import whitened
 
@@ -55,6 +59,7 @@ _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact 
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
 _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
 _HALF = 0.5  # of a step that left a run undecided
+_NARROW = 4  # times the draws asked for that are made where a part of the posterior is narrow
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
 _MOST_DRAWS = 16  # times the draws asked for that are made where chance would hide whether a bias is small
@@ -221,7 +226,7 @@ class Search:
             sampler, drawing = choice.sampler, self._drawing(choice.sampler, seed, f"{number}")
             drawing.settle(self._burn_in(sampler), request.progress)
         expected = 0.7 if sampler.invariant else 0.4
-        made, wanted = _Attempt(number, seed, choice, sampler), self._wanted(number)
+        made, wanted = _Attempt(number, seed, choice, sampler), self._wanted(sampler, number)
         before: Posterior | None = None
         while True:
             drawn = drawing.draw(wanted, expected, request.progress)
@@ -250,11 +255,14 @@ class Search:
         """Of work on these draws, of which so many effective ones are wanted."""
         return self.journal.recording(name, self.ledger, {"draws": drawn.x.shape[1], "wanted": wanted})
 
-    def _wanted(self, number: int) -> int:
-        """Effective draws: those asked for, or more where an attempt that was killed had found that it needs them."""
+    def _wanted(self, sampler: Any, number: int) -> int:
+        """Effective draws: those asked for, or more where an attempt that was killed had found that it needs them; and
+        more where some steps are shorter because a part of the posterior is narrow. Chains that stop as soon as their
+        draws seem to be enough stop before they have been in such a part, as that is when the draws seem so.
+        """
         found = self.journal.get(f"wanted-{number}")
         if found is None:
-            return self.request.draws
+            return self.request.draws * (_NARROW if sampler.invariant and sampler.cycle > 1 else 1)
         if self.ledger.is_before(found):  # else the chains' own record is the later
             self.ledger.restore(found)
         return found.value("wanted", whole, 1, MOST_STEPS)
@@ -374,6 +382,7 @@ class Search:
             raw, agree = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
             heavy = heavy_tail(request.target, drawn, raw.sd, ledger)
+            narrow = self._narrow(sampler, drawn) if sampler.invariant else ""
             modes = self._modes(x)
         count = len(request.target.modes())
         seldom = "" if modes is None or self.modes is None else modes.doubt
@@ -382,7 +391,7 @@ class Search:
         doubt = doubt or seldom or self._seen_before(raw, attempt.number) or found.doubt or request.target.doubt
         if sampler.invariant:
             doubt = doubt or staying(sampler.stay_index(self.shape))
-            doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle))
+            doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle)) or narrow
             certificate = judge_invariant(found.stein, request.tolerance, doubt)
         elif request.certificate and found.doubt:
             certificate = unmeasured(request.tolerance, found.stein, doubt)
@@ -433,6 +442,21 @@ class Search:
             steps=dict(ledger.steps),
             parameters=parameters,
         )
+
+    def _narrow(self, sampler: Any, drawn: Drawn) -> str:
+        """A doubt, where steps are too long for a part of a model of functions; not asked where a budget ended the
+        draws or does not pay for it, nor where chains move around several modes in the variables of each.
+        """
+        target, space, ledger = self.request.target, self.space, self.ledger
+        asked = isinstance(target.form(), FunctionsForm) and space.dim <= FEW_COORDINATES and not drawn.stopped
+        if not asked or sampler.reach is None or self._jumps(sampler) is not None:
+            return ""
+        passes = float(DRAWS * space.dim)
+        if not ledger.pays(passes * costs.of_pass(space), passes):
+            return ""
+        ledger.evaluations += passes * space.n
+        known = curvatures(target, drawn.x, space.whitening)
+        return narrowing(sampler.reach) if is_narrow(known, sampler.reach) else ""
 
     def _modes(self, x: Array) -> Modes | None:
         """What the draws say of several modes; None where there is one."""
