@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from svrhmc import sample, targets
+from svrhmc.targets.functions import looped
 
 X = np.linspace(-1.0, 1.0, 20)
 Y = 0.5 * X**3 + 0.1 * np.cos(7 * X)
@@ -108,3 +109,30 @@ def test_a_differential_equation_by_odeint_is_sampled():
     found, plain = (sample(made(s), draws=300, seed=0) for s in (by_odeint, lambda k, z, t: z * jnp.exp(-k * t)))
     assert (np.abs(found.mean - plain.mean) < 4.5 * np.hypot(found.errors[0], plain.errors[0])).all()
     assert (np.abs(found.sd - plain.sd) < 4.5 * np.hypot(found.errors[1], plain.errors[1])).all()
+
+
+def looping(turns, inner=1):
+    """A row's mean by loops in which nearly nothing is done, one within another."""
+
+    def log_likelihood(params, row):
+        def one(carry, _):
+            return jax.lax.scan(lambda c, _: (c * 0.999 + params["a"], None), carry, None, length=inner)[0], None
+
+        return -((row - jax.lax.scan(one, 0.0 * params["a"], None, length=turns)[0]) ** 2)
+
+    return targets.model(log_likelihood, lambda params: -(params["a"] ** 2), np.zeros(3), {"a": 0.5})
+
+
+def test_turns_of_loops_are_part_of_the_declared_cost():
+    """The compiler counts them once. Forwards and backwards there are 2 × 1000 of them, which 3 rows share, as they do
+    with 100 × 10; a loop whose end is not known counts as 64.
+    """
+    short, long = (looping(turns).row_nanoseconds for turns in (2, 1000))
+    assert long > short + 200 * 2 * 900 / 3
+    assert looping(100, 10).row_nanoseconds == pytest.approx(long, rel=0.5)
+
+    def open_end(x):
+        return jax.lax.while_loop(lambda c: c[0] < x, lambda c: (c[0] + 1.0, c[1] * 2), (0.0, x))[1]
+
+    assert looped(jax.make_jaxpr(open_end)(3.0).jaxpr)[1] == 64
+    assert looped(jax.make_jaxpr(lambda x: x * 2)(3.0).jaxpr) == (0.0, 0.0)

@@ -24,6 +24,7 @@ from svrhmc.targets.placed import Place, grouped
 
 COLUMNS = 32  # of a Hessian that are found together
 _COUNTED = 256  # rows whose operations are counted
+_UNKNOWN = 64  # turns of a loop whose end is not known beforehand
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,10 +212,48 @@ def differentiable(functions: Functions) -> Functions:
     return functions
 
 
-def operations_of_row(functions: Functions) -> tuple[float, float]:
-    """Operations and bytes of log p of a row and its gradient, as the compiler counts them for some rows together."""
+def operations_of_row(functions: Functions) -> tuple[float, float, float]:
+    """Operations, bytes and turns of loops of log p of a row and its gradient, as the compiler counts operations and
+    bytes for some rows together. It counts what a loop does once, however often that is done: `looped` counts the rest.
+    """
     count = min(functions.n, _COUNTED)
     rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), functions.place.row)
     x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
-    counted: Any = jax.jit(jax.value_and_grad(functions.total)).lower(x, rows).compile().cost_analysis() or {}
-    return float(counted.get("flops", 0.0)) / count, float(counted.get("bytes accessed", 0.0)) / count
+    both = jax.value_and_grad(functions.total)
+    counted: Any = jax.jit(both).lower(x, rows).compile().cost_analysis() or {}
+    more, turns = looped(jax.make_jaxpr(both)(x, rows).jaxpr)
+    operations = float(counted.get("flops", 0.0)) + more
+    return operations / count, float(counted.get("bytes accessed", 0.0)) / count, turns / count
+
+
+def looped(program: Any) -> tuple[float, float]:
+    """Numbers that loops make after their first turn, and turns that they make in all, loops within loops included.
+
+    A loop whose end is known when it is compiled (`scan`, `fori_loop`) has its length, any other (`while_loop`, as in
+    `odeint`) is taken for one of 64 turns.
+    """
+    more, turns = 0.0, 0.0
+    for equation in program.eqns:
+        length = 1
+        if equation.primitive.name == "scan":
+            length = int(equation.params["length"])
+        elif equation.primitive.name == "while":
+            length = _UNKNOWN
+        for inner in _within(equation):
+            inner_more, inner_turns = looped(inner)
+            more += length * inner_more + (length - 1) * _numbers(inner)
+            turns += length * inner_turns
+        turns += length if length > 1 else 0
+    return more, turns
+
+
+def _numbers(program: Any) -> float:
+    """That a program makes, without its loops' further turns."""
+    own = sum(float(np.prod(one.aval.shape)) for equation in program.eqns for one in equation.outvars)
+    return own + sum(_numbers(inner) for equation in program.eqns for inner in _within(equation))
+
+
+def _within(equation: Any) -> list[Any]:
+    """The programs that an equation runs."""
+    values = (each for value in equation.params.values() for each in (value if isinstance(value, tuple) else (value,)))
+    return [inner for inner in (getattr(each, "jaxpr", each) for each in values) if hasattr(inner, "eqns")]

@@ -29,6 +29,7 @@ from svrhmc.targets.minima import DENSE, Minima, minima, only_minimum
 _ROUNDING = {"float64": 1e-6, "float32": 1e-3}  # of a gradient, relative to its length, by what rows are summed in
 TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+_TURN = 200.0  # nanoseconds of a turn of a loop, for each of some states together
 STATES = 64  # around the mode, at which f is looked at together
 _QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many states to compile it
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
@@ -318,11 +319,13 @@ class Model(FiniteSum):
     @cached_property
     @scoped
     def row_nanoseconds(self) -> float:  # type: ignore[override]
-        """What f and ∇f of a row take at one state, from operations and bytes that the compiler counts."""
+        """What f and ∇f of a row take at one state, from operations and bytes that the compiler counts, and the turns
+        of loops, of which each takes its time however little it does.
+        """
         from svrhmc.targets.functions import operations_of_row
 
-        operations, moved = operations_of_row(self.functions)
-        return float(max(operations / _OPERATIONS, moved / _BYTES, 1.0))
+        operations, moved, turns = operations_of_row(self.functions)
+        return float(max(operations / _OPERATIONS, moved / _BYTES, 1.0) + _TURN * turns)
 
     @scoped
     def hessian(self, x: Array) -> Array:
