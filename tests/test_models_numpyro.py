@@ -478,3 +478,39 @@ def test_a_plate_can_be_named():
         np.testing.assert_allclose(densities(described, params), own(two_plates, args, {}, params), rtol=1e-10)
     with pytest.raises(ValueError, match=r"plate must be the name of a plate .* \('rows', 'others'\); got 'row'"):
         describe_numpyro(two_plates, *args, plate="row")
+
+
+def far_apart(y):
+    """A prior of two parts 300 apart in each of five coordinates, of which the data say nothing."""
+    parts = dist.MultivariateNormal(jnp.array([[0.0], [300.0]]) * jnp.ones(5), jnp.eye(5))
+    x = numpyro.sample("x", dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), parts))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(0 * x[0], 1.0), obs=y)
+
+
+def test_a_mode_that_only_draws_of_the_prior_reach_is_found():
+    """It is 670 spreads away, and points are looked at up to 67; the control is the same model without the draws."""
+    target = svrhmc.targets.from_numpyro(far_apart, np.zeros(3))
+    assert sorted(target.modes()[:, 0].round(3).tolist()) == [0.0, 300.0]
+    control = svrhmc.targets.from_numpyro(far_apart, np.zeros(3))
+    control.prior_draws = None
+    assert len(control.modes()) == 1
+
+
+def test_draws_of_the_prior_are_those_of_its_law_without_constraints():
+    def model(y):
+        scale = numpyro.sample("scale", dist.LogNormal(1.0, 0.5))
+        mean = numpyro.sample("mean", dist.Normal(-3.0, scale))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+    drawn = svrhmc.targets.from_numpyro(model, np.zeros(3)).prior_draws
+    z = [(drawn[:, 1].mean() - 1.0) / 0.5, ((drawn[:, 0] + 3.0) / np.exp(drawn[:, 1])).mean()]
+    assert np.abs(z).max() * np.sqrt(len(drawn)) < 4.5
+
+    def flat(y):
+        mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    assert svrhmc.targets.from_numpyro(flat, np.zeros(3)).prior_draws is None

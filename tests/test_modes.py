@@ -164,6 +164,7 @@ class Mixture:
 
     def __init__(self, weights, means, sds, row_nanoseconds=1000.0):
         self.means, self.sds, self.row_nanoseconds = np.array(means, float), np.array(sds, float), row_nanoseconds
+        self.prior_draws = None
         self.dim = self.means.shape[1]
         self.logs = np.log(weights) - self.dim * np.log(self.sds)
 

@@ -82,6 +82,7 @@ class FiniteSum(ABC):
     left_out: int = 0  # rows of weight 0, which are no components
     mode_passes: float = 0.0  # over the components, to find the mode
     note: str = ""  # what the user should know of how the target was made, in sentences
+    prior_draws: Array | None = None  # states from which modes are looked for, where a library can draw the prior
     row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known

@@ -23,9 +23,10 @@ the law at x̂ has them follow: along them coordinates leave the spike of a prio
 
 *Searches* begin at the points of every range of radii where f is lowest, and where it is lowest beside what the minima
 known by then explain, −log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), which shows a spike inside a wide mode; no two of
-them close to each other. They begin also at the minima along every line and at draws of the prior, all together
-(`descent.py`), and Newton's method ends those that came to somewhere new. While there are new ones, more begin at the
-same points by what is explained then; and the same is done around every new minimum, the heaviest first.
+them close to each other. They begin also at the minima along every line and at draws of the prior (its own, where a
+library can draw them, beside those of a Gaussian law with its curvature at the start), all together (`descent.py`), and
+Newton's method ends those that came to somewhere new. While there are new ones, more begin at the same points by what
+is explained then; and the same is done around every new minimum, the heaviest first.
 
 A point where the gradient is 0 and the Hessian has an eigenvalue below 0 is a saddle: the search goes on along that
 eigenvector, both ways. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so that the
@@ -482,6 +483,8 @@ def minima(target: Any, start: Array) -> Minima:
     spread = target.prior_spread()
     prior = _of_prior(start, spread)
     first = search.minimum(_first(search, start, prior))
+    if target.prior_draws is not None:
+        prior = np.concatenate([prior, target.prior_draws])
     search.passes += target.dim + 1
     if why := funnel(target, first.point, spread):
         return Minima(start[None], search.passes, why)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from svrhmc.targets.libraries.described import Described
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.jaxed import scoped
+from svrhmc.targets.libraries.described import Described, Params
 from svrhmc.targets.model import Model, model
 
 __all__ = ["from_bambi", "from_numpyro", "from_pymc"]
@@ -71,4 +75,16 @@ def _target(found: Described, log_concave: bool) -> Model:
         log_concave=log_concave,
     )
     target.note = found.note
+    if found.prior_draws is not None:
+        target.prior_draws = _flat(found.prior_draws)
     return target
+
+
+@scoped
+def _flat(params: Params) -> Array:
+    """States of parameters that have a leading axis; those that are not finite are left out."""
+    import jax
+    from jax.flatten_util import ravel_pytree
+
+    x = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(params), np.float64)
+    return x[np.isfinite(x).all(axis=1)]

@@ -20,6 +20,7 @@ Own = Callable[[Params], tuple[Parts, Any]]  # the parts of all rows together, a
 _TRIALS = 100  # of places to start from
 _POINTS = 3  # at which a model is compared with itself
 _SPREAD = 0.3  # of these points around the start, in unconstrained coordinates
+DRAWN = 48  # draws of a prior, from which modes are looked for
 LONG = 1000  # numbers of a derived quantity, beyond which it does not come along where a model is one component
 _BLOCK = 1 << 14  # rows that are summed in one call
 _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
@@ -51,6 +52,7 @@ class Described:
     constrain: of params: the model's own quantities by their names, with those derived ones that take no rows.
     names: of what `constrain` gives.
     note: what the user should know of how the model was taken; empty where it is a sum over rows.
+    prior_draws: parameters as in `init`, with a leading axis; None where the prior is not drawn.
     """
 
     log_likelihood: Callable[[Params, Row], Any]
@@ -61,6 +63,7 @@ class Described:
     names: tuple[str, ...]
     batched: bool = False
     note: str = ""
+    prior_draws: Params | None = None
 
 
 def needed(package: str, purpose: str) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import scope
 from svrhmc.targets.libraries.described import (
+    DRAWN,
     LONG,
     Described,
     NotByRowsError,
@@ -79,7 +80,16 @@ def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plat
     require_sum(apart.parts, apart.log_prior, some, init, own)
     same = apart.names(init, some)
     names = tuple(name for name in sites if name in same)
-    return Described(total(apart.observed), apart.log_prior, data, init, apart.constrain(names), names, batched=True)
+    return Described(
+        total(apart.observed),
+        apart.log_prior,
+        data,
+        init,
+        apart.constrain(names),
+        names,
+        batched=True,
+        prior_draws=apart.prior_draws(init),
+    )
 
 
 def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRowsError) -> Described:
@@ -112,7 +122,8 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > LONG)
     names = tuple(name for name in apart.quantities(init) if name not in long)
     constrain = apart.constrain(names)
-    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note(long))
+    drawn = apart.prior_draws(init)
+    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note(long), drawn)
 
 
 def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
@@ -190,20 +201,37 @@ class _Apart:
         import jax
         from numpyro import handlers
         from numpyro.infer import init_to_median
+
+        def median(model: Model) -> Model:
+            return handlers.substitute(model, substitute_fn=init_to_median())
+
+        shapes = jax.eval_shape(lambda: self._unconstrained(0, median))
+        return {name: np.zeros(shapes[name].shape) for name in order if name in shapes}
+
+    def prior_draws(self, init: Params) -> Params | None:
+        """Of the unconstrained parameters, always the same, as many as `described.DRAWN` along a leading axis; None
+        where one has a prior that cannot be drawn, such as a flat one.
+        """
+        import jax
+
+        try:
+            found = jax.vmap(lambda key: self._unconstrained(key, lambda model: model))(
+                jax.random.split(jax.random.PRNGKey(0), DRAWN)
+            )
+        except NotImplementedError:
+            return None
+        return {name: np.asarray(found[name]) for name in init}
+
+    def _unconstrained(self, seed: Any, drawn: Callable[[Model], Model]) -> Params:
+        """The parameters of one run of the model without what belongs to rows, its statements drawn so."""
+        from numpyro import handlers
         from numpyro.infer.util import unconstrain_fn
 
-        def drawn() -> Params:
-            model, args, kwargs = self._outside()
-            run = handlers.substitute(model, substitute_fn=init_to_median())
-            sites = handlers.trace(run).get_trace(*args, **kwargs).items()
-            latent = {
-                name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]
-            }
-            found: Params = unconstrain_fn(model, args, kwargs, latent)
-            return found
-
-        shapes = jax.eval_shape(drawn)
-        return {name: np.zeros(shapes[name].shape) for name in order if name in shapes}
+        model, args, kwargs = self._outside(seed)
+        sites = handlers.trace(drawn(model)).get_trace(*args, **kwargs).items()
+        latent = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
+        found: Params = unconstrain_fn(model, args, kwargs, latent)
+        return found
 
     def own(self, data: Mapping[str, Any]) -> Own:
         """NumPyro's density of all these rows together: by observed site, and the whole.
@@ -238,14 +266,14 @@ class _Apart:
         found, expected = both(last, data)
         return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
 
-    def _outside(self) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _outside(self, seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model without what belongs to rows."""
         from numpyro import handlers
 
-        model, args, kwargs = self._run(self._first)
+        model, args, kwargs = self._run(self._first, seed)
         return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
 
-    def _run(self, data: Mapping[str, Any], seed: int = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _run(self, data: Mapping[str, Any], seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 
