@@ -198,7 +198,7 @@ def neck(power):
 
 @pytest.mark.slow
 def test_a_neck_too_narrow_for_any_step_is_doubted_or_sampled_well():
-    """Its sd of a was 2.5% low and called right for 14 seeds of 16: acceptance is level as far as chains go."""
+    """Its sd of a was 2.5% low on average, and called right for each of 16 seeds: acceptance is level where chains go."""
     found = svrhmc.sample(neck(2.0), seed=1)
     assert found.certificate.verdict == "undecided"
     assert "curvature at the draws rises" in found.certificate.reason
