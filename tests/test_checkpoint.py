@@ -509,3 +509,30 @@ def test_an_attempt_that_draws_on_resumes(after, tmp_path, often, monkeypatch):
     assert (again.mean == plain.mean).all()
     assert again.passes == pytest.approx(plain.passes, rel=1e-12)
     assert again.certificate.verdict == plain.certificate.verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda modes: np.concatenate([modes, modes]), "one mode several times"),
+        (lambda modes: np.concatenate([modes, modes + 1]), "several where there is one"),
+        (lambda modes: modes[:0], "it has no mode"),
+    ],
+    ids=["twice", "another", "none"],
+)
+def test_modes_that_were_not_found_are_refused(change, message, tmp_path, monkeypatch):
+    """A log-concave posterior has one: chains from others would have other draws."""
+    target, put = targets.logistic(*table(60, 3)), checkpoint.Checkpoint.put
+
+    def stop(self, name, said, arrays=None):
+        changed = {**arrays, "modes": change(arrays["modes"])} if name == "variables" else arrays
+        put(self, name, said, changed)
+        if name == "choice":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoint, "put", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sample(target, 100, seed=2, checkpoint=tmp_path / "cut")
+    with pytest.raises(CheckpointError, match=message):
+        sample(target, 100, seed=2, checkpoint=tmp_path / "cut")

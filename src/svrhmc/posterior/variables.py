@@ -29,11 +29,13 @@ def variables(target: FiniteSum, seed: int, journal: Journal, ledger: Ledger) ->
     if found is not None:
         ledger.restore(found)
         how = whitening_in(found, target.dim, beside=(_MODES,))
-        modes = found.array(_MODES, (None, target.dim))
+        modes, alone = found.array(_MODES, (None, target.dim)), found.value(_SAID[2], optional, text)
         if not len(modes):
             raise found.unusable("it has no mode")
+        if len(np.unique(modes, axis=0)) < len(modes) or (alone is not None and len(modes) > 1):
+            raise found.unusable("it has one mode several times, or several where there is one")
         doubt, starts = (found.value(name, text) for name in _SAID[:2])
-        target.recall_modes(modes, doubt, starts, found.value(_SAID[2], optional, text))
+        target.recall_modes(modes, doubt, starts, alone)
     else:
         with journal.recording(_SEARCH, ledger):
             how = _found(target, seed, ledger)
