@@ -81,7 +81,7 @@ def test_errors_are_one_line_and_end_with_2(arguments, message):
 def test_help_reads_and_has_an_example():
     assert "compare" in shell("--help").output
     text = " ".join(shell("compare", "--help").output.split())
-    assert "2-Wasserstein distance against data passes" in text
+    assert "how many passes over the data" in text
     assert "Example" in text
     assert shell("--version").output.strip() == f"svrhmc {svrhmc.__version__}"
 

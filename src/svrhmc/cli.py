@@ -83,14 +83,16 @@ def compare_command(
     seed: Annotated[int, typer.Option(help="Random seed; it fixes the target and every draw.", min=0)] = 0,
     plot: Annotated[Path, typer.Option(help="File for the figure (.png, .svg or .pdf).")] = Path("compare.png"),
 ) -> None:
-    """Compare samplers on the paper's synthetic target: 2-Wasserstein distance against data passes.
+    """Compare samplers by how close to a known target they come for how many passes over the data.
 
-    The target is a Gaussian: n quadratic components with centres from
-    N(2, 4I) and a common matrix with eigenvalues from 2/3 to 3/2. Chains
-    start at 0. The table shows two distances for each sampler: one estimated
-    from the chains, and one computed from the sampler's exact mean and
-    covariance at that step. The floor is what the estimate would show, in the
-    root mean square, for exact draws from the target.
+    The target is the synthetic one of the SVR-HMC paper (Zou, Xu & Gu, ICML
+    2018): a Gaussian, exp(-f) with f the mean of n quadratic functions (its
+    components), whose centres are drawn from N(2, 4I) and which share a matrix
+    with eigenvalues from 2/3 to 3/2. Chains start at 0. The table shows the
+    2-Wasserstein distance to the target twice for each sampler: estimated from
+    the chains, and computed from the sampler's exact mean and covariance at
+    that step. The floor is what the estimate would show on average (in the root
+    mean square) for exact draws from the target.
 
     [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
@@ -114,7 +116,7 @@ def compare_command(
 @app.command("plan")
 def plan_command(
     accuracy: Annotated[float, typer.Option(help="The 2-Wasserstein distance ε to reach.")],
-    n: Annotated[int | None, typer.Option(help="Number of components.")] = None,
+    n: Annotated[int | None, typer.Option(help="Number n of components of f; of a regression, its rows.")] = None,
     dim: Annotated[int | None, typer.Option(help="Dimension d of the target.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="Smoothness constant L of f: the largest curvature.")] = None,
     convexity: Annotated[
@@ -156,15 +158,17 @@ def plan_command(
         Path | None, typer.Option(help="File for a figure of the cost against n (.png, .svg or .pdf).")
     ] = None,
 ) -> None:
-    """Find a step size and a number of steps for an accuracy, and compare the methods.
+    """Find the step size and the number of steps that reach an accuracy, and compare what the methods cost.
 
-    Describe the target by its constants (--n, --dim, --smoothness, --convexity),
-    or give a data file, from whose posterior they are computed. There are three
-    rules: exact (the default) uses the exact distribution of the sampler on a
-    quadratic, and says what that assumes; corollary solves the paper's
-    Theorem 1, corrected; repaired uses a bound of our own. The table of costs
-    is the paper's Table 1 with one exponent corrected and, for SGLD and SG-HMC,
-    with the cost of a run without noise, which the paper leaves out.
+    The target is exp(-f), where f is the mean of n components. Describe it by
+    its constants (--n, --dim, --smoothness, --convexity), or give a data file,
+    from whose posterior they are computed. There are three rules: exact (the
+    default) uses the exact distribution of the sampler on a quadratic f, and
+    says what that assumes; corollary solves Theorem 1 of the SVR-HMC paper (Zou,
+    Xu & Gu, ICML 2018), corrected; repaired uses a bound that this package
+    proves instead. The table of costs is the paper's Table 1 with one exponent
+    corrected and, for SGLD and SG-HMC, with the cost of a run without noise,
+    which the paper leaves out.
 
     [bold]Example[/bold]: svrhmc plan --n 100000 --dim 50 --smoothness 10 --convexity 1 --accuracy 0.1
     """
@@ -211,7 +215,7 @@ def reproduce_command(
         int | None, typer.Option(help="Number of processes; as many as there are cores by default.", min=1)
     ] = None,
 ) -> None:
-    """Repeat the paper's experiments: figures, tables and a report.
+    """Repeat the experiments of the SVR-HMC paper (Zou, Xu & Gu, ICML 2018): figures, tables and a report.
 
     If it is interrupted, start it again and it continues where it stopped. A
     data set that cannot be obtained is left out. The rest still runs; at the
