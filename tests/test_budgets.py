@@ -381,8 +381,9 @@ def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch
     assert 0.8 * 40 <= found.seconds <= 40
 
 
-def test_what_follows_the_draws_is_paid_for_once_it_was_measured(clock, monkeypatch):
-    """Gradients at the draws and moments take a third as long as the draws themselves, and are made again."""
+@pytest.fixture
+def slow_draws(clock, monkeypatch):
+    """A step takes 0.01 s, and gradients at the draws and moments take a third as long as the draws themselves."""
     plain, of = CompiledChains.extend, search.Found.of
 
     def extend(self, count, *rest):
@@ -395,10 +396,23 @@ def test_what_follows_the_draws_is_paid_for_once_it_was_measured(clock, monkeypa
 
     monkeypatch.setattr(CompiledChains, "extend", extend)
     monkeypatch.setattr(search.Found, "of", staticmethod(found_of))
+
+
+@pytest.mark.usefixtures("slow_draws")
+def test_what_follows_the_draws_is_paid_for_once_it_was_measured():
     method = Sampler(UBU(0.3, 1.0, 1.0), Full())
     found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
     assert 0.7 * 40 <= found.seconds <= 40
     assert np.isfinite(found.errors).all()
+
+
+@pytest.mark.usefixtures("slow_draws")
+def test_first_steps_leave_as_many_for_the_draws():
+    """A step so short that it takes far more of them to settle than the budget pays for."""
+    method = Sampler(UBU(0.001, 1.0, 1.0), Full())
+    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert found.trace.draws.shape[1] > 1000  # of 4000 steps
+    assert 0.7 * 40 <= found.seconds <= 40
 
 
 def churn():

@@ -143,13 +143,14 @@ class Drawing:
                 raise found.unusable(f"{name} must have {wanted} rows, one for each step; got {count}")
 
     def settle(self, steps: int, progress: Progress) -> Indices:
-        """Make the first steps, of which none is kept, or as many as a budget pays for if some draws are made after
+        """Make the first steps, of which none is kept, or as many as a budget pays for if as many draws are made after
         them; gives the proposals that each chain accepted in them.
         """
         if self._burn_in is None:
             while (step := self.chains.state.step) < steps:
                 if step >= self._until:  # else a piece was begun before a kill, and is made to its end
-                    piece = min(self._affordable(LEAST, LEAST), max(step, 1))
+                    after = max(step, LEAST)
+                    piece = min(self._affordable(after, after), max(step, 1))
                     self._until = steps if self._ledger.unlimited else min(steps, step + piece)
                 if step >= self._until:
                     break
