@@ -19,7 +19,7 @@ from svrhmc.engines.reference import ReferenceChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
-from svrhmc.posterior import automatic, search
+from svrhmc.posterior import automatic, drawing, search
 from svrhmc.posterior.fresh import Fresh
 from svrhmc.posterior.ledger import Ledger
 from svrhmc.posterior.pairs import Pairs
@@ -413,6 +413,24 @@ def test_first_steps_leave_as_many_for_the_draws():
     found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
     assert found.trace.draws.shape[1] > 1000  # of 4000 steps
     assert 0.7 * 40 <= found.seconds <= 40
+
+
+@pytest.mark.usefixtures("slow_draws")
+def test_a_person_is_told_how_long_the_budget_lasts(monkeypatch):
+    """And not how long the next piece takes, which is half of that at most."""
+    pieces = []
+
+    def reporter(asked, total, remark=""):
+        piece = {"total": total, "made": 0}
+        pieces.append(piece)
+        return (lambda amount: piece.update(made=piece["made"] + amount)), (lambda: None)
+
+    monkeypatch.setattr(drawing, "reporter", reporter)
+    method = Sampler(UBU(0.3, 1.0, 1.0), Full())
+    sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    long = [piece for piece in pieces if piece["made"] > 100]
+    assert len(long) > 3
+    assert all(piece["total"] >= 1.9 * piece["made"] for piece in long)
 
 
 def churn():

@@ -155,7 +155,7 @@ class Drawing:
                 if step >= self._until:
                     break
                 try:
-                    self._advance(self._until, False, progress)
+                    self._advance(self._until, steps, False, progress)
                 except BudgetSpent:
                     break
             self._burn_in, self._until = self.chains.state.step, 0
@@ -188,7 +188,8 @@ class Drawing:
                     self._stopped, self._until = more < 1, made + more
                 if not self._stopped:
                     try:
-                        self._advance((self._burn_in or 0) + self._until, True, progress)
+                        first = self._burn_in or 0
+                        self._advance(first + self._until, first + self._goal, True, progress)
                     except BudgetSpent:
                         self._stopped = True
             if self._looked < self._goal:
@@ -282,9 +283,15 @@ class Drawing:
         return 0 if self._burn_in is None else self.chains.state.step - self._burn_in
 
     def _affordable(self, made: int, steps: int = 0) -> int:
+        """Draws of a chain to make next: those that are paid for, or half of them where they are many, so that the end
+        of a budget cuts off few.
+        """
+        count = self._paid(made, steps)
+        return count if count < 2 * _FIRST or self._ledger.unlimited else count // 2
+
+    def _paid(self, made: int, steps: int = 0) -> int:
         """Draws of a chain that what is left of the budgets pays for, with all that comes after these and after those
-        that are made, and with some more steps; half of them where they are many, so that the end of a budget cuts off
-        few.
+        that are made, and with some more steps.
         """
         if self._ledger.unlimited:
             return sys.maxsize
@@ -293,7 +300,7 @@ class Drawing:
         kept = (after[0] + steps * seconds, after[1] + steps * passes)
         follows = self._follows()
         count = self._ledger.affordable((seconds + follows[0], passes + follows[1]), kept)
-        return math.floor(min(count if count < 2 * _FIRST else count / 2, sys.maxsize))
+        return math.floor(min(count, sys.maxsize))
 
     def _price(self) -> tuple[float, float]:
         """Of a step of all chains, in seconds and in passes.
@@ -340,10 +347,12 @@ class Drawing:
         self._shown.out(some)
         self._showing = (self._ledger.used()[0] - began) * len(self._numbers) / len(some)
 
-    def _advance(self, end: int, kept: bool, progress: Progress) -> None:
-        """Steps to `end`, in pieces where the journal outlives the process."""
-        chains, journal = self.chains, self._journal
-        left = max(0, end - chains.state.step)
+    def _advance(self, end: int, goal: int, kept: bool, progress: Progress) -> None:
+        """Steps to `end`, in pieces where the journal outlives the process. A person is told how long it takes to
+        `goal`, or until a budget ends.
+        """
+        chains, journal, step = self.chains, self._journal, self.chains.state.step
+        left = max(0, end - step, min(goal - step, self._paid(self.made)))
         tell, finish = reporter(progress, left * len(chains.state.x), self._remark)
         report = tell if self._ledger.unlimited else self._watched(tell)
         try:
