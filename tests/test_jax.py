@@ -1,5 +1,6 @@
 """Models of JAX functions and the engine that runs them: the same paths, the same law, honest verdicts, clear errors."""
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import svrhmc
 from conftest import every_target
 from svrhmc import Sampler, dynamics, gradients, sample, targets
 from svrhmc.core import jaxed
-from svrhmc.engines import State, chains
+from svrhmc.engines import State, chains, estimates, many_estimates
 from svrhmc.whitening import whitened
 
 jax = pytest.importorskip("jax")
@@ -52,6 +53,21 @@ def test_a_model_and_its_rows_have_one_path(gradient):
     found = in_engine("jax", sampler, model, 60)
     assert found == pytest.approx(in_engine("reference", sampler, rows, 60), abs=1e-11)
     assert found[:, :20] == pytest.approx(in_engine("reference", sampler, model, 20), abs=1e-11)
+
+
+@pytest.mark.parametrize("gradient", [gradients.Full(), gradients.ControlVariate(16)], ids=str)
+def test_many_estimates_do_not_depend_on_how_they_are_divided(gradient):
+    """To the bit, as a call that is killed divides them otherwise; and no piece needs a program of its own."""
+    target, states = whitened(logistic()), np.random.default_rng(0).normal(size=(150, 3))
+    sampler = Sampler(dynamics.UBU(0.3, 1.0, 0.5), gradient)
+
+    def at(first, end):
+        return many_estimates(sampler.setup(target, 6, np.arange(first, end), 1), states[first:end], 0)
+
+    whole, cuts = at(0, 150), [0, 1, 9, 73, 86, 150]
+    pieces = np.concatenate([at(first, end) for first, end in itertools.pairwise(cuts)])
+    assert (pieces == whole).all()
+    assert whole == pytest.approx(estimates(sampler.setup(target, 6, np.arange(150), 1), states, 0), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["logistic-csr", "gaussian-many"])

@@ -278,10 +278,13 @@ class Engine(ABC):
     """Runs samplers, of the grid and exact ones alike.
 
     has_devices: whether it can be told on which devices to run.
+    block: the states at which many estimates are made at a time, where a program is compiled for each number of them,
+        and rounds as that number has it; None where estimates at a state do not depend on the others.
     """
 
     name: str
     has_devices: ClassVar[bool] = False
+    block: ClassVar[int | None] = None
 
     @abstractmethod
     def supports(self, sampler: Any, density: Any) -> str | None:

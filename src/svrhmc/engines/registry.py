@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from typing import Any
+
+import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
@@ -99,5 +102,22 @@ def chains(name: str, setup: Setup, state: State) -> Chains:
 
 def estimates(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state, as that chain of the setup would make it at that step."""
+    return _estimator(setup).estimates(setup, states, step)
+
+
+def many_estimates(setup: Setup, states: Array, step: int) -> Array:
+    """The same at many states: that at each of them is the same to the bit however they are divided into calls."""
+    engine = _estimator(setup)
+    if (block := engine.block) is None:
+        return engine.estimates(setup, states, step)
+    found = np.empty(states.shape)
+    for first in range(0, len(states), block):
+        some = np.minimum(np.arange(first, first + block), len(states) - 1)  # the last one fills the last block
+        there = engine.estimates(replace(setup, chains=setup.chains[some]), states[some], step)
+        found[first : first + block] = there[: len(states) - first]
+    return found
+
+
+def _estimator(setup: Setup) -> Engine:
     rows = rows_of(setup.form)
-    return choose("reference" if rows is not None and rows.is_small else "auto", setup).estimates(setup, states, step)
+    return choose("reference" if rows is not None and rows.is_small else "auto", setup)

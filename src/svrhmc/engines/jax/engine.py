@@ -23,6 +23,7 @@ class OnJax(Engine):
 
     name = "jax"
     has_devices = True
+    block = 64
 
     def supports(self, sampler: Any, density: Any) -> str | None:
         """Forms that have arrays or JAX functions; exact chains on functions."""
