@@ -2,8 +2,6 @@
 
 from svrhmc.engines.base import EVERY, NONE, Chains, Density, Engine, Extension, Keep, Setup, State
 from svrhmc.engines.reference import Grid
-from svrhmc.engines.registry import chains, choose, estimates, names, register
-from svrhmc.engines.base import EVERY, NONE, Chains, Engine, Extension, Keep, Setup, State
 from svrhmc.engines.registry import chains, choose, estimates, many_estimates, names, register
 
 __all__ = [

@@ -11,8 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import Grid, Setup, estimates
-from svrhmc.engines import Setup, many_estimates
+from svrhmc.engines import Grid, Setup, many_estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
