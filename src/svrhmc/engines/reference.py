@@ -119,10 +119,10 @@ class ReferenceChains(Chains):
             x[block], v[block] = place.x, place.v
             memories.append(place.memory())
         memory = {name: np.concatenate([each[name] for each in memories]) for name in memories[0]}
-        steps = np.array([state.step, *kept, end])
-        first, *costs, last = self.setup.sampler.spent(state, steps, self.setup.target.n).tolist()
-        evaluations = round((last - first) * len(x))
-        return State(x, v, memory, end, last), Extension(draws, np.array(costs), evaluations, gradients, accepted)
+        spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
+        evaluations = round((spent[-1] - spent[0]) * len(x))
+        made = Extension(draws, spent[1:-1], evaluations, gradients, accepted)
+        return State(x, v, memory, end, float(spent[-1])), made
 
 
 @dataclass(frozen=True)

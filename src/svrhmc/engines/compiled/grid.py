@@ -144,9 +144,9 @@ class GridCall(Call):
         if self._diverged is not None:
             raise self.kernel.diverged(self._diverged[1], self._diverged[0])
         memory = _to_memory(self.new, self.recipe.remembers) if self.recipe.carries else {}
-        first, *costs, last = self.recipe.evaluations(np.array([self.begin, *self.kept, self.end])).tolist()
-        state = State(self.x, self.v, memory, self.end, float(last))
-        return state, Extension(self.draws, np.array(costs, np.float64), int(last - first) * len(self.x))
+        spent = self.recipe.evaluations(np.r_[self.begin, self.kept, self.end])
+        state = State(self.x, self.v, memory, self.end, float(spent[-1]))
+        return state, Extension(self.draws, spent[1:-1].astype(float), int(spent[-1] - spent[0]) * len(self.x))
 
     def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """Chain by chain; one that diverges stops, and the others go on."""

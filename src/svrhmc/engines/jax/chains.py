@@ -104,11 +104,10 @@ class JaxChains(Chains):
             report((until - step) * chains)
             step, made = until, made + arrays[0].shape[1]
         x, v, memory, accepted = kernel.reached(place, state)
-        steps = np.array([state.step, *kept, end])
-        first, *costs, last = self.setup.sampler.spent(state, steps, self.setup.target.n).tolist()
-        self.state = State(x, v, memory, end, last)
+        spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
+        self.state = State(x, v, memory, end, float(spent[-1]))
         gradients = rooms[1] if kernel.gradients else None
-        return Extension(rooms[0], np.array(costs, np.float64), round((last - first) * chains), gradients, accepted)
+        return Extension(rooms[0], spent[1:-1], round((spent[-1] - spent[0]) * chains), gradients, accepted)
 
 
 def steps_at_once(made: int, kept: int, nanoseconds: float) -> int:
