@@ -122,11 +122,10 @@ def test_bounds_hold_and_are_nearly_met(loss):
 def test_compiled_formulas_are_the_same(name, dtype):
     from numba import njit
 
-    from svrhmc.kernels.known import KERNELS
     from svrhmc.kernels.losses import energies, slopes
 
     loss, _, labels = DEFINED[name]
-    kernel = KERNELS[loss.kernel](*map(dtype, loss.numbers))
+    kernel = loss.record(dtype)
     far = 80 if dtype == np.float32 else 690
     t = np.concatenate([np.linspace(-far, far, 999), np.linspace(-6, 6, 999)]).astype(dtype)
 
@@ -160,7 +159,6 @@ def test_compiled_formulas_are_the_same(name, dtype):
 def test_the_remainder_of_the_probit():
     from numba import njit
 
-    from svrhmc.kernels.known import KERNELS
     from svrhmc.kernels.losses import remainder
 
     f = njit(lambda kernel, t, y, u: remainder(kernel, t, y, u))
@@ -171,7 +169,7 @@ def test_the_remainder_of_the_probit():
                 value = DEFINED["probit"][1]
                 exact = value(at + move, label) - value(at, label) - first_derivative("probit", at, label) * move
                 exact -= second_derivative("probit", at, label) * move**2 / 2
-                found = f(KERNELS["probit"](1.0), t, y, u)
+                found = f(PROBIT.record(), t, y, u)
                 assert found == pytest.approx(float(exact), rel=1e-9, abs=3e-15 * abs(u) ** 3)
                 assert abs(found) <= PROBIT.third_bound * abs(u) ** 3 / 6
 

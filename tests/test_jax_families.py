@@ -131,10 +131,3 @@ def test_other_labels_are_other_chains():
         target = whitened(targets.glm(X, y, "negative-binomial", prior=HEAVY, weights=WEIGHTS, offset=OFFSET), "dense")
         chains.append(sampler.run(target, STEPS, chains=2, seed=3, engine="jax").draws)
     assert np.abs(chains[0] - chains[1]).max() > 1e-6
-
-
-def test_every_loss_that_is_compiled_has_a_slope():
-    from svrhmc.engines.jax import engine, losses
-    from svrhmc.kernels.known import KERNELS
-
-    assert set(engine._LOSSES) == set(losses.SLOPES) == set(KERNELS)

@@ -15,6 +15,7 @@ FILES = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.p
 # From the ground up: a part imports what stands before it, or beside it in its own folder.
 LAYERS = [
     ("core",),
+    ("families",),
     ("kernels",),
     ("targets",),
     ("whitening", "distances", "diagnostics", "scheme", "tables", "data"),

@@ -300,11 +300,9 @@ class Engine(ABC):
             return f"it runs {', '.join(forms)} forms, and this target is known by its {known} alone"
         return forms[form.kind](sampler, form)
 
-    def lacks_rows(
-        self, form: Any, losses: Collection[str], stored: Collection[str], maps: Collection[str]
-    ) -> str | None:
-        """Why rows with a linear predictor are not run, by an engine with these losses, storages and whitenings."""
-        if form.loss.kernel not in losses:
+    def lacks_rows(self, form: Any, stored: Collection[str], maps: Collection[str]) -> str | None:
+        """Why rows with a linear predictor are not run, by an engine with these storages and whitenings."""
+        if form.loss.kernel is None:
             return f"it does not have the loss {form.loss}"
         if not form.rows.in_memory:
             return "the rows are not in memory"

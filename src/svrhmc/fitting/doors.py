@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, one_of, real_array
 from svrhmc.core.progress import stage
+from svrhmc.families.base import Loss
 from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
 from svrhmc.posterior.advice import of_formula
@@ -21,7 +22,6 @@ from svrhmc.tables import designed
 from svrhmc.tables.columns import CATEGORY, Column, Columns
 from svrhmc.tables.design import log_exposure
 from svrhmc.tables.grammar import quoted
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Prior
 from svrhmc.targets.reading import Partitions
 

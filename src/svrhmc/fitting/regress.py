@@ -32,6 +32,8 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
 from svrhmc.core.saving import is_text
+from svrhmc.families import family_of
+from svrhmc.families.base import Loss
 from svrhmc.fitting.scales import Scales, no_column, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
 from svrhmc.posterior.advice import ARRAYS, Advice
@@ -42,9 +44,7 @@ from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.units import Units
 from svrhmc.targets.coding import coding_of
-from svrhmc.targets.families import family_of
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Normal, Prior
 from svrhmc.targets.reading import Partitions
 from svrhmc.targets.regression import checked_weights, glm

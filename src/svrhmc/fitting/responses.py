@@ -8,9 +8,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
+from svrhmc.families import FAMILIES, family_of
+from svrhmc.families.base import Loss
 from svrhmc.tables.columns import CATEGORY, TRUTH, Column
-from svrhmc.targets.families import FAMILIES, family_of
-from svrhmc.targets.losses import Loss
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from svrhmc import families
 from svrhmc.core import randomness
 from svrhmc.core.caching import keep_compiled
 from svrhmc.core.compiled import keep, stamp_of
@@ -21,7 +22,7 @@ QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
-_TEXTS = [*Path(__file__).parent.glob("*.py"), Path(randomness.__file__)]
+_TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
 _STAMP = stamp_of(_TEXTS) if keep_compiled() else None  # None where nothing can be written
 
 

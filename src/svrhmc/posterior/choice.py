@@ -13,6 +13,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.jumps import Regions
+from svrhmc.families.base import Loss
 from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.posterior import costs
 from svrhmc.posterior.fresh import Fresh
@@ -21,7 +22,6 @@ from svrhmc.posterior.shape import Shape
 from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.forms import FunctionsForm, rows_of
-from svrhmc.targets.losses import Loss
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long

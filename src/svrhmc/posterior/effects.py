@@ -29,6 +29,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary
+from svrhmc.families.base import Loss
 from svrhmc.posterior.kept import Kept, beyond, spread
 from svrhmc.posterior.levels import level_averages
 from svrhmc.posterior.prediction import Model, Predictions, no_rows, thinned
@@ -38,7 +39,6 @@ from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
 from svrhmc.tables.design import Design, told
 from svrhmc.tables.terms import shown
 from svrhmc.targets.forms import RowsForm
-from svrhmc.targets.losses import Loss
 
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
 _ROUNDING = 1e-6  # of a sum over rows in float32

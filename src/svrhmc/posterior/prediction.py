@@ -25,12 +25,12 @@ from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.summaries import Summary
+from svrhmc.families.base import Loss
 from svrhmc.posterior.units import Units
 from svrhmc.targets.base import FiniteSum
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.stored import make_rows
 
 _HELD = 1 << 22  # numbers of a block, rows times draws

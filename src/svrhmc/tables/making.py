@@ -21,9 +21,9 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.memory import free_memory
+from svrhmc.families.labels import names_rows
 from svrhmc.tables.columns import Columns
 from svrhmc.tables.grammar import Factor, Term
-from svrhmc.targets.labels import names_rows
 
 Transforms = Mapping[str, Callable[..., Any]]
 _MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.targets.losses import Loss
+from svrhmc.families.base import Loss
 from svrhmc.targets.rows import Labels, Rows
 
 

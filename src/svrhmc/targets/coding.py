@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
+from svrhmc.families.base import Loss
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import BlocksForm, RowsForm
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.reading import Block, Partitions, Reader
 from svrhmc.targets.rows import Rows
 from svrhmc.targets.stored import make_rows

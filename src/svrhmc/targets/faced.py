@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.targets.faces import Faces
+from svrhmc.families.faces import Faces
 
 MARGIN, OBJECTS = 1e-6, 1e-9  # of cᵀd where |c| = 1 and |dⱼ| ≤ 1: a row is clear of the plane; a row objects to d
 _NEWTON, _HALVINGS = 16, 30  # steps of Newton's method
@@ -92,7 +92,7 @@ class Faced:
     def search(self) -> Found:
         """Newton's method on Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the second sum over faces that are closed both ways.
 
-        >>> from svrhmc.targets.faces import sides
+        >>> from svrhmc.families.faces import sides
         >>> one, other = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
         >>> Faced.of(np.ones((2, 1)), sides(one, ~one)).search().way
         array([-1.])

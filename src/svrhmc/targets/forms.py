@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores
-from svrhmc.targets.losses import Loss
+from svrhmc.families.base import Loss
 from svrhmc.targets.priors import Heavy
 from svrhmc.targets.rows import Rows
 

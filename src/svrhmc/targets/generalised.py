@@ -22,12 +22,12 @@ from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.core.recording import recorded
+from svrhmc.families.base import Loss
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
 from svrhmc.targets.forms import BlocksForm, RowsForm
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, mixes, scale_mixture
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.minima import Minima, minima_around, minima_from
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column

@@ -32,10 +32,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError
 from svrhmc.core.recording import ANY, Ordered, Whole, once, repeat, unusable
+from svrhmc.families.base import Loss
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.columns import rows_of_block
 from svrhmc.targets.forms import RowsForm
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.reading import Reader, require_finite, stacked
 from svrhmc.targets.stored import make_rows
 

@@ -12,11 +12,10 @@ from svrhmc.core.arrays import Array, cores
 from svrhmc.core.blas import NARROW, blas_for
 from svrhmc.core.deadline import looking, piece
 from svrhmc.core.recording import Ordered, repeat
+from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
-from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import BLOCK, TILE
 from svrhmc.kernels.wide import ROOM
-from svrhmc.targets.losses import Loss
 
 _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
 _PARTS = 16  # into which rows of few columns are cut
@@ -65,16 +64,13 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
 
 def _part(loss: Loss, X: Any, labels: Any) -> Callable[[Array, int, int, Array], None]:
     """What adds the gradient of some rows at a state to the sums of their blocks, with room of its own."""
-    assert loss.kernel is not None
-    compiled, numbers = KERNELS[loss.kernel], map(float, loss.numbers)
+    record, m = loss.record(), loss.blocks + loss.shared
     if not loss.wide:
-        one = compiled(*numbers)
         return lambda x, low, high, partial: float64.gradient(
-            one, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE)
+            record, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE)
         )
-    several, m = compiled(*numbers, loss.blocks, loss.shared), loss.blocks + loss.shared
     return lambda x, low, high, partial: float64.wide_gradient(
-        several, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
+        record, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
     )
 
 

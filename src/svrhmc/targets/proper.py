@@ -33,10 +33,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.families.base import Loss
+from svrhmc.families.faces import Faces
 from svrhmc.targets.faced import MARGIN, OBJECTS, Faced
-from svrhmc.targets.faces import Faces
 from svrhmc.targets.improper import Modelled, dependent_columns, empty_columns, require_rank_of, separable
-from svrhmc.targets.losses import Loss
 
 _EACH, _LEAST_ROWS, _POOL = 20, 200, 8  # rows of the first try: so many for each column, and more; out of so many times
 _PULLING = 8  # rows for each coordinate of the second try

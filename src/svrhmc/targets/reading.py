@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.targets.losses import Loss
+from svrhmc.families.base import Loss
 from svrhmc.targets.rows import Rows
 
 T = TypeVar("T")

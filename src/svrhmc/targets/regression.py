@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.families import family_of, gaussian
+from svrhmc.families.base import Loss
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import coding_of
-from svrhmc.targets.families import family_of, gaussian
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.losses import Loss
 from svrhmc.targets.partitioned import PartitionedLinear
 from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores, digest
 from svrhmc.core.deadline import looked, looking, piece
-from svrhmc.targets.losses import Loss
+from svrhmc.families.base import Loss
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which compiled passes are used

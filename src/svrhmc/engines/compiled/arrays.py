@@ -13,7 +13,6 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import frames, layout, passes, priors, wide
-from svrhmc.kernels.known import KERNELS
 from svrhmc.kernels.layout import DenseModel, Noise
 from svrhmc.scheme import Scheme, normals_of
 from svrhmc.targets.forms import QuadraticForm, RowsForm
@@ -131,12 +130,9 @@ def plain_model(form: RowsForm) -> Any:
     for others, loss, model in known:
         if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
-    assert form.loss.kernel is not None
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    loss, label = form.loss, np.float64 if form.loss.wide else kind
-    size = (loss.blocks, loss.shared) if loss.wide else ()
-    compiled = KERNELS[form.loss.kernel](*map(kind, loss.numbers), *size)
+    compiled, label = form.loss.record(kind), np.float64 if form.loss.wide else kind
     more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
     rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
     model = STORED[form.rows.storage](getattr(form.rows, "rows", form.rows), rest)

@@ -12,7 +12,6 @@ from svrhmc.engines.compiled.chains import CompiledChains, CompiledKernel
 from svrhmc.engines.compiled.gathered import subsampled_kernel
 from svrhmc.engines.compiled.grid import GridKernel, estimates_at
 from svrhmc.engines.compiled.split import SplitKernel
-from svrhmc.kernels.known import KERNELS
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
 _KERNELS: dict[str, Callable[[Setup], CompiledKernel]] = {
@@ -38,10 +37,10 @@ class Compiled(Engine):
         return self.lacks(sampler, density, reasons)
 
     def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
-        return self.lacks_rows(form, KERNELS, STORED, FRAMES) or self.lacks_order(sampler, form)
+        return self.lacks_rows(form, STORED, FRAMES) or self.lacks_order(sampler, form)
 
     def _of_whitened_rows(self, sampler: Any, form: RowsForm) -> str | None:
-        return _without_map(form) or self.lacks_rows(form, KERNELS, STORED, FRAMES)
+        return _without_map(form) or self.lacks_rows(form, STORED, FRAMES)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""

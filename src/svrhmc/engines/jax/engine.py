@@ -10,10 +10,6 @@ from svrhmc.core.jaxed import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 
-_LOSSES = (
-    "logistic", "binomial", "probit", "poisson", "squared",
-    "location-scale", "negative-binomial", "gamma", "categorical",
-)  # fmt: skip
 _MAPS = ("dense", "low rank", "sparse")
 _STORED = ("dense", "sparse")
 
@@ -39,7 +35,7 @@ class OnJax(Engine):
         return self.lacks(sampler, density, reasons)
 
     def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
-        return self.lacks_rows(form, _LOSSES, _STORED, _MAPS) or self.lacks_order(sampler, form)
+        return self.lacks_rows(form, _STORED, _MAPS) or self.lacks_order(sampler, form)
 
     def check(self, setup: Setup) -> None:
         """Devices that are not there, and those of a model, which has its own."""

@@ -14,28 +14,28 @@ from jax.experimental import pallas as pl
 
 from svrhmc.engines.jax import kernels
 from svrhmc.engines.jax.kernels import triton
-from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.engines.jax.losses import formulas, slope_of
 
-_LOSSES = ("logistic", "poisson")  # without numbers of their own
 _COLUMNS = tuple(1 << k for k in range(4, 10))
 
 
-def serves(X: Any, slope: str, chains: int) -> bool:
+def serves(X: Any, record: Any, chains: int) -> bool:
     """Whether there is a kernel for such rows, and it is worth it: for one state. (Many share a read by XLA too.)"""
-    return kernels.on_gpu() and chains == 1 and X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and slope in _LOSSES
+    plain = formulas(record).elementary and not record._fields
+    return kernels.on_gpu() and chains == 1 and X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and plain
 
 
-def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int = 8, interpret: bool = False) -> Any:
+def gradient(X: Any, y: Any, theta: Any, record: Any, tile: int = 64, warps: int = 8, interpret: bool = False) -> Any:
     """Σᵢ ℓ′(aᵢᵀθ, yᵢ)aᵢ of one state, for a number of columns that is a power of 2; rows beyond the last whole tile are
     added by XLA.
     """
-    n, dim = X.shape
+    (n, dim), slope, loss = X.shape, slope_of(record), record()
     count = n // tile
 
     def kernel(rows_ref: Any, labels_ref: Any, theta_ref: Any, out_ref: Any) -> None:
         rows, at = rows_ref[...], theta_ref[...]
         t = jnp.sum(rows * at[None, :], axis=1)
-        s = SLOPES[slope](None, t, labels_ref[...])
+        s = slope(loss, t, labels_ref[...])
         out_ref[...] = jnp.sum(rows * s[:, None], axis=0)[None, :]
 
     parameters: dict[str, Any] = {}
@@ -55,6 +55,6 @@ def gradient(X: Any, y: Any, theta: Any, slope: str, tile: int = 64, warps: int 
         **parameters,
     )(X[: count * tile], y[: count * tile], theta)
     rest = X[count * tile :]
-    last = SLOPES[slope](None, jnp.matmul(rest, theta, precision="highest"), y[count * tile :])
+    last = slope(loss, jnp.matmul(rest, theta, precision="highest"), y[count * tile :])
     total = sums.sum(axis=0, dtype=jax.dtypes.canonicalize_dtype(jnp.float64))
     return total + jnp.matmul(last, rest, precision="highest")

@@ -1,66 +1,84 @@
-"""Slopes of losses, by the name of their compiled form; `targets` has the definitions.
-
-A slope is a function of (numbers, t, y), `numbers` being those of the loss. Where a row has several predictors, they
-are the last axis of t, and of the slopes.
-"""
+"""Slopes of families in JAX: their formulas over its primitives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
-from jax.nn import sigmoid, softmax, softplus
-from jax.scipy.special import digamma, log_ndtr
+from jax.nn import sigmoid, softplus
+from jax.scipy.special import betaln, digamma, gammaln, log_ndtr
 
-Slope = Callable[[Any, Any, Any], Any]
+from svrhmc.families.base import Formulas
 
-
-def _probit(numbers: Any, t: Any, y: Any) -> Any:
-    """−y φ(s)/Φ(s), s = yt, as the exponential of a difference of logarithms."""
-    s = y * t
-    return -y * jnp.exp(-0.5 * s * s - 0.5 * jnp.log(2 * jnp.pi).astype(t.dtype) - log_ndtr(s))
+_HALF_LOG = 0.9189385332046727  # ½ log 2π
 
 
-def _location_scale(numbers: Any, t: Any, y: Any) -> Any:
-    """(−ge^{−τ}, 1 − rg), r = (y − μ)e^{−τ}: g = r where there are no degrees of freedom, else Student's."""
-    inverse, df = jnp.exp(-t[..., 1]), numbers[0]
-    r = (y - t[..., 0]) * inverse
-    g = jnp.where(df == 0, r, (df + 1) * r / (df + r * r))
-    return jnp.stack([-g * inverse, 1 - r * g], axis=-1)
+def _mills(s: Any) -> tuple[Any, Any]:
+    """λ = φ(s)/Φ(s) as the exponential of a difference of logarithms, and s + λ."""
+    hazard = jnp.exp(-0.5 * s * s - _HALF_LOG - log_ndtr(s))
+    return hazard, s + hazard
 
 
-def _negative_binomial(numbers: Any, t: Any, y: Any) -> Any:
-    """φp − y(1 − p), and φ(sp(v) − p) + y(1 − p) − φ(ψ(y + φ) − ψ(φ)), p = 1/(1 + e⁻ᵛ)."""
-    v, phi = t[..., 0] - t[..., 1], jnp.exp(t[..., 1])
-    p, rest = sigmoid(v), y * sigmoid(-v)
-    by_shape = phi * (softplus(v) - p) + rest - phi * (digamma(y + phi) - digamma(phi))
-    return jnp.stack([phi * p - rest, by_shape], axis=-1)
+def _log_rising(phi: Any, y: Any) -> Any:
+    safe = jnp.maximum(y, 1.0)
+    return jnp.where(y > 0, gammaln(safe) - betaln(safe, phi), 0.0)
 
 
-def _gamma(numbers: Any, t: Any, y: Any) -> Any:
-    """α(1 − eʳ), and α(eʳ − 1 − r + ψ(α) − log α)."""
-    r, alpha = y - t[..., 0], jnp.exp(t[..., 1])
-    grown = jnp.expm1(r)
-    return jnp.stack([-alpha * grown, alpha * (grown - r + digamma(alpha) - t[..., 1])], axis=-1)
+def _rising_rate(phi: Any, y: Any) -> Any:
+    return digamma(y + phi) - digamma(phi)
 
 
-def _categorical(numbers: Any, t: Any, y: Any) -> Any:
-    """p_c − 1[y = c]; of the class itself minus the sum of the others."""
-    p = softmax(jnp.concatenate([jnp.zeros((*t.shape[:-1], 1)), t], axis=-1), axis=-1)
-    own = jnp.arange(p.shape[-1]) == y[..., None].astype(jnp.int32)
-    others = jnp.where(own, 0.0, p).sum(axis=-1, keepdims=True)
-    return jnp.where(own, -others, p)[..., 1:]
+def _log_gamma_excess(alpha: Any, theta: Any) -> Any:
+    return alpha * (1 - theta) + gammaln(alpha)
 
 
-SLOPES: dict[str, Slope] = {
-    "logistic": lambda numbers, t, y: -y * sigmoid(-y * t),
-    "binomial": lambda numbers, t, y: (1 - y) * sigmoid(t) - y * sigmoid(-t),
-    "probit": _probit,
-    "poisson": lambda numbers, t, y: jnp.exp(t) - y,
-    "squared": lambda numbers, t, y: (t - y) * numbers[0],
-    "location-scale": _location_scale,
-    "negative-binomial": _negative_binomial,
-    "gamma": _gamma,
-    "categorical": _categorical,
-}
+def _digamma_excess(alpha: Any, theta: Any) -> Any:
+    return digamma(alpha) - theta
+
+
+PRIMITIVES = SimpleNamespace(
+    number=float,
+    exp=jnp.exp,
+    log=jnp.log,
+    log1p=jnp.log1p,
+    log1p_unit=jnp.log1p,
+    expm1=jnp.expm1,
+    where=jnp.where,
+    maximum=jnp.maximum,
+    minimum=jnp.minimum,
+    softplus=softplus,
+    sigmoid=sigmoid,
+    polynomial=lambda coefficients, x: jnp.polyval(jnp.asarray(coefficients[::-1]), x),
+    mills=_mills,
+    minus_log_normal=lambda s, hazard: -log_ndtr(s),
+    log_rising=_log_rising,
+    rising_rate=_rising_rate,
+    rising=lambda phi, y: (_log_rising(phi, y), _rising_rate(phi, y)),
+    log_gamma_excess=_log_gamma_excess,
+    digamma_excess=_digamma_excess,
+    gamma_excess=lambda alpha, theta: (_log_gamma_excess(alpha, theta), _digamma_excess(alpha, theta)),
+    function=lambda f: f,
+    xp=jnp,
+)
+
+
+@cache
+def formulas(record: Any) -> Formulas:
+    """Those of a family, by the type of its record."""
+    made: Formulas = record.formulas(PRIMITIVES)
+    return made
+
+
+def slope_of(record: Any) -> Callable[[Any, Any, Any], Any]:
+    """∂ℓ/∂t as a function of (record with its numbers, t, y); several predictors are the last axis of t and of it."""
+    made = formulas(record)
+
+    def slope(loss: Any, t: Any, y: Any) -> Any:
+        given = (t,) if made.arguments == 1 else tuple(t[..., j] for j in range(made.arguments))
+        slopes = made.slope(loss, *given, y)
+        return slopes if made.arguments == 1 else jnp.stack(slopes, axis=-1)
+
+    return slope

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from svrhmc.engines.jax import factors, fused, priors
-from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.engines.jax.losses import slope_of
 from svrhmc.engines.jax.rows import EXACT, Arrays, Seen
 from svrhmc.targets.devices import sharding
 from svrhmc.targets.functions import copied
@@ -128,7 +128,7 @@ class RowOperations(Operations):
 
     n: int
     dim: int
-    slope: str
+    record: Any  # of the loss: its type
     frame: Frame
     seen: Seen
     removed: bool
@@ -152,6 +152,10 @@ class RowOperations(Operations):
         """Whether a loss of one predictor and a normal prior, in the target's own variables, are all there is."""
         return not (self.removed or self.heavy or self.frame.kind or self.seen.sparse or self.seen.several)
 
+    def constants(self, numbers: Any) -> Any:
+        """The record of the loss with its numbers."""
+        return self.record(*(numbers[k] for k in range(len(numbers))), *(self.seen.several or ()))
+
     def batch(self, arrays: Arrays, rows: Any) -> Batch:
         """From where they are."""
         return Batch(rows, self.place.taken(arrays["data"], rows))
@@ -174,7 +178,7 @@ class RowOperations(Operations):
             t = some["predictors"] + u
         elif self.shifted:
             t = seen.shifted(u, some["offset"])
-        found = SLOPES[self.slope](numbers, t, some["y"])
+        found = slope_of(self.record)(self.constants(numbers), t, some["y"])
         if self.weighed:
             found = seen.weighed(found, some["weights"])
         if self.removed:
@@ -191,9 +195,9 @@ class RowOperations(Operations):
     def _sum(self, some: Arrays, numbers: Any, at: Any) -> Any:
         """Over some rows; for one chain on a GPU, where a loss is all there is to a row, with one read of X."""
         plain = self.plain and not (self.shifted or self.weighed)
-        if plain and fused.serves(some["X"], self.slope, len(at)):
+        if plain and fused.serves(some["X"], self.record, len(at)):
             kind = self.seen.dtype
-            found = fused.gradient(some["X"], some["y"].astype(kind), at[0].astype(kind), self.slope)
+            found = fused.gradient(some["X"], some["y"].astype(kind), at[0].astype(kind), self.record)
             return found[None].astype(jnp.float64)
         return self.seen.combine(some, self._every_slope(some, numbers, at) / self.n)
 

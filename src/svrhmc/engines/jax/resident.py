@@ -19,11 +19,10 @@ from jax.experimental import pallas as pl
 
 from svrhmc.engines.jax import kernels
 from svrhmc.engines.jax.kernels import triton
-from svrhmc.engines.jax.losses import SLOPES
+from svrhmc.engines.jax.losses import formulas, slope_of
 from svrhmc.engines.jax.moves import Kept, Noise, move
 from svrhmc.gradients import Recipe
 
-_LOSSES = ("logistic", "binomial", "poisson", "squared")  # of one predictor, with functions that a kernel has
 _MOST = 1 << 17  # bytes of a batch, which lies in registers
 _WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes for each
 
@@ -39,7 +38,7 @@ class Walk(NamedTuple):
 
 def serves(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
     """Whether there is a kernel for such steps."""
-    plain = getattr(operations, "plain", False) and operations.slope in _LOSSES
+    plain = getattr(operations, "plain", False) and formulas(operations.record).elementary
     anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
     if not plain or operations.place.mesh is not None or recipe.full or recipe.order != 1 or not anchored:
         return False
@@ -70,9 +69,10 @@ def walk(
     warps = max(1, min(_WARPS, data["X"].dtype.itemsize * width * count // _OF_WARP))
     given = {
         "X": data["X"], "y": data["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
-        "numbers": arrays["numbers"], "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
+        "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
         "walk": jnp.stack([jnp.asarray(each, jnp.int64) for each in (*steps[:3], *steps.kept, slot)]),
     }  # fmt: skip
+    given |= {"numbers": arrays["numbers"]} if len(arrays["numbers"]) else {}
     given |= {"offset": data["offset"]} if operations.shifted else {}
     given |= {"weights": data["weights"]} if operations.weighed else {}
     given |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
@@ -95,7 +95,7 @@ def walk(
         begin, end, before, first, thin, slot = (ref["walk"][k] for k in range(6))
         precision, mean = row("precision"), row("mean")
         anchor = row("anchor", own * chain) if "anchor" in ref else 0.0
-        constants = [ref["numbers"][k] for k in range(arrays["numbers"].shape[0])]
+        loss = operations.record(*(ref["numbers"][k] for k in range(len(arrays["numbers"]))))
         P, Lp, kick, Q, Lq = _cut([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
 
         def noise_of(i: Any) -> list[Any]:
@@ -120,7 +120,7 @@ def walk(
             """What the batch adds to g."""
             t = jnp.sum(A * at.astype(A.dtype)[None, :], axis=1).astype(jnp.float64)
             t = t + known["offset"] if operations.shifted else t
-            s = operations.n * SLOPES[operations.slope](constants, t, known["y"])
+            s = operations.n * slope_of(operations.record)(loss, t, known["y"])
             s = s * known["weights"] if operations.weighed else s
             s = s - known["parts"] if "parts" in known else s
             s = s / (recipe.n * known["chances"]) if recipe.weighted else s

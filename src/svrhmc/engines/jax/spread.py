@@ -100,7 +100,6 @@ def _of_rows(form: RowsForm) -> Made:
         data |= {"curvatures": removed.curvatures} if removed.second_order else {}
     data |= {} if form.offset is None else {"offset": form.offset}
     data |= {} if form.weights is None else {"weights": form.weights}
-    assert loss.kernel is not None
     operations = RowOperations(
         form.rows.n, form.rows.dim, loss.kernel, _frame(form.whitening), seen, removed is not None,
         removed is not None and removed.second_order, form.offset is not None, form.weights is not None,

@@ -1,0 +1,57 @@
+"""Families: what y is, given its linear predictors. One file each, which holds all there is to a family.
+
+A user names one ("poisson"), or makes it here (`bernoulli("probit")`); a line below is all that the rest of the library
+knows of it. Every formula keeps its digits far out: nothing overflows for |t| up to 700, and no difference of nearly
+equal numbers stands where another form has none.
+"""
+# ruff: noqa: I001  (in the order in which users are told of them)
+
+from svrhmc.core.errors import nearest, requirement
+from svrhmc.families.base import FAMILIES, Loss
+from svrhmc.families.bernoulli import bernoulli as bernoulli
+from svrhmc.families.binomial import binomial as binomial
+from svrhmc.families.poisson import poisson as poisson
+from svrhmc.families.gaussian import gaussian as gaussian
+from svrhmc.families.student_t import student_t as student_t
+from svrhmc.families.negative_binomial import negative_binomial as negative_binomial
+from svrhmc.families.gamma import gamma as gamma
+from svrhmc.families.categorical import categorical as categorical
+
+__all__ = ["FAMILIES", "Loss", "family_of", *(made.__name__ for made in FAMILIES.values())]
+
+_INSTEAD = {
+    "zero|zip|zinb|hurdle|inflated": "there is no zero-inflated or hurdle family: try 'negative-binomial', or fit "
+    "y > 0 by 'bernoulli' and the rows with y > 0 apart",
+    "beta-binomial|betabinomial": "there is none for trials that vary more than 'binomial' has it",
+    "beta": "there is none for shares: take 'gaussian' for their log odds, or 'binomial' with trials=… where they are "
+    "counts of trials",
+    "ordinal|ordered|cumulative": "there is none for ordered classes: 'categorical' takes them without their order",
+    "surv|weibull|cox|hazard": "there is none for censored times: 'gamma' takes times that all ended",
+    "tweedie|inverse-gaussian|lognormal|log-normal": "take 'gamma', or 'gaussian' for the logarithm of y",
+    "quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it",
+    "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
+}  # by parts of names that other programs have
+
+
+def family_of(family: object) -> Loss:
+    """The loss that a name stands for, or the one given; other names are refused with what to take instead."""
+    if isinstance(family, str):
+        for name, made in FAMILIES.items():
+            if family.lower() in (name, *made().aliases):
+                return made()
+    if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
+        return family  # type: ignore[return-value]
+    name = family.lower().replace("_", "-") if isinstance(family, str) else ""
+    allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
+    raise requirement("family", allowed, repr(family), _instead(name))
+
+
+def _instead(name: str) -> str:
+    """What to do without a family that there is not, or which one was probably meant."""
+    for known, made in FAMILIES.items():
+        if name in made().mistaken:
+            return f"did you mean {known!r}?"
+    for parts, advice in _INSTEAD.items():
+        if any(part in name for part in parts.split("|")):
+            return advice
+    return nearest(name, FAMILIES)

@@ -1,0 +1,333 @@
+"""What a family is: minus the log-likelihood of one row, ℓ(t, y), as a function of its linear predictors t.
+
+A row has k predictors with coefficients of their own (`blocks`) and sees q parameters that all rows share (`shared`: a
+predictor whose column is 1), m = k + q numbers t in all. A family is complete: it says which labels it takes, its
+value, slope and curvature in t, the mean of y, how a y is drawn, what is known of its derivatives everywhere (None
+where nothing is), and the words that reports use. The functions take arrays and numbers alike. Where m is 1 they are of
+plain numbers; else t and slopes have m of them, their last axis, and curvatures m × m.
+
+The formulas of a family here stand once, in a `Record`: a factory over primitives (`primitives.py`) that makes the
+functions of NumPy, of compiled code and of JAX. A loss from outside need not have one: then it says its value, slope
+and curvature itself, and the reference engine runs it.
+
+A label is one number for each row. A row that stands for several observations (successes of some trials, or a row of an
+aggregated table) has a weight besides, wᵢℓ(tᵢ, yᵢ), which belongs to the form and not to the loss: no loss knows of
+offsets and weights.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, digest
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.families.faces import Faces
+from svrhmc.families.primitives import NUMPY
+
+
+class Formulas(NamedTuple):
+    """The functions of one row that a record's factory makes; the first argument of each is the record, with numbers.
+
+    slope, curvature, value: of (record, t, y), where `arguments` is 1: t is a number, or all of a row's (last axis).
+        Where it is 2, of (record, t₀, t₁, y); then a slope is a pair, and a curvature the triple (∂₀₀, ∂₀₁, ∂₁₁).
+    both: value and slope at once, where they share most of their work; then value may be left out.
+    remainder: of (record, t, y, u), ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² in float64, for subsampled Metropolis.
+    energies: a compiled body for many rows, where loops of its own are worth it: of (record, count, t, y, slope, value)
+        for one predictor; for several of (record, count, t, y, s, valued), a line of t and s for each predictor, values
+        left in line m of t, of which two more lines are room.
+    elementary: whether a slope is made of e^t and arithmetic alone, which any device has.
+    """
+
+    slope: Callable[..., Any]
+    curvature: Callable[..., Any]
+    value: Callable[..., Any] | None = None
+    both: Callable[..., Any] | None = None
+    remainder: Callable[..., Any] | None = None
+    energies: Callable[..., Any] | None = None
+    arguments: int = 1
+    elementary: bool = False
+
+
+class Record(Protocol):
+    """The numbers of a family, a named tuple by whose type compiled code chooses formulas; of several predictors its
+    last fields are `blocks` and `shared`.
+    """
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """Its functions over some primitives."""
+
+
+class Observed(NamedTuple):
+    """Labels in the form that a loss uses, and how many observations each stands for (None: one)."""
+
+    y: Array
+    counts: Array | None
+
+
+class Coded(NamedTuple):
+    """The loss for some labels, the labels in numbers, and what 0, 1, … stand for where they were something else."""
+
+    loss: Loss
+    y: npt.ArrayLike
+    classes: npt.NDArray[Any] | None = None
+
+
+class Loss(ABC):
+    """Minus the log-likelihood of one row as a function of its linear predictor.
+
+    −log p(y | t) = value(t, y) + constant(y).
+    """
+
+    name: ClassVar[str] = ""  # of the family, as users write it
+    identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
+    ratio: ClassVar[str] = ""  # what e to the power of a coefficient is, where that has a name
+    shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
+    quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
+    convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
+    convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
+    wide: ClassVar[bool] = False  # whether t, slopes and curvatures have axes of their own
+    shared: ClassVar[int] = 0  # parameters that all rows share
+    shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
+    tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
+    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
+    spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
+    without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
+    overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
+    far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
+    outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
+    aliases: ClassVar[tuple[str, ...]] = ()  # other names of the family
+    mistaken: ClassVar[tuple[str, ...]] = ()  # names by which people ask for it, and which are answered with its own
+    kernel: ClassVar[Any] = None  # its `Record`, where its formulas are compiled
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The numbers of its record."""
+        return ()
+
+    def record(self, kind: Callable[[float], Any] = float) -> Any:
+        """Its numbers as compiled code takes them, in the precision of the rows."""
+        size = (self.blocks, self.shared) if self.wide else ()
+        return self.kernel(*map(kind, self.numbers), *size)
+
+    @property
+    def nanoseconds(self) -> float:
+        """What value and slope of a row take beyond those of the logistic loss, as `benchmarks/costs.py` measures."""
+        return 0.0
+
+    @property
+    def blocks(self) -> int:
+        """The number of predictors that have coefficients of their own."""
+        return 1
+
+    @property
+    def known_noise(self) -> float | None:
+        """The standard deviation of y about its predictor, where it is given beforehand; None where it is not."""
+        return None
+
+    def shared_start(self, y: Array) -> Array:
+        """Values of the shared parameters at which the search for the mode starts."""
+        return np.zeros(self.shared)
+
+    @property
+    def curvature_bound(self) -> float | None:
+        """sup ∂²ℓ/∂t² over all t and y."""
+        return None
+
+    @property
+    def third_bound(self) -> float | None:
+        """sup |∂³ℓ/∂t³| over all t and y."""
+        return None
+
+    def third_within(self, low: Array, high: Array) -> Array | None:
+        """Bounds on |∂³ℓ/∂t³| over low ≤ t ≤ high and all y, finite or ∞; here the one that holds everywhere."""
+        return None if self.third_bound is None else np.full(np.shape(low), self.third_bound)
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Check n labels, and return them in the form that the loss uses."""
+        return np.asarray(real_array("y", y, (n,)), np.float64)
+
+    def observed(self, y: npt.ArrayLike, n: int, trials: npt.ArrayLike | None = None) -> Observed:
+        """The labels, and how many observations each stands for; trials are an error unless the family has them."""
+        if trials is not None:
+            raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
+        return Observed(self.labels(y, n), None)
+
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
+        return Coded(self, y)
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """The loss with this variance of the noise, for families that have noise which may be known."""
+        why = "only the family 'gaussian' has noise whose variance may be known"
+        raise requirement("noise_variance", f"None for {self}", noise_variance, why)
+
+    def faces(self, y: Array) -> Faces | None:
+        """The directions in which ℓ stays bounded, for each label (`faces.py`); None where that is not known."""
+        return None
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """Why a shared parameter whose prior is flat has no posterior, in words; None where it has one.
+
+        Rows of this weight in all, so many coefficients whose prior is flat too, and whether some coefficients fit all
+        labels without a residual.
+        """
+        return None
+
+    def start(self, y: Array) -> Array | None:
+        """For each label, the predictor that would fit it best, where the search for the mode starts; None for 0."""
+        return None
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """What is typical of the labels, for weak priors that follow the data: the predictor (less offsets) whose mean
+        is that of all rows, and the size of a large effect on a predictor; 0 and 1 where a loss does not say.
+        """
+        return 0.0, 1.0
+
+    @abstractmethod
+    def value(self, t: Array, y: Array) -> Array:
+        """ℓ(t, y)."""
+
+    @abstractmethod
+    def slope(self, t: Array, y: Array) -> Array:
+        """∂ℓ/∂t."""
+
+    @abstractmethod
+    def curvature(self, t: Array, y: Array) -> Array:
+        """∂²ℓ/∂t²."""
+
+    @abstractmethod
+    def mean(self, t: Array) -> Array:
+        """E y at t: the inverse link."""
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """The part of −log p(y | t) that does not depend on t; 0 unless a loss says otherwise."""
+        return np.zeros(np.shape(y))
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """The quantile of y at t for a probability u; with u uniform on (0, 1) this draws a new y."""
+        raise requirement("loss", "one that says how a y is drawn", f"{self}")
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array] | None:
+        """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where a loss does not say."""
+        return None
+
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """Labels as a user knows them, and as `draw` gives new ones."""
+        return y
+
+    def identity(self, label: Array) -> str:
+        """A name that changes if the loss does: that of its class, with a digest of some of its values."""
+        t = np.linspace(-3.0, 3.0, 13)
+        return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
+
+    def third_size(self, curvature: Array) -> Array:
+        """A rough size of |∂³ℓ/∂t³| near a point with this curvature, 0 or more. It decides how often a row is drawn,
+        and need not be a bound.
+        """
+        return np.abs(curvature)
+
+
+class Family(Loss):
+    """A loss whose value, slope and curvature are the formulas of its record."""
+
+    def value(self, t: Array, y: Array) -> Array:
+        """ℓ(t, y)."""
+        made = _formulas(self.kernel)
+        if made.value is not None:
+            return self._evaluated(made.value, made.arguments, t, y)
+        return self._evaluated(made.both, made.arguments, t, y)[0]
+
+    def slope(self, t: Array, y: Array) -> Array:
+        """∂ℓ/∂t."""
+        made = _formulas(self.kernel)
+        slopes = self._evaluated(made.slope, made.arguments, t, y)
+        return slopes if made.arguments == 1 else np.stack(slopes, axis=-1)
+
+    def curvature(self, t: Array, y: Array) -> Array:
+        """∂²ℓ/∂t²."""
+        made = _formulas(self.kernel)
+        bend = self._evaluated(made.curvature, made.arguments, t, y)
+        if made.arguments == 1:
+            return bend
+        aa, ab, bb = bend
+        return np.stack([np.stack([aa, ab], axis=-1), np.stack([ab, bb], axis=-1)], axis=-2)
+
+    def _evaluated(self, function: Any, arguments: int, t: Array, y: Array) -> Any:
+        """With e^t = ∞ where it overflows, from which formulas make the right limit."""
+        with np.errstate(over="ignore"):
+            if arguments == 1:
+                return function(self.record(), t, y)
+            return function(self.record(), *(t[..., j] for j in range(arguments)), y)
+
+
+class SharedFamily(Family):
+    """A family of t ∈ ℝᵐ, its last axis: `blocks` predictors and `shared` parameters, one of them unless it says more.
+
+    Coefficients come first in x, shared parameters last, each with a normal prior of its own unless another is given.
+    """
+
+    wide = True
+    shared = 1
+
+    def identity(self, label: Array) -> str:
+        """As for one predictor, at some points of ℝᵐ."""
+        t = np.cos(np.arange(13 * (self.blocks + self.shared))).reshape(13, -1)
+        return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
+
+
+@cache
+def _formulas(record: Any) -> Formulas:
+    """Those of NumPy."""
+    formulas: Formulas = record.formulas(NUMPY)
+    return formulas
+
+
+Factory = TypeVar("Factory", bound=Callable[..., Loss])
+FAMILIES: dict[str, Callable[[], Loss]] = {}  # by name, as users write it
+
+
+def family(factory: Factory) -> Factory:
+    """Declare what makes a family: it has the name of its function."""
+    FAMILIES[factory.__name__.replace("_", "-")] = factory
+    return factory
+
+
+def two_values(none: Array, event: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """P(Y < y) and P(Y ≤ y) of 0 and 1, from P(Y = 0)."""
+    return np.where(event, none, 0.0), np.where(event, 1.0, none)
+
+
+def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:
+    """Of weighted numbers; the standard deviation of equal ones is taken as their size, or 1."""
+    mean = float(np.average(y, weights=weights))
+    sd = math.sqrt(float(np.average((y - mean) ** 2, weights=weights)))
+    return mean, sd if sd > 1e-12 * abs(mean) else abs(mean) or 1.0
+
+
+def log_odds(events: Any, total: Any) -> float:
+    """log p/(1 − p) of a share, with half an event more of each kind."""
+    return math.log((float(events) + 0.5) / (float(total - events) + 0.5))
+
+
+def log_rate(y: Array, weights: Array, offset: Array) -> float:
+    """log Σ wy / Σ we^{offset}, with half an event more: the rate of all rows together."""
+    high = float(offset.max())
+    total = float(weights @ y)
+    return math.log(total if total else 0.5) - math.log(float(weights @ np.exp(offset - high))) - high
+
+
+def spread_unsettled(weight: float, free: int, exact: bool) -> str | None:
+    """What a spread needs: residuals, and rows of more weight than there are coefficients without a prior."""
+    if exact:
+        return "some coefficients fit every y exactly, so that no residual tells how large the spread is"
+    if weight <= free:
+        return f"rows of weight {weight:g} in all leave nothing over for it beside {free} coefficients"
+    return None

@@ -1,0 +1,131 @@
+"""Positive y of mean μ and variance μ²/α; the label is log y.
+
+    t = (log μ, log α),     r = log y/μ,     ℓ = α(eʳ − 1 − r) + α − α log α + log Γ(α).
+
+ℓ is convex in log μ, not in t, and has no bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.parts import part
+from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.faces import Faces, sides
+
+
+@family
+def gamma() -> Loss:
+    """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x.
+
+    >>> float(gamma().mean(np.array([0.0, 1.0])))
+    1.0
+    """
+    return GammaLoss()
+
+
+class Gamma(NamedTuple):
+    """α(eʳ − 1 − r) + α − α log α + log Γ(α), with the label log y."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """Slopes α(1 − eʳ) and α(eʳ − 1 − r + ψ(α) − log α); curvatures αeʳ, α(1 − eʳ) and
+        α(eʳ − 1 − r + ψ(α) − log α + αψ′(α) − 1).
+        """
+        exp, expm1, gamma_excess = op.exp, op.expm1, op.gamma_excess
+
+        @op.function
+        def parts(alpha: Any, log_excess: Any, rate: Any, r: Any) -> Any:
+            grown = expm1(r)
+            return alpha * (grown - r) + log_excess, -alpha * grown, alpha * (grown - r + rate)
+
+        def value(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            alpha = op.exp(b)
+            return parts(alpha, op.log_gamma_excess(alpha, b), 0.0, y - a)[0]
+
+        def slope(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            alpha = op.exp(b)
+            return parts(alpha, 0.0, op.digamma_excess(alpha, b), y - a)[1:]
+
+        def curvature(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            r, alpha = y - a, op.exp(b)
+            grown = expm1(r)
+            own = alpha * (grown - r + op.digamma_excess(alpha, b) + alpha * op.trigamma(alpha) - 1)
+            return alpha * exp(r), -alpha * grown, own
+
+        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+            """What is of α alone is found once, as α is the same for all rows."""
+            alpha = log_excess = rate = 0.0
+            for i in range(count):
+                if i == 0 or t[1, i] != t[1, i - 1]:
+                    alpha = exp(t[1, i])
+                    log_excess, rate = gamma_excess(alpha, t[1, i])
+                t[2, i], s[0, i], s[1, i] = parts(alpha, log_excess, rate, y[i] - t[0, i])
+
+        return Formulas(slope, curvature, value, energies=energies, arguments=2)
+
+
+@part
+@dataclass(frozen=True)
+class GammaLoss(SharedFamily):
+    """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
+
+    name = "gamma"
+    ratio = "ratio of means"
+    shared_names = ("log shape",)
+    convex_given_shared = True
+    nanoseconds = 10.0
+    kernel = Gamma
+    spread = True
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Logarithms of positive numbers."""
+        array = np.asarray(real_array("y", y, (n,)), np.float64)
+        if (array <= 0).any():
+            row = int(np.argmax(array <= 0))
+            raise requirement("y", "positive numbers for the gamma family", f"{array[row]:g} at row {row}")
+        return np.asarray(np.log(array), np.float64)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(np.exp(y), weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """At a given α, eʳ − 1 − r grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
+        return spread_unsettled(weight, free, exact)
+
+    def mean(self, t: Array) -> Array:
+        """μ."""
+        return np.exp(t[..., 0])
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log y, which is the label."""
+        return y
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """By inversion."""
+        from scipy.special import gammaincinv
+
+        alpha = np.exp(t[..., 1])
+        return np.asarray(gammaincinv(alpha, u) * np.exp(t[..., 0]) / alpha, np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of αeʳ, whose law is the gamma law of shape α."""
+        from scipy.special import gammainc
+
+        alpha = np.exp(t[..., 1])
+        p = np.asarray(gammainc(alpha, alpha * np.exp(y - t[..., 0])), np.float64)
+        return p, p

@@ -1,0 +1,242 @@
+"""Real y ~ N(t, σ²), with σ given or unknown; and what every family of a location and a scale has (`student_t.py`).
+
+    σ known       ℓ = (t − y)²/(2σ²)
+    σ unknown     t = (μ, log σ),     r = (y − μ)/σ,     ℓ = log σ + ½r²
+
+Where σ is unknown ℓ is not convex in t, and has no bounds; given σ it is convex in μ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import positive
+from svrhmc.core.parts import part
+from svrhmc.families.base import Family, Formulas, Loss, SharedFamily, family, mean_and_sd, spread_unsettled
+from svrhmc.families.faces import Faces, sides
+
+
+@family
+def gaussian(noise_variance: float | None = None) -> Loss:
+    """Real y ~ N(t, σ²), with σ² = noise_variance, or (None) log σ the last coordinate of x.
+
+    >>> gaussian(4.0), gaussian()
+    (SquaredLoss(noise_variance=4.0), GaussianLoss())
+    """
+    return GaussianLoss() if noise_variance is None else SquaredLoss(noise_variance)
+
+
+class Squared(NamedTuple):
+    """precision·(t − y)²/2."""
+
+    precision: float
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """ℓ′ = precision·(t − y), ℓ″ = precision."""
+        half = op.number(0.5)
+
+        def value(loss: Any, t: Any, y: Any) -> Any:
+            return half * loss.precision * (t - y) * (t - y)
+
+        def slope(loss: Any, t: Any, y: Any) -> Any:
+            return loss.precision * (t - y)
+
+        def curvature(loss: Any, t: Any, y: Any) -> Any:
+            return np.full(np.shape(t), loss.precision)
+
+        def remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
+            return 0.0
+
+        return Formulas(slope, curvature, value, remainder=remainder, elementary=True)
+
+
+@part
+@dataclass(frozen=True)
+class SquaredLoss(Family):
+    """ℓ(t, y) = (t − y)²/(2σ²)."""
+
+    name = "gaussian"
+    identity_link = True
+    mistaken = ("normal", "linear")
+    far_off = "family='student-t', which such rows pull less"
+    quadratic = True
+    convex = True
+    kernel = Squared
+    noise_variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("noise_variance", self.noise_variance)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """1/σ²."""
+        return (1.0 / self.noise_variance,)
+
+    @property
+    def known_noise(self) -> float:
+        """σ."""
+        return math.sqrt(self.noise_variance)
+
+    @property
+    def curvature_bound(self) -> float:
+        """1/σ², which is also the curvature."""
+        return 1.0 / self.noise_variance
+
+    @property
+    def third_bound(self) -> float:
+        """There is no third derivative."""
+        return 0.0
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The mean and the standard deviation of y."""
+        return mean_and_sd(y - offset, weights)
+
+    def faces(self, y: Array) -> Faces:
+        """A square grows both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def mean(self, t: Array) -> Array:
+        """t."""
+        return t
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """½ log 2πσ²."""
+        return np.full(np.shape(y), 0.5 * math.log(2 * math.pi * self.noise_variance))
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """t + σΦ⁻¹(u)."""
+        from scipy.special import ndtri
+
+        return np.asarray(t + math.sqrt(self.noise_variance) * ndtri(u), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Φ((y − t)/σ)."""
+        from scipy.special import ndtr
+
+        p = np.asarray(ndtr((y - t) / math.sqrt(self.noise_variance)), np.float64)
+        return p, p
+
+
+def location_scale(op: Any, value_of: Any, slope_of: Any, bend_of: Any) -> Formulas:
+    """ℓ = τ + h(r), r = (y − μ)e^{−τ}, t = (μ, τ); with g = h′: slopes −ge^{−τ} and 1 − rg, curvatures g′e^{−2τ},
+    (g + rg′)e^{−τ} and r(g + rg′).
+
+    value_of, slope_of, bend_of: of (record, r), h, g and (g′, g + rg′).
+    """
+    exp, h, g = op.exp, op.function(value_of), op.function(slope_of)
+
+    def value(loss: Any, mu: Any, tau: Any, y: Any) -> Any:
+        return tau + h(loss, (y - mu) * exp(-tau))
+
+    def slope(loss: Any, mu: Any, tau: Any, y: Any) -> Any:
+        inverse = exp(-tau)
+        r = (y - mu) * inverse
+        pull = g(loss, r)
+        return -pull * inverse, 1.0 - r * pull
+
+    def curvature(loss: Any, mu: Any, tau: Any, y: Any) -> Any:
+        inverse = exp(-tau)
+        r = (y - mu) * inverse
+        bend, cross = bend_of(loss, r)
+        return bend * inverse * inverse, cross * inverse, r * cross
+
+    return Formulas(slope, curvature, value, arguments=2)
+
+
+class Gaussian(NamedTuple):
+    """log σ + ½r²."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """h = ½r², g = r."""
+
+        def value_of(loss: Any, r: Any) -> Any:
+            return 0.5 * r * r
+
+        def slope_of(loss: Any, r: Any) -> Any:
+            return r
+
+        def bend_of(loss: Any, r: Any) -> Any:
+            return np.ones_like(r), 2 * r
+
+        return location_scale(op, value_of, slope_of, bend_of)
+
+
+class LocationScale(SharedFamily):
+    """ℓ = τ + h(r), r = (y − μ)e^{−τ}, t = (μ, τ); with g = h′: slopes −ge^{−τ} and 1 − rg, curvatures g′e^{−2τ},
+    (g + rg′)e^{−τ} and r(g + rg′).
+    """
+
+    identity_link = True
+    shared_prior = (0.04, 0.0)
+    spread = True
+
+    def shared_start(self, y: Array) -> Array:
+        """The log of the spread of y."""
+        return np.array([math.log(max(float(y.std()), 1e-8 * max(1.0, float(np.abs(y).max()))))])
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The mean and the standard deviation of y."""
+        return mean_and_sd(y - offset, weights)
+
+    def faces(self, y: Array) -> Faces:
+        """At a given scale a residual costs more and more, both ways."""
+        return sides(np.ones(np.shape(y), bool), True)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """∫dβ e^{−f} ~ e^{−(W − free)τ} as τ → ∞; where all residuals are 0, f falls for ever as τ → −∞."""
+        return spread_unsettled(weight, free, exact)
+
+    def mean(self, t: Array) -> Array:
+        """μ."""
+        mean: Array = t[..., 0]
+        return mean
+
+    def residual(self, t: Array, y: Array) -> Array:
+        """r."""
+        return np.asarray((y - t[..., 0]) * np.exp(-t[..., 1]), np.float64)
+
+
+@part
+@dataclass(frozen=True)
+class GaussianLoss(LocationScale):
+    """y ~ N(μ, σ²), t = (μ, log σ)."""
+
+    name = "gaussian"
+    shared_names = ("log sigma",)
+    far_off = "family='student-t', which such rows pull less"
+    without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"
+    convex_given_shared = True
+    mixture = True
+    nanoseconds = 1.3
+    kernel = Gaussian
+
+    def with_noise(self, noise_variance: float) -> Loss:
+        """Then it is the squared loss."""
+        return SquaredLoss(noise_variance)
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """½ log 2π."""
+        return np.full(np.shape(y), 0.5 * math.log(2 * math.pi))
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """μ + σΦ⁻¹(u)."""
+        from scipy.special import ndtri
+
+        return np.asarray(t[..., 0] + np.exp(t[..., 1]) * ndtri(u), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Φ(r)."""
+        from scipy.special import ndtr
+
+        p = np.asarray(ndtr(self.residual(t, y)), np.float64)
+        return p, p

@@ -1,0 +1,131 @@
+"""Counts of mean μ and variance μ + μ²/φ.
+
+    t = (log μ, log φ),     v = log μ/φ,     ℓ = φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ),     sp(v) = log(1 + eᵛ).
+
+ℓ is convex in log μ, not in t, and has no bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.parts import part
+from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
+from svrhmc.families.faces import Faces, sides
+from svrhmc.families.labels import counts
+from svrhmc.families.primitives import NUMPY
+
+
+@family
+def negative_binomial() -> Loss:
+    """Counts with E y = eᵗ and variance μ + μ²/φ, log φ the last coordinate of x.
+
+    >>> from svrhmc.targets import glm
+    >>> glm([[1.0], [1.0], [1.0]], [0, 9, 1], negative_binomial()).dim
+    2
+    """
+    return NegativeBinomialLoss()
+
+
+class NegativeBinomial(NamedTuple):
+    """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """With p = 1/(1 + e⁻ᵛ), D = ψ(y + φ) − ψ(φ) and c = p(1 − p): slopes φp − y(1 − p) and
+        φ(sp(v) − p) + y(1 − p) − φD; curvatures (φ + y)c, φp − (φ + y)c and φ(sp(v) − 2p − D) + (φ + y)c − φ²D′.
+        """
+        exp, softplus, sigmoid, rising = op.exp, op.softplus, op.sigmoid, op.rising
+
+        @op.function
+        def energy(phi: Any, v: Any, y: Any, log_rising: Any) -> Any:
+            return phi * softplus(v) + y * softplus(-v) - log_rising
+
+        @op.function
+        def slopes(phi: Any, v: Any, y: Any, rate: Any) -> Any:
+            p, rest = sigmoid(v), y * sigmoid(-v)
+            return phi * p - rest, phi * (softplus(v) - p) + rest - phi * rate
+
+        def both(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            phi, v = exp(b), a - b
+            log_rising, rate = rising(phi, y)
+            return energy(phi, v, y, log_rising), slopes(phi, v, y, rate)
+
+        def value(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            phi = op.exp(b)
+            return energy(phi, a - b, y, op.log_rising(phi, y))
+
+        def slope(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            phi = op.exp(b)
+            return slopes(phi, a - b, y, op.rising_rate(phi, y))
+
+        def curvature(loss: Any, a: Any, b: Any, y: Any) -> Any:
+            v, phi = a - b, op.exp(b)
+            p = sigmoid(v)
+            both = (phi + y) * p * sigmoid(-v)
+            D, bend = op.rising_rate(phi, y), op.trigamma(y + phi) - op.trigamma(phi)
+            return both, phi * p - both, phi * (softplus(v) - 2 * p - D) + both - phi**2 * bend
+
+        return Formulas(slope, curvature, value, both, arguments=2)
+
+
+@part
+@dataclass(frozen=True)
+class NegativeBinomialLoss(SharedFamily):
+    """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
+
+    name = "negative-binomial"
+    mistaken = ("negbin",)
+    ratio = "ratio of means"
+    outcome = "counts"
+    shared_names = ("log shape",)
+    convex_given_shared = True
+    nanoseconds = 28.0
+    kernel = NegativeBinomial
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Counts."""
+        return counts("y", y, (n,))
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """At a given φ, φ sp(v) grows upwards always, and y sp(−v) downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+        """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
+        return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
+
+    def mean(self, t: Array) -> Array:
+        """μ."""
+        return np.exp(t[..., 0])
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log y!."""
+        from scipy.special import gammaln
+
+        return np.asarray(gammaln(y + 1), np.float64)
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """By inversion."""
+        from scipy.stats import nbinom
+
+        return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), NUMPY.sigmoid(t[..., 1] - t[..., 0])), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """P(Y ≤ y) = I_p(φ, y + 1) with p = φ/(φ + μ)."""
+        from scipy.special import betainc
+
+        phi, p = np.exp(t[..., 1]), NUMPY.sigmoid(t[..., 1] - t[..., 0])
+        return np.where(y > 0, betainc(phi, np.maximum(y, 1.0), p), 0.0), np.asarray(betainc(phi, y + 1.0, p))

@@ -1,0 +1,126 @@
+"""Counts y = 0, 1, 2, … with E y = eᵗ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.parts import part
+from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
+from svrhmc.families.faces import Faces, sides
+from svrhmc.families.labels import counts
+
+_SMALL = 0.25  # |u| below which a remainder is summed as a series
+_SERIES = tuple(1 / math.factorial(k + 3) for k in range(13))
+
+
+@family
+def poisson() -> Loss:
+    """Counts with E y = eᵗ; an exposure enters as offset = log exposure.
+
+    >>> float(poisson().mean(np.array(0.0)))
+    1.0
+    """
+    return PoissonLoss()
+
+
+class Poisson(NamedTuple):
+    """eᵗ − yt."""
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """ℓ′ = eᵗ − y, ℓ″ = ℓ‴ = eᵗ."""
+        exp, polynomial = op.exp, op.polynomial
+
+        def value(loss: Any, t: Any, y: Any) -> Any:
+            return exp(t) - y * t
+
+        def slope(loss: Any, t: Any, y: Any) -> Any:
+            return exp(t) - y
+
+        def curvature(loss: Any, t: Any, y: Any) -> Any:
+            return exp(t) * np.ones(np.shape(y))
+
+        def remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
+            """eᵗ(eᵘ − 1 − u − ½u²), the same for every label, as ℓ is −yt beside eᵗ."""
+            if abs(u) < _SMALL:
+                return math.exp(t) * (u * u * u * polynomial(_SERIES, u))
+            return math.exp(t + u) - math.exp(t) * (1.0 + u * (1.0 + 0.5 * u))
+
+        def centred(loss: Any, count: Any, t: Any, y: Any, slope: Any, value: Any) -> None:
+            """In float64, less the value at the best t there is for the label: what float32 then holds of it is as
+            small as the row fits well.
+            """
+            for i in range(count):
+                label, at = np.float64(y[i]), np.float64(t[i])
+                mean = math.exp(at)
+                best = label - label * math.log(label) if label > 0.0 else 0.0
+                value[i] = (mean - label * at) - best
+                slope[i] = mean - label
+
+        coarse = op.number is np.float32
+        return Formulas(
+            slope, curvature, value, remainder=remainder, energies=centred if coarse else None, elementary=True
+        )
+
+
+@part
+@dataclass(frozen=True)
+class PoissonLoss(Family):
+    """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
+
+    name = "poisson"
+    ratio = "ratio of means"
+    overdispersed = "family='negative-binomial', whose variance is larger than its mean"
+    outcome = "counts"
+    convex = True
+    kernel = Poisson
+
+    def third_within(self, low: Array, high: Array) -> Array:
+        """eᵗ rises: its largest value is the last one."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(high), np.float64)
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Counts."""
+        return counts("y", y, (n,))
+
+    def start(self, y: Array) -> Array:
+        """log(y + ½)."""
+        return np.asarray(np.log(y + 0.5), np.float64)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """eᵗ − yt grows upwards always, and downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def mean(self, t: Array) -> Array:
+        """eᵗ."""
+        return np.exp(t)
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log y!."""
+        from scipy.special import gammaln
+
+        return np.asarray(gammaln(y + 1), np.float64)
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """By inversion."""
+        from scipy.stats import poisson as law
+
+        return np.asarray(law.ppf(u, np.exp(t)), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Of counts."""
+        from scipy.special import pdtr
+
+        rate = np.exp(t)
+        return np.where(y > 0, pdtr(np.maximum(y - 1, 0), rate), 0.0), np.asarray(pdtr(y, rate), np.float64)
