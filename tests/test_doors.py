@@ -229,7 +229,7 @@ def test_faces_are_what_the_losses_do():
             way = way / np.abs(way).max()
             along = np.einsum("nrc,c->nr", known.normals, way)
             inside = np.where(known.both, along == 0, along <= 0).all(axis=1)
-            t = [np.append(s * way, np.zeros(loss.shared)) if loss.wide else s * way[0] for s in (0.0, 20.0, 200.0)]
+            t = [np.append(s * way, np.zeros(loss.shared)) if loss.tail else s * way[0] for s in (0.0, 20.0, 200.0)]
             near, far, further = (loss.value(np.broadcast_to(at, (len(y), *np.shape(at))), y) for at in t)
             grows = further > far + 1e-6
             assert (grows == ~inside).all(), (loss, labels, way)

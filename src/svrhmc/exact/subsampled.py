@@ -91,9 +91,7 @@ class SubsampledMH(ExactSampler):
         settle(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
 
     def refuses(self, loss: Any) -> str | None:
-        """A loss of several predictors, or one that says no bound on its third derivative, not even on an interval."""
-        if loss.wide:
-            return f"rows of {loss} have several predictors, and no bound on their third derivatives is known"
+        """A loss that says no bound on its third derivative, not even on an interval."""
         if loss.third_within(np.zeros(1), np.zeros(1)) is None:
             return f"the third derivative of {loss} has no bound, not even on an interval"
         return super().refuses(loss)

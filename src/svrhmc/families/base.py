@@ -93,7 +93,6 @@ class Loss(ABC):
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
-    wide: ClassVar[bool] = False  # whether t, slopes and curvatures have axes of their own
     shared: ClassVar[int] = 0  # parameters that all rows share
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
@@ -114,7 +113,7 @@ class Loss(ABC):
 
     def record(self, kind: Callable[[float], Any] = float) -> Any:
         """Its numbers as compiled code takes them, in the precision of the rows."""
-        size = (self.blocks, self.shared) if self.wide else ()
+        size = (self.blocks, self.shared) if self.tail else ()
         return self.kernel(*map(kind, self.numbers), *size)
 
     @property
@@ -126,6 +125,22 @@ class Loss(ABC):
     def blocks(self) -> int:
         """The number of predictors that have coefficients of their own."""
         return 1
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """The shape of a row's t: () for one number, (m,) for those of several predictors and shared parameters."""
+        return ()
+
+    def predictor(self, t: Array, block: int = 0) -> Array:
+        """One of the predictors in t."""
+        one: Array = t[..., block] if self.tail else t
+        return one
+
+    def unit(self, block: int = 0) -> Array:
+        """The t of a row that has 1 as this predictor, and else 0."""
+        t = np.zeros(self.tail)
+        t[(block,) * t.ndim] = 1.0
+        return t
 
     @property
     def known_noise(self) -> float | None:
@@ -274,8 +289,12 @@ class SharedFamily(Family):
     Coefficients come first in x, shared parameters last, each with a normal prior of its own unless another is given.
     """
 
-    wide = True
     shared = 1
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """(k + q,)."""
+        return (self.blocks + self.shared,)
 
     def identity(self, label: Array) -> str:
         """As for one predictor, at some points of ℝᵐ."""

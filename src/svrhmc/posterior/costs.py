@@ -62,9 +62,7 @@ def _row(space: Any, entry: float, near: float) -> float:
 
 def _card(space: Any) -> float:
     """Of what is taken from a row, where that is more than a few numbers."""
-    if not (space.scalar_parts and space.target.loss.wide):
-        return 0.0
-    return float(_CARD * (space.target.loss.blocks + space.target.loss.shared) ** 2)
+    return float(_CARD * sum(space.target.loss.tail) ** 2) if space.scalar_parts else 0.0
 
 
 def _apart(space: Any) -> float:

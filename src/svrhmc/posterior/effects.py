@@ -189,9 +189,8 @@ def varied(form: RowsForm) -> Indices:
     """
     r = np.random.default_rng(0).normal(size=form.rows.n)
     weights = np.stack([np.ones(form.rows.n), r - r.mean()])
-    if form.loss.wide:
-        weights = np.repeat(weights[:, :, None], form.loss.blocks + form.loss.shared, axis=2)
-    sums = np.abs(form.rows.combine(weights)[:, : form.rows.columns])
+    each = np.multiply.outer(weights, np.ones(form.loss.tail))
+    sums = np.abs(form.rows.combine(each)[:, : form.rows.columns])
     return np.flatnonzero(sums[1] > _ROUNDING * sums[0])
 
 
@@ -199,8 +198,7 @@ def _derivative(form: RowsForm, t: Array, block: int) -> Array:
     """∂μ/∂t of one of the predictors: (draws, rows, classes)."""
     if form.loss.identity_link:
         return np.ones((*t.shape[:2], 1))
-    step = np.zeros(t.shape[2:])
-    step[(block,) * step.ndim] = _STEP
+    step = _STEP * form.loss.unit(block)
     change: Array = (form.loss.mean(t + step) - form.loss.mean(t - step)) / (2 * _STEP)
     return change.reshape(*t.shape[:2], -1)
 

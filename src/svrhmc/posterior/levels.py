@@ -62,8 +62,7 @@ def _interpolated(form: RowsForm, x: Array, b: Array, w: Array) -> Array | None:
     """g at the shifts b (draws, levels) of the first predictor; None where interpolation saves nothing."""
     middle, half = (b.max(axis=1) + b.min(axis=1)) / 2, (b.max(axis=1) - b.min(axis=1)) / 2
     scaled = (b - middle[:, None]) / np.where(half > 0, half, 1.0)[:, None]
-    first = np.zeros(1 + form.loss.shared if form.loss.wide else ())
-    first[(0,) * first.ndim] = 1.0
+    first = form.loss.unit()
     for degree in _DEGREES:
         if degree >= b.shape[1]:
             return None

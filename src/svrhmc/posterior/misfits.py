@@ -103,7 +103,7 @@ def _fitted(some: RowsForm, t: Array, weights: Array) -> Fitted | None:
     q = np.where(jumps, 1 + edges / width, r**2)
     if not (np.isfinite(r).all() and np.isfinite(q).all()):
         return None
-    return Fitted(t, t[..., 0] if some.loss.wide else t, weights, a, b, r, q)
+    return Fitted(t, some.loss.predictor(t), weights, a, b, r, q)
 
 
 def _density(z: Array) -> Array:

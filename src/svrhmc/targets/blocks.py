@@ -172,4 +172,4 @@ class Blocks(Rows):
 
 def seen_by(rows: Rows, loss: Loss) -> Rows:
     """The rows as a loss sees them: in blocks where it has several predictors."""
-    return Blocks(rows, loss.blocks, loss.shared) if loss.wide else rows
+    return Blocks(rows, loss.blocks, loss.shared) if loss.tail else rows

@@ -13,7 +13,7 @@ from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.base import Loss
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.columns import rows_of_block
-from svrhmc.targets.forms import BlocksForm, RowsForm
+from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.reading import Block, Partitions, Reader
 from svrhmc.targets.rows import Rows
 from svrhmc.targets.stored import make_rows
@@ -34,8 +34,7 @@ class Coding:
         """The rows of a block with their labels, and no prior."""
         rows: Rows = seen_by(rows_of_block(block.X, make_rows), self.loss)
         nothing = np.zeros(rows.dim)
-        kind = BlocksForm if self.loss.wide else RowsForm
-        return kind(
+        return RowsForm(
             rows, self._meant(block, where), self.loss, nothing, nothing, offset=block.offset, weights=block.weights
         )
 

@@ -45,6 +45,9 @@ class RowsForm:
     """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p) + Σⱼ ψⱼ(xⱼ), tᵢ = oᵢ + aᵢᵀx; x = z or (with a whitening) x̂ + W z,
     less what is removed. The ψⱼ are in `heavy`, which is None where all priors are normal or flat.
 
+    Where m predictors see a row (`svrhmc.targets.blocks`), its slope has m numbers and its curvature m × m, on axes of
+    their own (`Loss.tail`).
+
     `offset` and `weights` are None where all oᵢ are 0 and all wᵢ are 1. A component is fᵢ = n wᵢℓ(tᵢ, yᵢ) + the prior,
     n being the number of rows whatever they weigh: so a weight multiplies a row's value, slope and curvature, and
     nothing but the methods below has to know of it.
@@ -90,129 +93,99 @@ class RowsForm:
         return self._shifted(self.rows.predict_at(x, indices), indices)
 
     def _shifted(self, t: Array, chosen: Any) -> Array:
-        return t if self.offset is None else t + self.offset[chosen]
+        """The offset belongs to the first predictor, as the others have no exposure: classes, and shared parameters."""
+        if self.offset is None:
+            return t
+        shifted: Array = t if self.loss.tail else t + self.offset[chosen]
+        if self.loss.tail:
+            shifted[..., 0] += self.offset[chosen]
+        return shifted
 
     def values(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
-        return self._weighed(self.loss.value(t, self.y[chosen]), chosen, 0)
+        return self._of_rows(self.loss.value, t, chosen, 0)
 
     def slopes(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
-        return self._weighed(self.loss.slope(t, self.y[chosen]), chosen, 1)
+        return self._of_rows(self.loss.slope, t, chosen, 1)
 
     def curvatures(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ″(tᵢ, yᵢ)."""
-        return self._weighed(self.loss.curvature(t, self.y[chosen]), chosen, 2)
+        return self._of_rows(self.loss.curvature, t, chosen, 2)
 
     def weighed(self, each: Array) -> Array:
-        """Something of every row, times its weight."""
+        """A number of every row, times its weight."""
         return each if self.weights is None else each * self.weights
 
     def turned(self, curvatures: Array, u: Array) -> Array:
         """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
-        return curvatures * u
+        return contract("...ab,...b->...a", curvatures, u) if self.loss.tail else curvatures * u
 
     def along(self, slopes: Array, u: Array) -> Array:
         """sᵢ·uᵢ: what rows' values change by."""
-        return slopes * u
-
-    def sizes(self, curvatures: Array) -> Array:
-        """|Cᵢ|, a number for each row."""
-        return curvatures
-
-    def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: Any) -> float:
-        """Σᵢ |WᵀHᵢW|²_F/Pᵢ, Hᵢ = Cᵢaᵢaᵢᵀ: what the curvature of one row, drawn with probability Pᵢ, varies by."""
-        return float((curvatures**2 * lengths**4 / probabilities).sum())
-
-    def bounded(self, sizes: Array) -> Array:
-        """Curvatures of which these are the sizes: numbers."""
-        return sizes
-
-    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
-        return each if self.weights is None else each * self.weights[chosen]
-
-
-@dataclass(frozen=True, eq=False)
-class BlocksForm(RowsForm):
-    """The same with rows seen by m predictors (`svrhmc.targets.blocks`): slopes have m numbers, curvatures m × m.
-
-    The offset is added to the first predictor, as the others have no exposure: classes, and shared parameters.
-    """
-
-    kind: ClassVar[str] = "blocks"
-
-    def values(self, t: Array, chosen: Any = ALL) -> Array:
-        """As for one predictor, block by block of many rows."""
-        return self._by_blocks(super().values, t, chosen)
-
-    def slopes(self, t: Array, chosen: Any = ALL) -> Array:
-        """As for one predictor, block by block of many rows."""
-        return self._by_blocks(super().slopes, t, chosen)
-
-    def curvatures(self, t: Array, chosen: Any = ALL) -> Array:
-        """As for one predictor, block by block of many rows."""
-        return self._by_blocks(super().curvatures, t, chosen)
-
-    def _by_blocks(self, function: Callable[[Array, Any], Array], t: Array, chosen: Any) -> Array:
-        """All rows in blocks that stay in a near cache, on all cores; some rows at once."""
-        n = t.shape[-2]
-        if chosen is not ALL or n <= _BLOCK:
-            return function(t, chosen)
-        from concurrent.futures import ThreadPoolExecutor
-
-        before = (slice(None),) * (t.ndim - 2)
-        first = function(t[(*before, slice(0, _BLOCK))], slice(0, _BLOCK))
-        out = np.empty((*first.shape[: t.ndim - 2], n, *first.shape[t.ndim - 1 :]))
-        out[(*before, slice(0, _BLOCK))] = first
-
-        def fill(low: int) -> None:
-            some = slice(low, min(low + _BLOCK, n))
-            out[(*before, some)] = function(t[(*before, some)], some)
-
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(fill, range(_BLOCK, n, _BLOCK)))
-        return out
-
-    def turned(self, curvatures: Array, u: Array) -> Array:
-        """A product of matrices and vectors."""
-        return contract("...ab,...b->...a", curvatures, u)
-
-    def along(self, slopes: Array, u: Array) -> Array:
-        """A product of vectors."""
-        total: Array = (slopes * u).sum(axis=-1)
+        total: Array = (slopes * u).sum(axis=-1) if self.loss.tail else slopes * u
         return total
 
+    def largest(self, each: Array) -> Array:
+        """The largest of the sizes of what a row has for each predictor."""
+        sizes: Array = np.abs(each).max(axis=-1) if self.loss.tail else np.abs(each)
+        return sizes
+
     def sizes(self, curvatures: Array) -> Array:
-        """The Frobenius norm, at least the operator norm."""
-        return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64)
+        """|Cᵢ|, a number for each row: of matrices the Frobenius norm, at least the operator norm."""
+        return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64) if self.loss.tail else curvatures
 
     def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: Any) -> float:
-        """The same with Hᵢ = JᵢᵀCᵢJᵢ, of which |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ: from some rows drawn with Pᵢ, in
-        their order, without chance.
+        """Σᵢ |WᵀHᵢW|²_F/Pᵢ, Hᵢ = Cᵢaᵢaᵢᵀ: what the curvature of one row, drawn with probability Pᵢ, varies by.
+
+        For several predictors Hᵢ = JᵢᵀCᵢJᵢ, of which |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ: from some rows drawn with
+        Pᵢ, in their order, without chance.
         """
+        if not self.loss.tail:
+            return float((curvatures**2 * lengths**4 / probabilities).sum())
         places = (np.arange(_DRAWN) + 0.5) / _DRAWN
         some = np.minimum(np.searchsorted(np.cumsum(probabilities), places), len(probabilities) - 1)
-        wide = self.rows.jacobians(some)
-        images = whitening.images(wide.reshape(-1, self.rows.dim)).reshape(wide.shape)
+        jacobians = self.rows.jacobians(some)
+        images = whitening.images(jacobians.reshape(-1, self.rows.dim)).reshape(jacobians.shape)
         turned = curvatures[some] @ (images @ images.swapaxes(1, 2))
         squares = (turned * turned.swapaxes(1, 2)).sum(axis=(1, 2))
         return float((squares / probabilities[some] ** 2).mean())
 
     def bounded(self, sizes: Array) -> Array:
-        """Multiples of the identity."""
-        m = self.loss.blocks + self.loss.shared
-        return sizes[..., None, None] * np.eye(m)
+        """Curvatures of which these are the sizes: numbers, or multiples of the identity."""
+        return sizes[..., None, None] * np.eye(sum(self.loss.tail)) if self.loss.tail else sizes
 
-    def _shifted(self, t: Array, chosen: Any) -> Array:
-        if self.offset is not None:
-            t[..., 0] += self.offset[chosen]
-        return t
+    def _of_rows(self, function: Callable[[Array, Array], Array], t: Array, chosen: Any, axes: int) -> Array:
+        """A function of the loss, weighed, which has so many axes of predictors: of all rows of several predictors in
+        blocks that stay in a near cache, on all cores.
+        """
+        n = t.shape[-2] if self.loss.tail else 0
+        if chosen is not ALL or n <= _BLOCK:
+            return self._weighed(function(t, self.y[chosen]), chosen, axes)
+        from concurrent.futures import ThreadPoolExecutor
+
+        before = (slice(None),) * (t.ndim - 2)
+
+        def block(low: int) -> Array:
+            some = slice(low, min(low + _BLOCK, n))
+            return self._weighed(function(t[(*before, some)], self.y[some]), some, axes)
+
+        first = block(0)
+        out = np.empty((*first.shape[: t.ndim - 2], n, *first.shape[t.ndim - 1 :]))
+        out[(*before, slice(0, _BLOCK))] = first
+
+        def fill(low: int) -> None:
+            out[(*before, slice(low, low + _BLOCK))] = block(low)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(fill, range(_BLOCK, n, _BLOCK)))
+        return out
 
     def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
         if self.weights is None:
             return each
         weights = self.weights[chosen]
-        weighed: Array = each * weights.reshape(*weights.shape, *(1,) * axes)
+        weighed: Array = each * (weights.reshape(*weights.shape, *(1,) * axes) if self.loss.tail else weights)
         return weighed
 
 

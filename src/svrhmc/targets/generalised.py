@@ -25,7 +25,7 @@ from svrhmc.core.recording import recorded
 from svrhmc.families.base import Loss
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
-from svrhmc.targets.forms import BlocksForm, RowsForm
+from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, mixes, scale_mixture
 from svrhmc.targets.minima import Minima, minima_around, minima_from
@@ -67,8 +67,7 @@ class GeneralisedLinear(FiniteSum):
         self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
         self.quadratic = loss.quadratic and heavy is None
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
-        form = BlocksForm if loss.wide else RowsForm
-        self._form = form(*known, offset=offset, weights=weights, heavy=heavy)
+        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy)
         self._lengths: tuple[Any, Array] | None = None
 
     def __repr__(self) -> str:
@@ -327,13 +326,12 @@ class GeneralisedLinear(FiniteSum):
 
     def guess(self) -> Array | None:
         """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
-        have, weighed by the curvature there; None where the loss has no such predictors, or columns are too many.
+        have, weighed by the curvature there. Where the loss has no such predictors, or columns are too many, shared
+        parameters alone start where the labels say; None where there are none of these.
         """
-        if self.loss.wide:
-            shared = self.loss.shared_start(self.y)
-            return np.concatenate([np.zeros(self.dim - len(shared)), shared])
         if (t := self.loss.start(self.y)) is None or self.dim > DENSE_DIM:
-            return None
+            shared = self.loss.shared_start(self.y)
+            return np.concatenate([np.zeros(self.dim - len(shared)), shared]) if len(shared) else None
         from scipy.linalg import cho_factor, cho_solve
 
         curvature = self._form.curvatures(t)
@@ -429,12 +427,8 @@ class GeneralisedLinear(FiniteSum):
         t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
         form, slopes = self._form, self._form.slopes(t)
         bend = form.along(form.turned(form.curvatures(t), along), along)
-        if self.loss.wide:
-            size = np.abs(along).max(axis=-1)
-            typical = float(bend @ size) / max(float(bend.sum()), 1e-300)
-            return bool((form.along(slopes, along) <= _IN_PLANE * typical * np.abs(slopes).max(axis=-1)).all())
-        typical = float(bend @ np.abs(along)) / max(float(bend.sum()), 1e-300)
-        return bool((np.sign(slopes) * along <= _IN_PLANE * typical).all())
+        typical = float(bend @ form.largest(along)) / max(float(bend.sum()), 1e-300)
+        return bool((form.along(slopes, along) <= _IN_PLANE * typical * form.largest(slopes)).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""

@@ -27,7 +27,7 @@ from svrhmc.core.recording import ANY, Whole
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import Coding
-from svrhmc.targets.forms import BlocksForm, RowsForm
+from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.improper import separable
 from svrhmc.targets.laws import Law, mixes
@@ -79,8 +79,9 @@ class PartitionedLinear(FiniteSum):
         self.prior_precision, self.prior_mean, self.heavy = prior.precision, prior.mean, prior.heavy
         self.prior_strength = self.prior_precision + (0.0 if self.heavy is None else self.heavy.strength(self.dim))
         self.quadratic = self.loss.quadratic and self.heavy is None
-        form = BlocksForm if self.loss.wide else RowsForm
-        self._form = form(self.rows, np.zeros(0), self.loss, self.prior_precision, self.prior_mean, heavy=self.heavy)
+        self._form = RowsForm(
+            self.rows, np.zeros(0), self.loss, self.prior_precision, self.prior_mean, heavy=self.heavy
+        )
         self.passes, self.pass_seconds = 0.0, 0.0  # made over all rows, and what the quickest of them took
         self._summed: dict[bytes, Sums] = {}
         self._last: tuple[list[bytes], Slopes] | None = None

@@ -108,13 +108,10 @@ def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
 
 def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int) -> Settled:
     """The prior of every coordinate of x: coefficients, then parameters that all rows share."""
-    known = settle(prior, columns)
-    if loss.wide:
-        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-        return known.repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
-    if shared_prior is not None:
+    if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
-    return known
+    shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+    return settle(prior, columns).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
 
 
 def _of_partitions(

@@ -28,7 +28,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.gradients import Recipe
 from svrhmc.targets.base import FiniteSum, Moments, require_target
-from svrhmc.targets.forms import QuadraticForm, RowsForm
+from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
 _TENSOR_DIM = (
     64  # up to this dimension 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
@@ -289,7 +289,9 @@ def require_quadratic(target: FiniteSum) -> Moments:
 def has_components(target: FiniteSum) -> bool:
     """Whether the second derivatives of every component are known, in the target's own variables."""
     form = target.form()
-    return form is not None and form.kind in _COMPONENTS and form.whitening is None
+    if form is None or form.kind not in _COMPONENTS or form.whitening is not None:
+        return False
+    return (rows := rows_of(form)) is None or not rows.loss.tail
 
 
 def eigen_components(target: FiniteSum, centre: Array, weighted: bool = False) -> tuple[Array, Array, Components]:

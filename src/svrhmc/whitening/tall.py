@@ -105,7 +105,7 @@ class WhitenedPartitions(Whitened):
     def radius(self) -> float:
         """R: ∞ where |ℓ‴| has a bound everywhere, else so large that hardly a draw of N(0, I) is beyond it."""
         loss = self.target.loss
-        if loss.third_bound is not None or loss.wide:
+        if loss.third_bound is not None or not self.bounded:
             return math.inf
         from scipy.special import gammainccinv
 
@@ -115,7 +115,7 @@ class WhitenedPartitions(Whitened):
     def bounded(self) -> bool:
         """Whether weights are bounds on third derivatives, as subsampled Metropolis needs them."""
         loss = self.target.loss
-        return not loss.wide and loss.third_within(np.zeros(1), np.zeros(1)) is not None
+        return loss.third_within(np.zeros(1), np.zeros(1)) is not None
 
     @cached_property
     def _weighed(self) -> tuple[Lengths, tuple[int, ...], float]:

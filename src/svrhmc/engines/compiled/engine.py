@@ -28,10 +28,9 @@ class Compiled(Engine):
 
     def supports(self, sampler: Any, density: Any) -> str | None:
         """Forms that have arrays, with losses, storages and maps that are compiled."""
-        whitened: Reasons = {"rows": self._of_whitened_rows, "blocks": self._of_whitened_rows}
         reasons: dict[str, Reasons] = {
-            "grid": {"rows": self._of_rows, "blocks": self._of_rows, "quadratic": _of_quadratics},
-            "split": whitened,
+            "grid": {"rows": self._of_rows, "quadratic": _of_quadratics},
+            "split": {"rows": self._of_whitened_rows},
             "subsampled": {"rows": _of_thinned_rows},
         }
         return self.lacks(sampler, density, reasons)

@@ -27,8 +27,7 @@ class OnJax(Engine):
             return f"JAX is not installed; {INSTALL}"
         reasons: dict[str, Reasons] = {
             "grid": {
-                "rows": self._of_rows, "blocks": self._of_rows,
-                "quadratic": _without_predictor, "functions": _without_predictor,
+                "rows": self._of_rows, "quadratic": _without_predictor, "functions": _without_predictor,
             },
             "split": {"functions": lambda sampler, form: None},
         }  # fmt: skip

@@ -87,7 +87,7 @@ class Placed(NamedTuple):
 
 def _of_rows(form: RowsForm) -> Made:
     removed, loss = form.removed, form.loss
-    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.wide else None)
+    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.tail else None)
     shared: Arrays = {
         "numbers": np.array(loss.numbers, np.float64),
         "prior precision": form.prior_precision, "prior mean": form.prior_mean,
@@ -135,7 +135,6 @@ def _row(data: Arrays) -> Any:
 
 _MAKERS: dict[str, Callable[[Any], Made]] = {
     "rows": _of_rows,
-    "blocks": _of_rows,
     "quadratic": _of_quadratics,
     "functions": _of_functions,
 }
