@@ -25,7 +25,6 @@ _INSTEAD = {
     "beta-binomial|betabinomial": "there is none for trials that vary more than 'binomial' has it",
     "beta": "there is none for shares: take 'gaussian' for their log odds, or 'binomial' with trials=… where they are "
     "counts of trials",
-    "ordinal|ordered|cumulative": "there is none for ordered classes: 'categorical' takes them without their order",
     "surv|weibull|cox|hazard": "there is none for censored times: 'gamma' takes times that all ended",
     "tweedie|inverse-gaussian|lognormal|log-normal": "take 'gamma', or 'gaussian' for the logarithm of y",
     "quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it",

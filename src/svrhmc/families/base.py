@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -93,7 +93,6 @@ class Loss(ABC):
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
-    shared: ClassVar[int] = 0  # parameters that all rows share
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
@@ -101,6 +100,11 @@ class Loss(ABC):
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
     far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
+    modelled: ClassVar[str] = "the linear predictor"  # in words, with {response}, {event} and {first}, the first class
+    most_classes: ClassVar[float] = 0  # that labels may have, where they are classes, texts among them
+    ordered: ClassVar[bool] = False  # whether the classes have an order, which texts must be given with
+    has_intercept: ClassVar[bool] = True  # or whether shared parameters stand in its place
+    barrier: ClassVar[bool] = False  # whether ℓ is ∞ outside a region of t, where slopes mean nothing
     outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     aliases: ClassVar[tuple[str, ...]] = ()  # other names of the family
     mistaken: ClassVar[tuple[str, ...]] = ()  # names by which people ask for it, and which are answered with its own
@@ -127,6 +131,11 @@ class Loss(ABC):
         return 1
 
     @property
+    def shared(self) -> int:
+        """The number of parameters that all rows share."""
+        return 0
+
+    @property
     def tail(self) -> tuple[int, ...]:
         """The shape of a row's t: () for one number, (m,) for those of several predictors and shared parameters."""
         return ()
@@ -146,6 +155,26 @@ class Loss(ABC):
     def known_noise(self) -> float | None:
         """The standard deviation of y about its predictor, where it is given beforehand; None where it is not."""
         return None
+
+    def parameter_names(self, classes: Any = None) -> tuple[str, ...]:
+        """The names of the shared parameters, for labels of these classes."""
+        return self.shared_names
+
+    def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
+        """The loss for labels of these classes, and the classes in the order in which they are numbered.
+
+        ordered: whether the levels have an order of their own; that of texts is else the alphabet's.
+        """
+        return self, levels
+
+    def weak_shared_prior(self, size: float) -> tuple[float, float]:
+        """Precision and mean of each shared parameter where the size of a large effect on a predictor is known."""
+        return self.shared_prior
+
+    def weak_shared_words(self, names: Sequence[str]) -> list[str]:
+        """The same in words."""
+        precision, mean = self.shared_prior
+        return [f"{name} ~ N({mean:g}, {precision**-0.5:g}²)" for name in names]
 
     def shared_start(self, y: Array) -> Array:
         """Values of the shared parameters at which the search for the mode starts."""
@@ -289,7 +318,10 @@ class SharedFamily(Family):
     Coefficients come first in x, shared parameters last, each with a normal prior of its own unless another is given.
     """
 
-    shared = 1
+    @property
+    def shared(self) -> int:
+        """One."""
+        return 1
 
     @property
     def tail(self) -> tuple[int, ...]:
@@ -322,6 +354,12 @@ def family(factory: Factory) -> Factory:
 def two_values(none: Array, event: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
     """P(Y < y) and P(Y ≤ y) of 0 and 1, from P(Y = 0)."""
     return np.where(event, none, 0.0), np.where(event, 1.0, none)
+
+
+def class_at(probabilities: Array, u: Array) -> Array:
+    """The class at which the cumulated probabilities pass u."""
+    edges = np.cumsum(probabilities, axis=-1)[..., :-1]
+    return np.asarray((np.asarray(u)[..., None] > edges).sum(axis=-1), np.float64)
 
 
 def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:

@@ -82,6 +82,8 @@ class EventLoss(Family):
     name = "bernoulli"
     mistaken = ("logistic", "logit", "binary")
     outcome = "events"
+    modelled = "the log odds of {event}"
+    most_classes = 2
     convex = True
 
     def coded(self, y: npt.ArrayLike) -> Coded:

@@ -73,6 +73,7 @@ class BinomialLoss(Family):
     name = "binomial"
     ratio = "odds ratio"
     outcome = "events"
+    modelled = "the log odds of a success"
     tried = True
     overdispersed = (
         "a column for what differs between rows, as the trials of one row are more alike than those of others (there "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.parts import part
-from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, family
+from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.faces import Faces
-from svrhmc.families.labels import classes_of, counts
+from svrhmc.families.labels import class_numbers, classes_of
 
 
 @family
@@ -122,6 +123,8 @@ class CategoricalLoss(SharedFamily):
     mistaken = ("multinomial", "softmax")
     ratio = "odds ratio"
     outcome = "classes"
+    modelled = "the log odds of a class against {first}"
+    most_classes = math.inf
     convex = True
     shared = 0
     kernel = Categorical
@@ -140,6 +143,10 @@ class CategoricalLoss(SharedFamily):
             why = "a model of classes needs a second one"
             raise requirement("y", "labels of at least two classes", f"{found.tolist()[0]!r} everywhere", why)
         return Coded(CategoricalLoss(len(found)), codes, found)
+
+    def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
+        """All of them."""
+        return CategoricalLoss(len(levels)), levels
 
     @property
     def _count(self) -> int:
@@ -164,15 +171,7 @@ class CategoricalLoss(SharedFamily):
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Classes 0 … K − 1; each must be seen."""
-        array = counts("y", y, (n,))
-        if (array >= self._count).any():
-            row = int(np.argmax(array >= self._count))
-            raise requirement("y", f"classes from 0 to {self._count - 1}", f"{array[row]:g} at row {row}")
-        unseen = np.setdiff1d(np.arange(self._count), array)
-        if len(unseen):
-            why = "'categorical' finds out which classes there are"
-            raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}", why)
-        return array
+        return class_numbers(y, n, self._count, "'categorical' finds out which classes there are")
 
     def faces(self, y: Array) -> Faces:
         """Along u the loss grows by max_c u_c − u_y (u₀ = 0): it is bounded where u_c ≤ u_y for every other class c."""
@@ -188,5 +187,4 @@ class CategoricalLoss(SharedFamily):
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """The class at which the cumulated probabilities pass u."""
-        edges = np.cumsum(self.mean(t), axis=-1)[..., :-1]
-        return np.asarray((np.asarray(u)[..., None] > edges).sum(axis=-1), np.float64)
+        return class_at(self.mean(t), u)

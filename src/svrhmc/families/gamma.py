@@ -81,6 +81,7 @@ class GammaLoss(SharedFamily):
 
     name = "gamma"
     ratio = "ratio of means"
+    modelled = "the logarithm of the mean of {response}"
     shared_names = ("log shape",)
     convex_given_shared = True
     nanoseconds = 10.0

@@ -9,6 +9,7 @@ Where σ is unknown ℓ is not convex in t, and has no bounds; given σ it is co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ class SquaredLoss(Family):
     name = "gaussian"
     identity_link = True
     mistaken = ("normal", "linear")
+    modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"
     quadratic = True
     convex = True
@@ -180,6 +182,15 @@ class LocationScale(SharedFamily):
     shared_prior = (0.04, 0.0)
     spread = True
 
+    def weak_shared_prior(self, size: float) -> tuple[float, float]:
+        """Around the log of the spread of y."""
+        return self.shared_prior[0], math.log(size)
+
+    def weak_shared_words(self, names: Sequence[str]) -> list[str]:
+        """As what they are logarithms of."""
+        sd = self.shared_prior[0] ** -0.5
+        return [f"{name.replace('sigma', 'σ')} ~ N(log sd(y), {sd:g}²)" for name in names]
+
     def shared_start(self, y: Array) -> Array:
         """The log of the spread of y."""
         return np.array([math.log(max(float(y.std()), 1e-8 * max(1.0, float(np.abs(y).max()))))])
@@ -213,6 +224,7 @@ class GaussianLoss(LocationScale):
 
     name = "gaussian"
     shared_names = ("log sigma",)
+    modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"
     without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"
     convex_given_shared = True

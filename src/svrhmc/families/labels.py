@@ -61,6 +61,26 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
     return codes.reshape(array.shape).astype(np.float64), found
 
 
+def class_labels(y: Any) -> tuple[npt.NDArray[Any], list[Any]]:
+    """One label for each row, none of them missing, and the categories that they have in an order of their own, as an
+    ordered category of a data frame has them; [] where they have none.
+    """
+    kind = getattr(y, "cat", y)  # of a pandas series, or a pandas.Categorical
+    ordered = bool(getattr(kind, "ordered", False)) and hasattr(kind, "categories")
+    return _labels(y), list(kind.categories) if ordered else []
+
+
+def class_numbers(y: npt.ArrayLike, n: int, count: int, why: str) -> Array:
+    """n classes 0 … count − 1, each of which is seen."""
+    array = counts("y", y, (n,))
+    if (array >= count).any():
+        raise requirement("y", f"classes from 0 to {count - 1}", f"{first(array, array >= count)}")
+    unseen = np.setdiff1d(np.arange(count), array)
+    if len(unseen):
+        raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}", why)
+    return array
+
+
 def names_rows(levels: int, rows: int) -> bool:
     """Whether a category has so many levels that it rather names rows than tells what they have in common."""
     return levels > max(_FEW, rows // 2)

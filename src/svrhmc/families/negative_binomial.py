@@ -85,6 +85,7 @@ class NegativeBinomialLoss(SharedFamily):
     name = "negative-binomial"
     mistaken = ("negbin",)
     ratio = "ratio of means"
+    modelled = "the logarithm of the mean of {response}"
     outcome = "counts"
     shared_names = ("log shape",)
     convex_given_shared = True

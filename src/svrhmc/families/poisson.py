@@ -76,6 +76,7 @@ class PoissonLoss(Family):
 
     name = "poisson"
     ratio = "ratio of means"
+    modelled = "the logarithm of the mean of {response}"
     overdispersed = "family='negative-binomial', whose variance is larger than its mean"
     outcome = "counts"
     convex = True

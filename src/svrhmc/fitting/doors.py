@@ -92,14 +92,15 @@ def fit(
         (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
     advice = of_formula({name: quoted(name) for name in made.design.variables})
-    columns = [INTERCEPT] * made.design.intercept + list(names)
+    intercept = made.design.intercept and response.loss.has_intercept
+    columns = [INTERCEPT] * intercept + list(names)
     with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
         found = regression(
             made.X,
             response.y,
             response.loss,
             names=names,
-            intercept=made.design.intercept,
+            intercept=intercept,
             prior=_by_column(prior, made.design.parts, names),
             noise_variance=noise_variance,
             classes=response.classes or None,
@@ -108,6 +109,7 @@ def fit(
         )
     design = replace(
         made.design,
+        intercept=intercept,
         classes=tuple(map(str, response.classes)),
         offset=offset if isinstance(offset, str) else "",
         exposure=exposure if isinstance(exposure, str) else "",

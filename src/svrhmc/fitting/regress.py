@@ -52,7 +52,7 @@ from svrhmc.targets.sparse import checked_csr
 from svrhmc.targets.stored import is_sparse
 
 INTERCEPT = "Intercept"
-_EFFECT, _INTERCEPT_SD, _SHARED_SD = 2.5, 5.0, 5.0
+_EFFECT, _INTERCEPT_SD = 2.5, 5.0
 
 
 class Regression(NamedTuple):
@@ -102,7 +102,7 @@ def regress(
     ('Intercept', 'dose', 'log sigma')
     """
     require_settings(regress, settings)
-    with ARRAYS.speaking(_columns(X, names, intercept)):
+    with ARRAYS.speaking(_columns(X, names, intercept and family_of(family).has_intercept)):
         made = regression(
             X,
             y,
@@ -180,9 +180,10 @@ def regression(
     else:
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
+    known_family = family_of(family)
+    intercept = intercept and known_family.has_intercept
     if not (n and columns + intercept):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
-    known_family = family_of(family)
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
     loss, label, found = known_family.coded(y)
@@ -194,8 +195,9 @@ def regression(
     known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(known) != columns or len(set(known)) < columns:
         raise requirement("names", f"{columns} different ones, one for each column", f"{len(known)}: {known[:8]}")
+    parameters = loss.parameter_names(labels)
     for name in known:
-        if name == INTERCEPT or name in loss.shared_names:
+        if name == INTERCEPT or name in parameters:
             raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
     for name in known:
         if not is_text(name):
@@ -204,10 +206,11 @@ def regression(
     require_size(observed.y[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
-    scales = scales_of(X, None if plain else count, intercept)
+    centred = intercept or not loss.has_intercept
+    scales = scales_of(X, None if plain else count, centred)
     if varied:
-        _require_varied(X, known, intercept, scales if plain else scales_of(X, None, intercept))
-    units, each, shared = _laid(loss, scales, known, typical, size, intercept, prior)
+        _require_varied(X, known, centred, scales if plain else scales_of(X, None, centred))
+    units, each, shared = _laid(loss, scales, known, parameters, typical, size, intercept, prior)
     by_offset = loss.identity_link and intercept
     target = glm(
         units.rows(X),
@@ -223,25 +226,37 @@ def regression(
 
 
 def _laid(
-    loss: Loss, scales: Scales, names: tuple[str, ...], typical: float, size: float, intercept: bool, prior: Any
+    loss: Loss,
+    scales: Scales,
+    names: tuple[str, ...],
+    parameters: tuple[str, ...],
+    typical: float,
+    size: float,
+    intercept: bool,
+    prior: Any,
 ) -> tuple[Units, list[Prior], list[Prior] | None]:
-    """Units, priors of the standardised coefficients, and those of shared parameters."""
+    """Units, priors of the standardised coefficients, and those of shared parameters.
+
+    names, parameters: of the columns, and of what all rows share.
+    """
     by_offset = loss.identity_link and intercept
-    response = typical if by_offset else 0.0
-    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step)
-    slopes = _slopes(prior, names, scales, size, loss)
+    response, lifted = typical if by_offset else 0.0, not loss.has_intercept
+    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted)
+    slopes = _slopes(prior, names, scales, size, parameters)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    return units, ([middle] if intercept else []) + slopes, _shared(prior, loss, size, names)
+    precision, mean = loss.weak_shared_prior(size)
+    weak = Normal(precision / far**2 if lifted else precision, mean)
+    return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
 def _regression(
     target: Any, units: Units, names: tuple[str, ...], labels: Any, each: list[Prior], shared: Any, prior: Any
 ) -> Regression:
     location, precision = _stated(each, target.loss, shared)
-    named = _names(names, units.intercept, target.loss, labels)
-    said = _said(prior, target.loss, each[0] if units.intercept else None, units.response, shared)
+    named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
+    said = _said(prior, target.loss, each[0] if units.intercept else None, units.response, parameters, shared)
     return Regression(target, units, named, location, precision, said, prior is not None)
 
 
@@ -256,11 +271,13 @@ def _of_partitions(
     require_dense(data.reader)
     known = family_of(family)
     coding, classes = coding_of(data, known if noise is None else known.with_noise(noise))
-    scales, typical, size, least, most = known_of(data, coding, intercept)
-    if intercept and scales.constant.any():
+    intercept = intercept and known.has_intercept
+    centred, parameters = intercept or not known.has_intercept, coding.loss.parameter_names(classes)
+    scales, typical, size, least, most = known_of(data, coding, centred)
+    if centred and scales.constant.any():
         j = int(np.argmax(scales.constant))
         raise no_column(data.reader.names[j], float(least[j]), float(most[j]))
-    units, each, shared = _laid(coding.loss, scales, data.reader.names, typical, size, intercept, prior)
+    units, each, shared = _laid(coding.loss, scales, data.reader.names, parameters, typical, size, intercept, prior)
     target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=each, shared_prior=shared)
     return _regression(target, units, data.reader.names, classes, each, shared, prior)
 
@@ -303,7 +320,9 @@ def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
     return count
 
 
-def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, loss: Loss) -> list[Prior]:
+def _slopes(
+    prior: Any, names: tuple[str, ...], scales: Scales, size: float, parameters: tuple[str, ...]
+) -> list[Prior]:
     """Priors of the standardised slopes."""
     usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
@@ -315,7 +334,7 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, los
     odd = [each for each in prior.values() if not isinstance(each, Prior)]
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
-    more = (INTERCEPT, *loss.shared_names, *(_positive(name) for name in loss.shared_names))
+    more = (INTERCEPT, *parameters, *(_positive(name) for name in parameters if name != _positive(name)))
     known = {*names, *more}
     unknown = [name for name in prior if name not in known]
     if unknown:
@@ -340,26 +359,25 @@ def _positive(name: str) -> str:
     return name.removeprefix("log ")
 
 
-def _shared(prior: Any, loss: Loss, size: float, names: tuple[str, ...]) -> list[Prior] | None:
+def _shared(prior: Any, weak: Prior, parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
     where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
     """
-    usual = Normal(_SHARED_SD**-2, float(np.log(size))) if loss.identity_link else Normal(*loss.shared_prior)
     found: list[Prior] = []
-    for name in loss.shared_names:
+    for name in parameters:
         bare = _positive(name)
         by_name = prior if isinstance(prior, Mapping) else {}
-        given = {key: by_name[key] for key in (name, bare) if key in by_name and key not in names}
+        given = {key: by_name[key] for key in {name: 0, bare: 0} if key in by_name and key not in names}
         if len(given) > 1:
             raise requirement("prior", f"of {bare!r} or of {name!r}", "both", "one follows from the other")
         for key, each in given.items():
             if each.positive and key == name:
                 why = f"it is one of {bare!r}, whose logarithm this is"
                 raise requirement(f"the prior of {name!r}", "one of numbers of either sign", repr(each), why)
-            if not each.positive and key == bare:
+            if not each.positive and key == bare != name:
                 allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
                 raise requirement(f"the prior of {bare!r}", allowed, repr(each), why)
-        found.append(next(iter(given.values()), usual))
+        found.append(next(iter(given.values()), weak))
     return found or None
 
 
@@ -374,17 +392,26 @@ def _stated(each: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[
 def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) -> tuple[str, ...]:
     block = ([INTERCEPT] if intercept else []) + list(columns)
     if loss.blocks == 1:
-        return (*block, *loss.shared_names)
+        return (*block, *loss.parameter_names(classes))
     labels = tuple(map(str, range(loss.blocks + 1))) if classes is None else tuple(map(str, classes))
     return tuple(f"{label}: {name}" for label in labels[1:] for name in block)
 
 
-def _said(prior: Any, loss: Loss, middle: Prior | None, response: float, shared: list[Prior] | None) -> str:
+def _said(
+    prior: Any,
+    loss: Loss,
+    middle: Prior | None,
+    response: float,
+    parameters: tuple[str, ...],
+    shared: list[Prior] | None,
+) -> str:
     """The prior of everything in words: of coefficients, of the intercept (`middle`, after what was taken off the
     response) and of what rows share. Where some are given, the others are said in numbers.
     """
     if prior is None:
-        return "; ".join(filter(None, ("weak, on the scale of the data: " + _weak(loss), *_weak_shared(loss))))
+        return "; ".join(
+            filter(None, ("weak, on the scale of the data: " + _weak(loss), *loss.weak_shared_words(parameters)))
+        )
     if isinstance(prior, Mapping):
         said = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
     else:
@@ -393,7 +420,7 @@ def _said(prior: Any, loss: Loss, middle: Prior | None, response: float, shared:
     if middle is not None and INTERCEPT not in by_name:
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
         said.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
-    for name, each in zip(loss.shared_names, shared or (), strict=True):
+    for name, each in zip(parameters, shared or (), strict=True):
         if not {name, _positive(name)} & set(by_name):
             said.append(f"{name} ~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it")
     return "; ".join(said)
@@ -409,14 +436,8 @@ def _weak(loss: Loss) -> str:
             "coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, (2.5·sd(y))²); the intercept, at the "
             "means of the columns, ~ N(mean of y, (5·sd(y))²)"
         )
+    slopes = "coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²)"
+    if not loss.has_intercept:
+        return slopes
     centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
-    return (
-        "coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²); the intercept, at the means of the "
-        f"columns, ~ {centre}"
-    )
-
-
-def _weak_shared(loss: Loss) -> list[str]:
-    location = "log sd(y)" if loss.identity_link else f"{loss.shared_prior[1]:g}"
-    sd = _SHARED_SD if loss.identity_link else loss.shared_prior[0] ** -0.5
-    return [f"{name.replace('sigma', 'σ')} ~ N({location}, {sd:g}²)" for name in loss.shared_names]
+    return f"{slopes}; the intercept, at the means of the columns, ~ {centre}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
-from svrhmc.families import FAMILIES, family_of
+from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.tables.columns import CATEGORY, TRUTH, Column
 
@@ -31,7 +31,7 @@ def response_of(name: str, column: Column, family: str | Loss | None) -> Respons
     if family is None:
         family, guessed = _guess(column)
     loss = family_of(family)
-    if loss.name in ("bernoulli", "categorical"):
+    if loss.most_classes:
         return _classes(name, column, loss, guessed)
     if column.kind == CATEGORY:
         fit = "bernoulli" if len(column.levels) == 2 else "categorical"
@@ -44,22 +44,22 @@ def response_of(name: str, column: Column, family: str | Loss | None) -> Respons
 
 def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
     """Labels as the numbers of their classes, which are sorted: of two, the last is the event that is modelled."""
-    if column.kind == CATEGORY:  # in the table's order
-        classes, codes = np.array(column.levels, object), column.codes(column.levels)
-    else:
-        classes, codes = np.unique(column.values, return_inverse=True)
+    texts = column.kind == CATEGORY  # in the table's order
+    classes = np.array(column.levels, object) if texts else np.unique(column.values)
     if len(classes) < 2:
         raise DataError(
             f"the response {name!r} has one class only, {classes[:1].tolist()[0]!r}: there is nothing to tell apart."
         )
-    if loss.name == "bernoulli" and len(classes) > 2:
+    if len(classes) > loss.most_classes:
         shown = ", ".join(map(repr, classes[:4].tolist()))
         raise DataError(
-            f"the response {name!r} has {len(classes):,} different values ({shown}, …), and the family 'bernoulli' "
-            "takes two: take 'categorical' for classes, 'gaussian' for numbers."
+            f"the response {name!r} has {len(classes):,} different values ({shown}, …), and the family {loss.name!r} "
+            f"takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: take 'categorical' for "
+            "classes, 'gaussian' for numbers."
         )
-    known = tuple(_plain(each, column.kind) for each in classes.tolist())
-    made = loss if loss.name == "bernoulli" else FAMILIES["categorical"]()
+    made, levels = loss.with_classes(classes.tolist(), column.ordered or not texts)
+    codes = column.codes(tuple(levels)) if texts else np.searchsorted(classes, column.values)
+    known = tuple(_plain(each, column.kind) for each in levels)
     return Response(np.asarray(codes, np.float64), made, known, guessed)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary
+from svrhmc.families import FAMILIES
 from svrhmc.posterior.misfits import LOOKED_FOR
 from svrhmc.posterior.statements import end_names, level_ends
 
@@ -94,7 +95,9 @@ def title(posterior: Any) -> str:
     said = f"Posterior of {design.formula}, family {posterior.family!r}"
     if design.guessed:
         said += f" ({design.guessed})"
-    if len(design.classes) == 2:
+    if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
+        said += f"; classes in order: {' < '.join(design.classes)}"
+    elif len(design.classes) == 2:
         said += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
     elif design.classes:
         said += f"; classes are compared with {design.classes[0]!r}"

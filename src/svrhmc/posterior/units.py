@@ -40,7 +40,9 @@ def some_draws(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
 class Units:
     """Centre mⱼ and scale sⱼ of each column, whether an intercept stands before them, how many blocks of coefficients
     there are, how many shared parameters follow, the centre μ of the response, and a typical change of each column: its
-    standard deviation, or the difference of its two values where it has but two (None in old files).
+    standard deviation, or the difference of its two values where it has but two (None in old files). Where shared
+    parameters are `lifted`, they stand in the place of the intercept, with the other sign, and take the centres up:
+    c = c̃ + Σⱼ mⱼβⱼ, as thresholds of aᵀβ do.
     """
 
     centre: Array
@@ -50,6 +52,7 @@ class Units:
     shared: int
     response: float
     step: Array | None = None
+    lifted: bool = False
 
     def require_sound(self) -> None:
         """Refuse what no columns have."""
@@ -78,11 +81,15 @@ class Units:
         return np.concatenate([np.tile(np.concatenate([first, 1 / self.scale]), self.blocks), np.ones(self.shared)])
 
     def leaning(self) -> Iterator[tuple[int, Array]]:
-        """The rows of A that are not its diagonal alone, those of the intercepts, with their places."""
+        """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
         for place in range(0, self.blocks * self._width, self._width) if self.intercept else ():
             row = np.zeros(self.dim)
             row[place] = 1.0
             row[place + 1 : place + self._width] = -self.centre / self.scale
+            yield place, row
+        for place in range(self.blocks * self._width, self.dim) if self.lifted else ():
+            row = np.zeros(self.dim)
+            row[place], row[: self._width] = 1.0, self.centre / self.scale
             yield place, row
 
     def linear(self, x: Array) -> Array:
@@ -134,7 +141,7 @@ class Units:
         return slice(0, self.blocks * self._width, self._width)
 
     def _map(self, x: Array, factor: Array, lean: Array) -> Array:
-        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block."""
+        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or taken from thresholds."""
         out, first = np.array(x, np.float64), int(self.intercept)
         for block in range(self.blocks):
             begin = block * self._width
@@ -142,6 +149,8 @@ class Units:
             if self.intercept:
                 out[..., begin] = x[..., begin] + (np.asarray(x)[..., some] * lean).sum(axis=-1)
             out[..., some] = x[..., some] * factor
+        if self.lifted:
+            out[..., self.blocks * self._width :] -= (np.asarray(x)[..., : self._width] * lean).sum(axis=-1)[..., None]
         return out
 
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from svrhmc.core.arrays import ratio
+from svrhmc.families import FAMILIES
 from svrhmc.posterior.misfits import LOOKED_FOR
 from svrhmc.posterior.result import Posterior
 from svrhmc.reporting.numbers import Coefficient
-
-_SCALES = {
-    "bernoulli": "the log odds of {event}",
-    "binomial": "the log odds of a success",
-    "poisson": "the logarithm of the mean of {response}",
-    "negative-binomial": "the logarithm of the mean of {response}",
-    "gamma": "the logarithm of the mean of {response}",
-    "gaussian": "{response}",
-    "student-t": "the centre of {response}",
-    "categorical": "the log odds of a class against {first}",
-}
 
 
 def response_of(posterior: Posterior) -> str:
@@ -35,7 +25,7 @@ def scale(posterior: Posterior) -> str:
     """What one more of a column adds its coefficient to."""
     classes = posterior.design.classes if posterior.design is not None else ()
     event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
-    known = _SCALES.get(posterior.family, "the linear predictor")
+    known = FAMILIES[posterior.family]().modelled if posterior.family in FAMILIES else "the linear predictor"
     return known.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
 
 

@@ -34,6 +34,7 @@ class Column:
     values: npt.NDArray[Any]
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Any, ...] = ()  # of a category, in the order that the table gives them, where it gives one
+    ordered: bool = False  # whether it does
 
     def codes(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
@@ -58,7 +59,7 @@ class Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
         levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
-        return Column(self.kind, values, None, levels)
+        return Column(self.kind, values, None, levels, self.ordered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,16 +275,16 @@ def _series(name: str, series: Any) -> Column:
             levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
             values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
             order = tuple(levels) if native.cat.ordered else _sorted(name, levels)
-            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, order))
+            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, order), bool(native.cat.ordered))
         if hasattr(native, "type") and hasattr(native.type, "value_type"):  # pyarrow: what the codes stand for
             plain = _column(name, _nw().from_native(native.cast(native.type.value_type), series_only=True)).coded()
             if not native.type.ordered:
                 return plain
             order = tuple(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
-            return Column(CATEGORY, plain.values, plain.gaps, _present(plain.values, gaps, order))
+            return Column(CATEGORY, plain.values, plain.gaps, _present(plain.values, gaps, order), True)
         ordered = tuple(dtype.categories) if dtype == _nw().Enum else ()
         values = np.array(series.cast(_nw().String()).to_numpy(), object)
-        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ordered))
+        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ordered), bool(ordered))
     if dtype == _nw().String:
         values = np.array(series.to_numpy(), object)
         return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ()))

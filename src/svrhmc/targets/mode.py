@@ -18,6 +18,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import CHOLESKY, done, look, piece
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.families.base import Loss
 from svrhmc.targets.improper import least_eigenvalue, nearly_dependent, separable
 from svrhmc.targets.rows import Rows
 
@@ -44,6 +45,7 @@ class Smooth(Protocol):
     n: int
     dim: int
     rows: Rows
+    loss: Loss
     prior_strength: Array
     prior_precision: Array
     prior_mean: Array
@@ -134,6 +136,10 @@ class ModeSearch:
         """f, which may be beyond float64 where a step is too long."""
         return float(self.target.potentials(x[None, :])[0])
 
+    def _inside(self, x: Array) -> bool:
+        """Whether f is finite, where it may be ∞ although ∇f is not."""
+        return not self.target.loss.barrier or math.isfinite(self._value(x))
+
     def _slope(self, x: Array) -> Array:
         """∇f likewise; where the search stands it is asked of the target, which refuses what is beyond float64."""
         slope: Array = self.target.gradients(x[None, :])[0]
@@ -182,7 +188,8 @@ class ModeSearch:
                 look(self._before + self._share * self.passes)
                 there = self._slope(x - scale * step)
                 self.passes += 1
-                left = float(there @ cho_solve(factor, there)) if np.isfinite(there).all() else np.inf
+                inside = np.isfinite(there).all() and self._inside(x - scale * step)
+                left = float(there @ cho_solve(factor, there)) if inside else np.inf
                 if left < (1 - 1e-4 * scale) * size or not fresh:
                     break
                 if size < _FLOOR or size <= self._rounding(x):  # rounding, and nothing else, is left
