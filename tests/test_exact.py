@@ -407,9 +407,9 @@ def test_remainders_keep_their_digits():
         axis.ravel() for axis in np.meshgrid([-30.0, -4.0, -1.3, 0.1, 2.0, 9.0], [-5, -0.3, -0.04, 1e-4, 0.0501, 2])
     )
     out = np.empty_like(t)
-    remainders(losses.Squared(2.0), t, u, out)
+    remainders(svrhmc.targets.losses.SquaredLoss(0.5).record(), t, u, out)
     assert not out.any()
-    remainders(losses.Logistic(1.0), t, u, out)
+    remainders(svrhmc.targets.losses.LogisticLoss().record(), t, u, out)
     with mp.workdps(50):
         for ti, ui, got in zip(t, u, out, strict=True):
             x, v = mp.mpf(ti), mp.mpf(ui)

@@ -335,13 +335,14 @@ def test_a_batch_of_rows_at_once_gives_the_same():
 def test_a_gradient_with_one_read_of_the_rows():
     """The kernel for GPUs, interpreted: rows in tiles, and a rest."""
     from svrhmc.engines.jax import fused
+    from svrhmc.families.bernoulli import Logistic
 
     A = ROWS.normal(size=(203, 16)).astype(np.float32)
     y, theta = np.where(ROWS.random(203) < 0.5, 1.0, -1.0).astype(np.float32), np.full(16, 0.1, np.float32)
-    found = fused.gradient(jnp.asarray(A), jnp.asarray(y), jnp.asarray(theta), "logistic", 64, interpret=True)
+    found = fused.gradient(jnp.asarray(A), jnp.asarray(y), jnp.asarray(theta), Logistic, 64, interpret=True)
     slopes = -y / (1 + np.exp(y * (A @ theta)))
     assert np.asarray(found) == pytest.approx(slopes @ A, rel=1e-4, abs=1e-4)
-    assert fused.serves(jnp.asarray(A), "logistic", 1) == (jax.default_backend() == "gpu")
+    assert fused.serves(jnp.asarray(A), Logistic, 1) == (jax.default_backend() == "gpu")
 
 
 WALKED = {
