@@ -179,10 +179,20 @@ def begun(
 ) -> Chains:
     """Chains of an exact sampler at their start."""
     if start is None:
-        z = Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE)
+        z = _inside(space, Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE))
     else:
         z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
     return engines.chains(engine, Setup(space, sampler, seed, chains, threads), State(z, np.zeros_like(z)))
+
+
+def _inside(space: Any, z: Array) -> Array:
+    """States moved to the mode by halves until f is finite, where a loss may be ∞: from there a chain would go to the
+    first place where it is not, however far out that is, and could stay there.
+    """
+    form = rows_of(space.form()) if is_target(space) else None
+    while form is not None and form.loss.barrier and (out := np.isinf(space.potentials(z))).any():
+        z = np.where(out[:, None], z / 2, z)
+    return z
 
 
 def _require_alone(whitening: Any, checkpoint: Any) -> None:

@@ -120,7 +120,7 @@ def _of_quadratics(form: QuadraticForm) -> Any:
     )
 
 
-MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "blocks": _of_rows, "quadratic": _of_quadratics}
+MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_quadratics}
 
 
 def plain_model(form: RowsForm) -> Any:
@@ -132,7 +132,7 @@ def plain_model(form: RowsForm) -> Any:
             return model
     kind = form.rows.dtype.type
     prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    compiled, label = form.loss.record(kind), np.float64 if form.loss.wide else kind
+    compiled, label = form.loss.record(kind), np.float64 if form.loss.tail else kind
     more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
     rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
     model = STORED[form.rows.storage](getattr(form.rows, "rows", form.rows), rest)
