@@ -16,6 +16,7 @@ from svrhmc.families.student_t import student_t as student_t
 from svrhmc.families.negative_binomial import negative_binomial as negative_binomial
 from svrhmc.families.gamma import gamma as gamma
 from svrhmc.families.categorical import categorical as categorical
+from svrhmc.families.ordinal import ordinal as ordinal
 
 __all__ = ["FAMILIES", "Loss", "family_of", *(made.__name__ for made in FAMILIES.values())]
 

@@ -1,0 +1,282 @@
+"""Ordered classes by the cumulative logit: formulas, labels, laws, and all the way from a formula to a report."""
+
+import numpy as np
+import pandas
+import pytest
+from mpmath import mp
+
+import svrhmc
+from conftest import LIMIT
+from svrhmc import Sampler, gradients, targets
+from svrhmc.core.errors import DataError
+from svrhmc.dynamics import UBU
+from svrhmc.exact import SplitHMC
+from svrhmc.families.ordinal import OrdinalLoss
+from svrhmc.targets import families, glm
+from svrhmc.whitening import whitened
+
+LOSS = OrdinalLoss(4)
+# Predictors and three thresholds: ordinary, far out on both sides, and thresholds that nearly meet.
+PLACES = [
+    (0.3, -1.0, 0.2, 1.5), (-60.0, -1.0, 0.2, 1.5), (55.0, -1.0, 0.2, 1.5), (600.0, -1.0, 0.0, 2.0),
+    (-600.0, -1.0, 0.0, 2.0), (0.1, -1e-9, 0.0, 1e-12), (2.0, -90.0, 1.0, 200.0),
+]  # fmt: skip
+
+
+def defined(y, t):
+    """−log(σ(a) − σ(b)) as it stands, in as many digits as are asked for."""
+    edges = [None, *t[1:], None]
+    upper = mp.mpf(1) if edges[y + 1] is None else 1 / (1 + mp.exp(t[0] - edges[y + 1]))
+    lower = mp.mpf(0) if edges[y] is None else 1 / (1 + mp.exp(t[0] - edges[y]))
+    if lower > mp.mpf("0.5"):  # of the other tails, whose digits are not lost beside 1
+        upper, lower = (
+            mp.mpf(0) if edges[y] is None else 1 / (1 + mp.exp(edges[y] - t[0])),
+            mp.mpf(0) if edges[y + 1] is None else 1 / (1 + mp.exp(edges[y + 1] - t[0])),
+        )
+    return -mp.log(upper - lower)
+
+
+def by_numbers(function, t, order):
+    """A derivative in units of its steps; h follows the nearest thresholds."""
+    with mp.workdps(900):
+        return mp.diff(function, tuple(map(mp.mpf, t)), order, h=mp.mpf(10) ** -250)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("y", range(4))
+def test_formulas_keep_their_digits_far_out(y, place):
+    from numba import njit
+
+    from svrhmc.kernels.wide import wide_energy
+
+    compiled = njit(lambda record, t, y, s: wide_energy(record, t, y, s))
+    t, label = np.array(place), np.array(float(y))
+    with mp.workdps(900):
+        value = float(defined(y, tuple(map(mp.mpf, place))))
+    f = lambda *u: defined(y, u)  # noqa: E731
+    orders = np.eye(4, dtype=int)
+    slope = [float(by_numbers(f, place, tuple(order))) for order in orders]
+    assert float(LOSS.value(t, label)) == pytest.approx(value, rel=2e-14, abs=1e-300)
+    assert LOSS.slope(t, label) == pytest.approx(slope, rel=1e-13, abs=1e-300)
+    s = np.empty(4)
+    assert compiled(LOSS.record(), t, float(y), s) == pytest.approx(value, rel=1e-13, abs=1e-290)
+    assert s == pytest.approx(slope, rel=1e-12, abs=1e-290)
+    bend = [[float(by_numbers(f, place, tuple(a + b))) for b in orders] for a in orders]
+    assert LOSS.curvature(t, label) == pytest.approx(np.array(bend), rel=1e-12, abs=1e-290)
+
+
+def test_probabilities_and_what_is_outside():
+    t = np.array(PLACES[:5])
+    p = LOSS.mean(t)
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-15)
+    for k in range(4):
+        assert p[:, k] == pytest.approx(np.exp(-LOSS.value(t, np.full(5, float(k)))), rel=1e-13)
+        below, upto = LOSS.cumulative(t, np.full(5, float(k)))
+        assert upto - below == pytest.approx(p[:, k], abs=1e-15)
+    u = (np.arange(400) + 0.5) / 400
+    seen = np.bincount(LOSS.draw(np.tile(t[0], (400, 1)), u).astype(int), minlength=4) / 400
+    assert np.abs(seen - p[0]).max() <= 1 / 400
+    unordered = np.array([0.0, 1.0, 0.5, 2.0])
+    assert LOSS.value(unordered, np.array(1.0)) == np.inf
+    assert LOSS.value(unordered, np.array(3.0)) < np.inf  # that row does not meet them
+    assert np.isfinite(LOSS.slope(unordered, np.array(1.0))).all()
+    assert np.isfinite(LOSS.curvature(unordered, np.array(1.0))).all()
+
+
+def test_jax_has_the_same_slopes():
+    import jax
+
+    from svrhmc.engines.jax.losses import slope_of
+
+    rng = np.random.default_rng(0)
+    t = np.concatenate([3 * rng.normal(size=(300, 1)), np.sort(2 * rng.normal(size=(300, 3)), axis=1)], axis=1)
+    y = rng.integers(0, 4, 300).astype(float)
+    with jax.enable_x64(True):
+        made = slope_of(LOSS.kernel)(LOSS.record(), jax.numpy.asarray(t), jax.numpy.asarray(y))
+    assert np.asarray(made) == pytest.approx(LOSS.slope(t, y), rel=1e-12, abs=1e-14)
+
+
+def simulated():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 3))
+    u = X @ [1.5, -0.7, 0.0] + rng.logistic(size=150)
+    return X, np.digitize(u, [-2.0, -0.5, 0.1, 2.5])
+
+
+def progression():
+    """How far the disease of 442 patients went in a year, in four steps; a real table."""
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes()
+    X = table.data[:, [0, 1, 2, 3, 8]]
+    return (X - X.mean(axis=0)) / X.std(axis=0), np.digitize(table.target, [75, 125, 200])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_engines_walk_the_same_path(dtype, sparse):
+    from scipy.sparse import csr_matrix
+
+    X, y = simulated()
+    X = X.astype(dtype)
+    target = whitened(glm(csr_matrix(X) if sparse else X, y, "ordinal", weights=1 + np.arange(150) % 3))
+    sampler = Sampler(UBU(0.1, 2.0, 1.0), gradients.SVRG(16, 5))
+    runs = [sampler.run(target, 30, chains=2, seed=1, engine=engine).draws for engine in ("reference", "numba", "jax")]
+    for run in runs[1:]:
+        assert np.abs(run - runs[0]).max() < (2e-5 if dtype == np.float32 else 1e-9)
+
+
+# Means and standard deviations by NumPyro 0.19, NUTS, 4 chains of 10,000 draws: x ~ N(0, 1), thresholds ~ N(0, 5²) on
+# the ordered region.
+REFERENCES = {
+    "real": (
+        progression,
+        [-0.06062, -0.21985, 0.80335, 0.40451, 0.90607, -2.11821, -0.49634, 1.3226],
+        [0.09933, 0.09646, 0.11538, 0.10839, 0.11862, 0.15098, 0.11728, 0.13365],
+        26_000,
+    ),
+    "simulated": (
+        simulated,
+        [1.44253, -0.65361, 0.03109, -1.85083, -0.47298, 0.05935, 3.29084],
+        [0.20149, 0.16322, 0.17985, 0.2457, 0.1935, 0.18975, 0.37045],
+        24_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_means_and_deviations_are_those_of_a_long_run_of_nuts(name):
+    made, mean, sd, ess = REFERENCES[name]
+    found = svrhmc.sample(glm(*made(), "ordinal"), 4000, seed=2)
+    assert found.certificate.verdict == "exact"
+    error = np.array(sd) * np.sqrt(1 / ess + 1 / 4000)
+    assert (np.abs(found.mean - mean) < LIMIT * error).all()
+    assert (np.abs(found.sd - sd) < LIMIT * error).all()
+
+
+def test_the_law_is_that_of_quadrature_also_where_thresholds_crowd():
+    """Two rows of the middle class: its thresholds come close, and proposals beyond each other are refused."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(24, 1))
+    y = np.where(X[:, 0] + rng.logistic(size=24) > 0, 2, 0)
+    y[:2] = 1
+    target = glm(X, y, "ordinal")
+    space = whitened(target)
+    run = SplitHMC().run(target, 4000, chains=50, seed=4, burn_in=100)
+    draws = run.draws
+    assert (np.diff(draws[..., 1:], axis=-1) > 0).all()
+    assert run.draws.shape[-1] == space.dim == 3
+    # Over β, c₀ and log(c₁ − c₀), in which nothing is cut off.
+    b, c, gap = np.meshgrid(np.linspace(-3, 4, 71), np.linspace(-4, 4, 81), np.linspace(-12, 3.2, 153), indexing="ij")
+    points = np.stack([b, c, c + np.exp(gap)], axis=-1).reshape(-1, 3)
+    f = np.concatenate([target.potentials(some) for some in np.array_split(points, 40)])
+    weight = np.exp(f.min() - f + gap.ravel())
+    weight /= weight.sum()
+    for moment in (points, points**2, np.log(points[:, 2:] - points[:, 1:2])):
+        exact = weight @ moment
+        by_chain = (
+            np.log(draws[..., 2:] - draws[..., 1:2])
+            if moment.shape[1] == 1
+            else draws
+            if moment is points
+            else draws**2
+        ).mean(axis=1)
+        assert (np.abs(by_chain.mean(axis=0) - exact) < LIMIT * by_chain.std(axis=0) / np.sqrt(50) + 1e-4).all()
+    wrong = weight @ points + 0.05  # a mean that is a little wrong is told apart
+    by_chain = draws.mean(axis=1)
+    assert (np.abs(by_chain.mean(axis=0) - wrong) > LIMIT * by_chain.std(axis=0) / np.sqrt(50)).any()
+
+
+def test_labels():
+    X = np.arange(8.0)[:, None]
+    for y in ([3, 1, 2, 3, 1, 2, 3, 1], [2.5, 0.5, 1.0, 2.5, 0.5, 1.0, 2.5, 0.5]):
+        target = glm(X, y, "cumulative")
+        assert target.y.tolist() == [2, 0, 1, 2, 0, 1, 2, 0]
+        assert target.classes.tolist() == sorted(set(y))
+    words = np.array(["low", "medium", "high"])[[2, 0, 1, 2, 0, 1, 2, 0]]
+    ordered = pandas.Categorical(words, categories=["low", "medium", "high", "never"], ordered=True)
+    for y in (ordered, pandas.Series(ordered)):
+        assert glm(X, y, "ordinal").classes.tolist() == ["low", "medium", "high"]
+    given = families.ordinal(["low", "medium", "high"])
+    assert glm(X, words, given).y.tolist() == [2, 0, 1, 2, 0, 1, 2, 0]
+    for y, family, message in [
+        (words, "ordinal", r"labels whose order is known for the family 'ordinal'; got the texts 'high', 'low'"),
+        (words, families.ordinal(["low", "high"]), r"classes are each among the levels; got 'medium'"),
+        (words, families.ordinal(["low", "medium", "high", "top"]), r"each seen in some row; got 'top'"),
+        (np.ones(8), "ordinal", "labels of at least two classes"),
+        (np.arange(60) / 7, "ordinal", "at most 50 classes; got 60"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            glm(np.arange(len(y), dtype=float)[:, None], y, family)
+    with pytest.raises(ValueError, match="at least two different classes"):
+        families.ordinal(["a", "a"])
+    with pytest.raises(ValueError, match="did you mean 'ordinal'"):
+        glm(X, words, "polr")
+
+
+def rated(n=500, seed=1):
+    """A year far from 0, and groups."""
+    rng = np.random.default_rng(seed)
+    year, group = rng.normal(2000, 3, size=n), rng.choice(["a", "b", "c"], n)
+    eta = 0.3 * (year - 2000) + np.select([group == "a", group == "b"], [0.0, 0.8], -0.5)
+    levels = ["bad", "ok", "good", "great"]
+    places = np.digitize(eta + rng.logistic(size=n), [-1.0, 0.3, 2.0])
+    rating = pandas.Categorical(np.array(levels)[places], categories=levels, ordered=True)
+    return pandas.DataFrame({"year": year, "group": group, "rating": rating}), places
+
+
+def test_from_formula_to_report(tmp_path):
+    table, places = rated()
+    found = svrhmc.fit("rating ~ year + C(group)", table, family="ordinal", seed=1)
+    assert found.names == (
+        "year", "group[b]", "group[c]", "threshold bad|ok", "threshold ok|good", "threshold good|great",
+    )  # fmt: skip
+    assert found.certificate.verdict == "exact"
+    text = str(found.summary())
+    assert "classes in order: bad < ok < good < great" in text
+    assert "thresholds, at the means of the columns, ~ N(0, 5²)" in text
+    assert "ntercept" not in text
+    p = found.predict(table)
+    assert p.mean.shape == (500, 4)
+    assert p.mean.sum(axis=1) == pytest.approx(1, abs=1e-12)
+    shares = np.bincount(places, minlength=4) / 500
+    assert np.abs(p.mean.mean(axis=0) - shares).max() < 0.01
+    effects = found.effects()
+    assert np.abs(effects.mean.reshape(-1, 4).sum(axis=1)).max() < 1e-9  # of all classes together
+    path = tmp_path / "report.html"
+    found.report(path)
+    assert "the log odds of a higher rating" in path.read_text()
+    found.save(tmp_path / "posterior.npz")
+    again = svrhmc.Posterior.load(tmp_path / "posterior.npz")
+    assert np.array_equal(again.predict(table).mean, p.mean)
+    assert found.checked_rows == 500
+
+
+def test_the_place_of_0_and_the_units_do_not_matter():
+    """Thresholds take up the centres of the columns: the same posterior in years, and in days since 2000."""
+    table, _ = rated()
+    table["days"] = 365.25 * (table["year"] - 2000)
+    years, days = (svrhmc.fit(f"rating ~ {name}", table, family="ordinal", seed=1) for name in ("year", "days"))
+    assert years.mean[0] == pytest.approx(365.25 * days.mean[0], rel=1e-9)
+    assert years.mean[1:] - 2000 * years.mean[0] == pytest.approx(days.mean[1:], abs=1e-6)
+
+
+def test_doors_refuse_texts_without_an_order():
+    table, places = rated()
+    plain = table.assign(rating=table["rating"].astype(str))
+    with pytest.raises((ValueError, DataError), match=r"ordinal\(levels=\[…\]\)"):
+        svrhmc.fit("rating ~ year", plain, family="ordinal")
+    given = families.ordinal(["bad", "ok", "good", "great"])
+    found = svrhmc.fit("rating ~ year", plain, family=given, seed=1, draws=200)
+    assert found.names[-1] == "threshold good|great"
+    numbers = svrhmc.fit("rating ~ year", table.assign(rating=places + 1), family="ordinal", seed=1, draws=200)
+    assert numbers.names[-3:] == ("threshold 1|2", "threshold 2|3", "threshold 3|4")
+    assert numbers.mean == pytest.approx(found.mean, rel=1e-9)
+
+
+def test_two_classes_are_a_logistic_regression():
+    X, y = simulated()
+    target = glm(X, y > 1, "ordinal", prior_precision=0.5)
+    other = glm(np.column_stack([X, np.ones(len(X))]), y > 1, prior_precision=[0.5, 0.5, 0.5, 0.04])
+    assert target.mode() == pytest.approx(other.mode() * [1, 1, 1, -1], rel=1e-9)
+    assert isinstance(target, targets.GeneralisedLinear)
