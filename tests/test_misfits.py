@@ -28,6 +28,7 @@ def draw(family, t, rng, shape=2.0):
         "poisson": lambda: rng.poisson(mean),
         "negative-binomial": lambda: rng.negative_binomial(shape, shape / (shape + mean)),
         "gamma": lambda: rng.gamma(shape, mean / shape),
+        "ordinal": lambda: np.digitize(t + rng.logistic(size=len(t)), [-1.0, 1.5]),
     }[family]()
 
 

@@ -185,6 +185,7 @@ def test_every_family_says_what_its_outcome_is():
     assert {name: made_().outcome for name, made_ in FAMILIES.items()} == {
         "bernoulli": "events", "binomial": "events", "poisson": "counts", "gaussian": "numbers", "student-t": "numbers",
         "negative-binomial": "counts", "gamma": "numbers", "categorical": "classes",
+        "ordinal": "classes",
     }  # fmt: skip
 
 

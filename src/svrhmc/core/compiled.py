@@ -68,6 +68,10 @@ def keep(dispatcher: Any, stamp: str) -> Any:
             super().__init__(function)
             self._cache_file = Files(Path(self._cache_path), self._impl.filename_base, stamp)
 
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            """With the texts of families from outside, which the stamp does not know."""
+            return (*super()._index_key(sig, codegen), *sorted(_outside(sig)))
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             """From its file, which another process makes first where that is asked for."""
             loaded = super().load_overload(sig, target_context)
@@ -128,6 +132,17 @@ class Files:
 
     def _path(self, key: Any) -> Path:
         return self._folder / f"{self._name}.{self._stamp}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+
+
+def _outside(types: Iterable[Any]) -> Iterator[str]:
+    """Digests of the modules that have the named tuples among some types, but for those of this package."""
+    for kind in types:
+        yield from _outside(getattr(kind, "types", ()))
+        module = getattr(getattr(kind, "instance_class", None), "__module__", __name__)
+        if not module.startswith("svrhmc."):
+            file = getattr(sys.modules.get(module), "__file__", None)
+            text = Path(file).read_bytes() if file else f"{os.getpid()} {time.time_ns()}".encode()
+            yield hashlib.sha256(text).hexdigest()
 
 
 def _compile_apart(dispatcher: Any, types: Any, lock: Path) -> None:

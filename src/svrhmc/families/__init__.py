@@ -18,7 +18,7 @@ from svrhmc.families.gamma import gamma as gamma
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
 
-__all__ = ["FAMILIES", "Loss", "family_of", *(made.__name__ for made in FAMILIES.values())]
+__all__ = ["FAMILIES", "family_of", *(made.__name__ for made in FAMILIES.values())]
 
 _INSTEAD = {
     "zero|zip|zinb|hurdle|inflated": "there is no zero-inflated or hurdle family: try 'negative-binomial', or fit "

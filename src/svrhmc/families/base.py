@@ -39,9 +39,9 @@ class Formulas(NamedTuple):
         Where it is 2, of (record, t₀, t₁, y); then a slope is a pair, and a curvature the triple (∂₀₀, ∂₀₁, ∂₁₁).
     both: value and slope at once, where they share most of their work; then value may be left out.
     remainder: of (record, t, y, u), ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² in float64, for subsampled Metropolis.
-    energies: a compiled body for many rows, where loops of its own are worth it: of (record, count, t, y, slope, value)
-        for one predictor; for several of (record, count, t, y, s, valued), a line of t and s for each predictor, values
-        left in line m of t, of which two more lines are room.
+    energies: the compiled body for many rows of several predictors, of (record, count, t, y, s, valued): a line of t
+        and s for each predictor, values left in line m of t, of which two more lines are room. Of one predictor, of
+        (record, count, t, y, slope, value), where a loop over `both` or over value and slope is not as good.
     elementary: whether a slope is made of e^t and arithmetic alone, which any device has.
     """
 

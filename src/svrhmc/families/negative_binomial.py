@@ -43,29 +43,23 @@ class NegativeBinomial(NamedTuple):
         """With p = 1/(1 + e⁻ᵛ), D = ψ(y + φ) − ψ(φ) and c = p(1 − p): slopes φp − y(1 − p) and
         φ(sp(v) − p) + y(1 − p) − φD; curvatures (φ + y)c, φp − (φ + y)c and φ(sp(v) − 2p − D) + (φ + y)c − φ²D′.
         """
-        exp, softplus, sigmoid, rising = op.exp, op.softplus, op.sigmoid, op.rising
+        exp, soft, softplus, sigmoid, rising = op.exp, op.soft, op.softplus, op.sigmoid, op.rising
 
         @op.function
-        def energy(phi: Any, v: Any, y: Any, log_rising: Any) -> Any:
-            return phi * softplus(v) + y * softplus(-v) - log_rising
+        def energy(phi: Any, v: Any, y: Any, soft_v: Any, log_rising: Any) -> Any:
+            return phi * soft_v + y * soft(-v)[0] - log_rising
 
         @op.function
-        def slopes(phi: Any, v: Any, y: Any, rate: Any) -> Any:
-            p, rest = sigmoid(v), y * sigmoid(-v)
-            return phi * p - rest, phi * (softplus(v) - p) + rest - phi * rate
-
-        def both(loss: Any, a: Any, b: Any, y: Any) -> Any:
-            phi, v = exp(b), a - b
-            log_rising, rate = rising(phi, y)
-            return energy(phi, v, y, log_rising), slopes(phi, v, y, rate)
+        def slopes(phi: Any, y: Any, soft_v: Any, p: Any, rest: Any, rate: Any) -> Any:
+            return phi * p - y * rest, phi * (soft_v - p) + y * rest - phi * rate
 
         def value(loss: Any, a: Any, b: Any, y: Any) -> Any:
             phi = op.exp(b)
-            return energy(phi, a - b, y, op.log_rising(phi, y))
+            return energy(phi, a - b, y, softplus(a - b), op.log_rising(phi, y))
 
         def slope(loss: Any, a: Any, b: Any, y: Any) -> Any:
             phi = op.exp(b)
-            return slopes(phi, a - b, y, op.rising_rate(phi, y))
+            return slopes(phi, y, *soft(a - b), op.rising_rate(phi, y))
 
         def curvature(loss: Any, a: Any, b: Any, y: Any) -> Any:
             v, phi = a - b, op.exp(b)
@@ -74,7 +68,19 @@ class NegativeBinomial(NamedTuple):
             D, bend = op.rising_rate(phi, y), op.trigamma(y + phi) - op.trigamma(phi)
             return both, phi * p - both, phi * (softplus(v) - 2 * p - D) + both - phi**2 * bend
 
-        return Formulas(slope, curvature, value, both, arguments=2)
+        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+            """Values and slopes at once, as they share most of their work; φ is the same for all rows."""
+            phi = 0.0
+            for i in range(count):
+                if i == 0 or t[1, i] != t[1, i - 1]:
+                    phi = exp(t[1, i])
+                v = t[0, i] - t[1, i]
+                soft_v, p, rest = soft(v)
+                log_rising, rate = rising(phi, y[i])
+                t[2, i] = energy(phi, v, y[i], soft_v, log_rising)
+                s[0, i], s[1, i] = slopes(phi, y[i], soft_v, p, rest, rate)
+
+        return Formulas(slope, curvature, value, energies=energies, arguments=2)
 
 
 @part

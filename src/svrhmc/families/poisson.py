@@ -37,8 +37,9 @@ class Poisson(NamedTuple):
         """ℓ′ = eᵗ − y, ℓ″ = ℓ‴ = eᵗ."""
         exp, polynomial = op.exp, op.polynomial
 
-        def value(loss: Any, t: Any, y: Any) -> Any:
-            return exp(t) - y * t
+        def both(loss: Any, t: Any, y: Any) -> Any:
+            mean = exp(t)
+            return mean - y * t, mean - y
 
         def slope(loss: Any, t: Any, y: Any) -> Any:
             return exp(t) - y
@@ -65,7 +66,7 @@ class Poisson(NamedTuple):
 
         coarse = op.number is np.float32
         return Formulas(
-            slope, curvature, value, remainder=remainder, energies=centred if coarse else None, elementary=True
+            slope, curvature, both=both, remainder=remainder, energies=centred if coarse else None, elementary=True
         )
 
 

@@ -6,7 +6,7 @@ A family's formulas are made by a factory, `formulas(op)`, and `op` has
     exp, log, log1p, expm1                 where(condition, a, b), maximum, minimum
     log1p_unit(e)                          log(1 + e) for 0 ≤ e ≤ 1
     polynomial(c, x)                       Σₖ cₖxᵏ
-    softplus(v), sigmoid(v)                log(1 + eᵛ), 1/(1 + e⁻ᵛ)
+    softplus(v), sigmoid(v)                log(1 + eᵛ), 1/(1 + e⁻ᵛ);   soft: softplus(v), sigmoid(v) and sigmoid(−v)
     mills(s), minus_log_normal(s, λ)       λ = φ(s)/Φ(s) and s + λ;   −log Φ(s)
     log_rising(φ, y), rising_rate(φ, y)    log Γ(y + φ)/Γ(φ) and ψ(y + φ) − ψ(φ);   rising: both
     log_gamma_excess(α, log α)             α − α log α + log Γ(α);   digamma_excess: ψ(α) − log α;   gamma_excess: both
@@ -31,7 +31,7 @@ MILLS_TAIL, MILLS_TERMS = 4.0, 40  # below −4 λ is a continued fraction, whic
 
 
 def logistic_functions(op: Any) -> None:
-    """softplus(v) = max(v, 0) + log(1 + e^{−|v|}) and sigmoid(v), from what `op` has already: nothing overflows."""
+    """softplus(v) = max(v, 0) + log(1 + e^{−|v|}), sigmoid(v) and soft, from what `op` has: nothing overflows."""
     exp, where, maximum, log1p_unit, zero, one = op.exp, op.where, op.maximum, op.log1p_unit, op.number(0), op.number(1)
 
     def softplus(v: Any) -> Any:
@@ -42,6 +42,7 @@ def logistic_functions(op: Any) -> None:
         return where(v > zero, one, e) / (one + e)
 
     op.softplus, op.sigmoid = op.function(softplus), op.function(sigmoid)
+    op.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
 
 
 def _mills(s: Any) -> tuple[Array, Array]:

@@ -48,7 +48,7 @@ def fit(
         intercept unless the formula says 0.
     table: a pandas, polars or pyarrow table, or a dictionary of columns.
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
-        "student-t", "categorical", or one of `svrhmc.targets.families`; None chooses by the response, and
+        "student-t", "categorical", "ordinal", or one of `svrhmc.targets.families`; None chooses by the response, and
         `posterior.design.guessed` says why.
     weights, offset, exposure, trials: a column's name, or one number for each row. Weights count rows; an exposure (for
         counts: months observed, say) is an offset of its logarithm.

@@ -44,6 +44,7 @@ def primitives(kind):
     )  # fmt: skip
     op.log1p_unit, op.where = op.function(log1p_unit), op.function(where)
     logistic_functions(op)
+    op.soft = soft
     return op
 
 
@@ -129,6 +130,15 @@ def gamma_excess(alpha, theta):
     digamma = math.log(z) + _tail_of_digamma(z) - rate
     log_gamma = (z - 0.5) * math.log(z) - z + _HALF_LOG + _tail_of_log_gamma(z) - total
     return alpha - alpha * theta + log_gamma, digamma - theta
+
+
+@njit(**PLAIN)
+def soft(v):
+    """log(1 + eᵛ), 1/(1 + e⁻ᵛ) and 1/(1 + eᵛ) of one number."""
+    e = math.exp(-abs(v))
+    near, far = 1.0 / (1.0 + e), e / (1.0 + e)
+    value = max(v, 0.0) + math.log1p(e)
+    return (value, near, far) if v > 0.0 else (value, far, near)
 
 
 @njit(**PLAIN)

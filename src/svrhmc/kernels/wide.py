@@ -15,7 +15,7 @@ from numba.extending import overload
 
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, kept
 from svrhmc.kernels.layout import BLOCK, TILE, is_none, is_plain
-from svrhmc.kernels.losses import formulas, weight_of
+from svrhmc.kernels.losses import needed, weight_of
 from svrhmc.kernels.rows import row_add, row_dot, some_predictors, some_sum, tile_end, tile_predictors, tile_sum
 
 ROOM = 3  # lines after those of the predictors, in the first of which values are left
@@ -27,30 +27,7 @@ def wide_energies(loss, count, t, y, s, valued):
 
 @overload(wide_energies, jit_options=QUICK)
 def _wide_energies(loss, count, t, y, s, valued):
-    made, function = formulas(loss, t.dtype)
-    if made.energies is not None:
-        return made.energies
-    if made.both is not None:
-        both = function(made.both)
-
-        def at_once(loss, count, t, y, s, valued):
-            a, b, value, by_a, by_b = t[0], t[1], t[2], s[0], s[1]
-            for i in range(count):
-                value[i], slope = both(loss, a[i], b[i], y[i])
-                by_a[i], by_b[i] = slope
-
-        return at_once
-    value_of, slope_of = function(made.value), function(made.slope)
-
-    def each(loss, count, t, y, s, valued):
-        a, b, value, by_a, by_b = t[0], t[1], t[2], s[0], s[1]
-        for i in range(count):
-            by_a[i], by_b[i] = slope_of(loss, a[i], b[i], y[i])
-        if valued:
-            for i in range(count):
-                value[i] = value_of(loss, a[i], b[i], y[i])
-
-    return each
+    return needed(loss, t.dtype, "energies")
 
 
 def wide_energy(loss, t, y, s):

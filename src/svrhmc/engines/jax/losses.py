@@ -51,6 +51,7 @@ PRIMITIVES = SimpleNamespace(
     minimum=jnp.minimum,
     softplus=softplus,
     sigmoid=sigmoid,
+    soft=lambda v: (softplus(v), sigmoid(v), sigmoid(-v)),
     polynomial=lambda coefficients, x: jnp.polyval(jnp.asarray(coefficients[::-1]), x),
     mills=_mills,
     minus_log_normal=lambda s, hazard: -log_ndtr(s),
