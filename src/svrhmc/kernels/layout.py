@@ -196,10 +196,18 @@ def is_plain(model: Any) -> bool:
     return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
 
 
-def is_wide(model: Any) -> bool:
-    """Whether the type that numba has for a model is of one whose loss has several predictors."""
-    loss = model[model.fields.index("loss")] if "loss" in model.fields else None
+def is_several(loss: Any) -> bool:
+    """Whether the type that numba has for a record is of a family with several predictors or shared parameters."""
     return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
+
+
+def is_wide(model: Any) -> bool:
+    """Whether the type that numba has for a model is of one whose loss has several predictors.
+
+    Loops over tiles and batches have a body for these (`wide.py`) and one for a single predictor: there all that a row
+    has is in the precision of its entries, and lies in one line; in float32 one body for both would give other draws.
+    """
+    return "loss" in model.fields and is_several(model[model.fields.index("loss")])
 
 
 def is_none(value: Any) -> bool:

@@ -14,8 +14,8 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, kept
-from svrhmc.kernels.layout import BLOCK, TILE, is_none, is_plain
-from svrhmc.kernels.losses import needed, weight_of
+from svrhmc.kernels.layout import BLOCK, TILE, is_none, is_plain, is_several
+from svrhmc.kernels.losses import needed, slopes, weight_of
 from svrhmc.kernels.rows import row_add, row_dot, some_predictors, some_sum, tile_end, tile_predictors, tile_sum
 
 ROOM = 3  # lines after those of the predictors, in the first of which values are left
@@ -28,6 +28,26 @@ def wide_energies(loss, count, t, y, s, valued):
 @overload(wide_energies, jit_options=QUICK)
 def _wide_energies(loss, count, t, y, s, valued):
     return needed(loss, t.dtype, "energies")
+
+
+def sizes(loss):
+    """(k, q): predictors that have coefficients, and parameters that rows share; constants where there is but one."""
+
+
+@overload(sizes, inline="always")
+def _sizes(loss):
+    return (lambda loss: (loss.blocks, loss.shared)) if is_several(loss) else (lambda loss: (1, 0))
+
+
+def tile_slopes(loss, count, t, y, s):
+    """s = ∂ℓ/∂t at so many rows' predictors, of any family: a line of t and s for each predictor."""
+
+
+@overload(tile_slopes, jit_options=QUICK, inline="always")
+def _tile_slopes(loss, count, t, y, s):
+    if is_several(loss):
+        return lambda loss, count, t, y, s: wide_energies(loss, count, t, y, s, False)
+    return lambda loss, count, t, y, s: slopes(loss, count, t[0], y, s[0])
 
 
 def wide_energy(loss, t, y, s):

@@ -65,11 +65,7 @@ def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
 def _part(loss: Loss, X: Any, labels: Any) -> Callable[[Array, int, int, Array], None]:
     """What adds the gradient of some rows at a state to the sums of their blocks, with room of its own."""
     record, m = loss.record(), loss.blocks + loss.shared
-    if not loss.tail:
-        return lambda x, low, high, partial: float64.gradient(
-            record, X, *labels, x, low, high, partial, np.empty(TILE), np.empty(TILE)
-        )
-    return lambda x, low, high, partial: float64.wide_gradient(
+    return lambda x, low, high, partial: float64.gradient(
         record, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
     )
 
