@@ -1,6 +1,7 @@
 """Targets: what is sampled. They know no sampler."""
 
 from svrhmc.targets import families, priors
+from svrhmc.targets import losses as losses
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.custom import Custom, custom
 from svrhmc.targets.gaussian import Gaussian, gaussian, synthetic
