@@ -1,6 +1,7 @@
 """Parts from outside the package: a loss, a dynamics, a gradient, engines and a density, with nothing in it edited."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
 from svrhmc.exact import SplitHMC
+from svrhmc.families.base import Family, Formulas
 from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from svrhmc.targets.generalised import GeneralisedLinear
@@ -56,6 +58,42 @@ def test_a_loss_from_outside():
     assert sample(target, 50, tolerance=0.5).method == "anchored"
     with pytest.raises(ValueError, match=r"the third derivative of .* has no bound"):
         sample(target, method="subsampled-mh")
+
+
+class Cauchy(NamedTuple):
+    """log(1 + (t − y)²)."""
+
+    @staticmethod
+    def formulas(op):
+        log1p, one, two = op.log1p, op.number(1), op.number(2)
+
+        def value(loss, t, y):
+            return log1p((t - y) * (t - y))
+
+        def slope(loss, t, y):
+            return two * (t - y) / (one + (t - y) * (t - y))
+
+        def curvature(loss, t, y):
+            return 2 * (1 - (t - y) ** 2) / (1 + (t - y) ** 2) ** 2
+
+        return Formulas(slope, curvature, value)
+
+
+@dataclass(frozen=True)
+class CauchyLoss(Family):
+    kernel = Cauchy
+
+    def mean(self, t):
+        return t
+
+
+def test_a_family_from_outside_is_compiled_and_runs_on_jax():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 3))
+    target = whitened(targets.glm(X, X @ [1.0, 0.0, -1.0] + rng.standard_cauchy(300), CauchyLoss()))
+    sampler = Sampler(UBU(0.1, 2.0, 1.0), gradients.SVRG(16, 5))
+    runs = [sampler.run(target, 20, chains=2, engine=engine).draws for engine in ("reference", "numba", "jax")]
+    assert np.abs(np.array(runs) - runs[0]).max() < 1e-9
 
 
 def test_a_dynamics_from_outside(tmp_path):
