@@ -171,7 +171,7 @@ class OrdinalLoss(SharedFamily):
     barrier = True
     convex = True
     shared_prior = (0.04, 0.0)
-    nanoseconds = 18.0
+    nanoseconds = 32.0
     kernel = Ordinal
     classes: int | None = None
     levels: tuple[Any, ...] | None = None
