@@ -32,6 +32,7 @@ from svrhmc.posterior.certificate import Bias
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
+_FEW = 16.0  # draws on which an error rests, at which it is taken for that of the raw moments
 _LEAST = 0.01  # of the raw variance that a corrected one has
 _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
@@ -126,7 +127,7 @@ class Corrected:
         require_alike(self)
 
 
-def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Corrected]:
+def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tuple[Correction, Corrected]:
     """Coefficients by least squares from draws (chain, draw, dim), and the moments with their errors.
 
     B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one), in units of each coordinate.
@@ -135,6 +136,12 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     explain that visit too well. Coefficients B for dim coordinates from N effective draws make residuals smaller, and
     the mean's error larger, by dim/2N each. And what is left by the correction of a skewed coordinate hangs on few
     visits of its tail: a part of the error of the raw moments, in proportion to the skewness beyond chance, is added.
+
+    one_mode: whether the posterior is known to have one. Where it is not, a shoulder of it may hold a hundredth of the
+    mass and be visited once in a thousand draws, for long. What is left by the correction is then large in these visits
+    alone, and how large its mean is hangs on their number. With r what is left, less its mean, its variance rests on
+    (Σr²)²/Σr⁴ draws (N/3 of N Gaussian ones): the share 16 Σr⁴/(Σr²)² of the error of the raw moments, at most all of
+    it, is added.
     """
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
@@ -145,7 +152,7 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     def of(some: slice) -> _Piece:
         here, pulled = flat_x[:, some], flat_h[:, some]
         first = here - (flat_h @ slopes[:, some] if slopes.ndim == 2 else pulled * slopes[some])
-        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes))
+        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes), one_mode)
 
     pieces = [_Piece.recorded(of, some) for some in some_columns(rows, dim)]
     centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:3])
@@ -153,7 +160,9 @@ def correction(x: Array, h: Array, control: Array) -> tuple[Correction, Correcte
     return Correction(slopes, control, centre, alpha, mean, beta, variance), _joined(pieces)
 
 
-def corrected_functions(g: Array, x: Array, h: Array, pull: Callable[[Array], Array]) -> Corrected | None:
+def corrected_functions(
+    g: Array, x: Array, h: Array, pull: Callable[[Array], Array], one_mode: bool = True
+) -> Corrected | None:
     """The same for functions g (chain, draw, function) of the draws; pull(w) = Wᵀw, where Σ̂ = WWᵀ.
 
     E hⱼ = 0 holds whatever is averaged with it, and with u = c + wᵀx the linear function that is nearest to g, by least
@@ -178,7 +187,7 @@ def corrected_functions(g: Array, x: Array, h: Array, pull: Callable[[Array], Ar
         else:
             own = near.pulled - near.pulled.mean(axis=0)
             first = here - near.pulled * ((own * away).sum(axis=0) / np.maximum((own * own).sum(axis=0), 1e-300))
-        return _corrected(here, first, near, x.shape[:2], dim if many else 0)
+        return _corrected(here, first, near, x.shape[:2], dim if many else 0, one_mode)
 
     return _joined([_Piece.recorded(of, some) for some in some_columns(rows, count)])
 
@@ -261,7 +270,9 @@ def _joined(pieces: list[_Piece]) -> Corrected:
     )
 
 
-def _corrected(wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int) -> _Piece:
+def _corrected(
+    wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int, one_mode: bool
+) -> _Piece:
     """Moments of some quantities (draw, quantity), `first` being these less their multiples of h."""
     none = np.zeros(wanted.shape[1])
     shape = (*chains, len(none))
@@ -271,7 +282,8 @@ def _corrected(wanted: Array, first: Array, near: _Near, chains: tuple[int, ...]
     two = found.controls(near.u - found.centre, near.pulled)[1:]
     alpha, others = _fits(two, first)
     mean = _without(two, first, alpha[None]).mean(axis=0)
-    mean_apart = error_of_mean(_without(two, first, others).reshape(shape))
+    left = _without(two, first, others)
+    mean_apart, shares = error_of_mean(left.reshape(shape)), [_on_few(left)]
     del two, first
 
     away = wanted - mean
@@ -279,7 +291,8 @@ def _corrected(wanted: Array, first: Array, near: _Near, chains: tuple[int, ...]
     beta, others = _fits(controls, squares)
     variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     enough = variance > _LEAST * raw  # few draws can leave less than nothing
-    square_apart = error_of_mean(_without(controls, squares, np.where(enough, others, 0.0)).reshape(shape))
+    left = _without(controls, squares, np.where(enough, others, 0.0))
+    square_apart, shares = error_of_mean(left.reshape(shape)), [*shares, _on_few(left)]
     beta, variance = np.where(enough, beta, 0.0), np.where(enough, variance, raw)
     del controls
 
@@ -287,11 +300,12 @@ def _corrected(wanted: Array, first: Array, near: _Near, chains: tuple[int, ...]
     effective = ess(x)
     fitted = 1 + together / effective
     part = _RAW * np.maximum(0.0, _skewness(wanted - wanted.mean(axis=0)) - 3 * np.sqrt(6 / effective))
+    shares = [part if one_mode else np.maximum(part, share) for share in shares]
     raw_errors = (0.0, 0.0)
-    if part.any():
+    if np.any(shares):
         raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]
-    mean_error = np.hypot(fitted * mean_apart, part * raw_errors[0])
-    sd_error = ratio(np.hypot(square_apart, part * raw_errors[1]), 2 * sd)
+    mean_error = np.hypot(fitted * mean_apart, shares[0] * raw_errors[0])
+    sd_error = ratio(np.hypot(square_apart, shares[1] * raw_errors[1]), 2 * sd)
     return _Piece(found.centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
 
 
@@ -341,6 +355,13 @@ def _skewness(away: Array) -> Array:
     squares = away * away
     third, second = np.einsum("nj,nj->j", squares, away) / len(away), squares.mean(axis=0)
     return np.asarray(np.abs(third) / np.maximum(second * np.sqrt(second), 1e-300), np.float64)
+
+
+def _on_few(left: Array) -> Array:
+    """16 Σr⁴/(Σr²)² of each quantity, at most 1, for what a correction leaves (draw, quantity)."""
+    squares = (left - left.mean(axis=0)) ** 2
+    fourth, second = np.einsum("nj,nj->j", squares, squares), squares.sum(axis=0)
+    return np.asarray(np.minimum(1.0, _FEW * fourth / np.maximum(second**2, 1e-300)), np.float64)
 
 
 @by_columns

@@ -43,9 +43,11 @@ class Found:
     seen: tuple[Array, Array] | None = None
 
     @classmethod
-    def of(cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array) -> Found:
-        """From WWᵀ∇f at some draws, where all of them are worth so many."""
-        control, corrected = correction(few.x, pulled, variances)
+    def of(
+        cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
+    ) -> Found:
+        """From WWᵀ∇f at some draws, where all of them are worth so many, of a posterior that may have one mode only."""
+        control, corrected = correction(few.x, pulled, variances, one_mode)
         stein = stein_bias(few.x, pulled, variances)
         errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
         chance = Chance(*errors, float(effective.min()))

@@ -127,7 +127,7 @@ def stated(
         return Parameters(names, values)
     x, h = seen
     some = values if x is draws else (target.stated(x) or named)[1]
-    return Parameters(names, values, corrected_functions(some, x, h, pull))
+    return Parameters(names, values, corrected_functions(some, x, h, pull, target.one_mode is not None))
 
 
 def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:
