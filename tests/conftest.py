@@ -1,4 +1,5 @@
 import functools
+import inspect
 import os
 import sys
 
@@ -35,6 +36,16 @@ def pytest_configure(config):
     _FunctionCompiler.compile = untraced(_FunctionCompiler.compile)
     for category in ("svrhmc.VerdictWarning", "sklearn.exceptions.ConvergenceWarning"):
         config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a parametrised test with `ordinary`, the cases to which its function says no are slow."""
+    for item in items:
+        for mark in item.iter_markers("ordinary"):
+            chosen = mark.args[0]
+            if not chosen(**{name: item.callspec.params[name] for name in inspect.signature(chosen).parameters}):
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

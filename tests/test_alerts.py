@@ -13,12 +13,12 @@ from svrhmc.posterior.alerts import alert_of_verdict
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
-COUNTS = rng.poisson(np.exp(X[:, 0] / 2))
-TABLE = {"y": COUNTS, "a": X[:, 0], "b": X[:, 1]}
+EVENTS = rng.poisson(np.exp(X[:, 0] / 2)) > 0
+TABLE = {"y": EVENTS, "a": X[:, 0], "b": X[:, 1]}
 DOORS = {
-    "sample": lambda **more: svrhmc.sample(svrhmc.targets.glm(X, COUNTS, "poisson"), **more),
-    "fit": lambda **more: svrhmc.fit("y ~ a + b", TABLE, "poisson", **more),
-    "estimator": lambda **more: svrhmc.BayesianPoissonRegression(**more).fit(X, COUNTS).posterior_,
+    "sample": lambda **more: svrhmc.sample(svrhmc.targets.logistic(X, EVENTS), **more),
+    "fit": lambda **more: svrhmc.fit("y ~ a + b", TABLE, "bernoulli", **more),
+    "estimator": lambda **more: svrhmc.BayesianLogisticRegression(**more).fit(X, EVENTS).posterior_,
 }
 
 
@@ -56,7 +56,7 @@ def test_a_verdict_that_numbers_are_right_does_not_warn(door):
     ],
 )
 def test_a_warning_says_what_to_do(verdict, complete, needed, advice):
-    found = svrhmc.sample(svrhmc.targets.linear(X, COUNTS), draws=40)
+    found = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
     certificate = replace(found.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
     with pytest.warns(svrhmc.VerdictWarning, match=advice) as told:
         alert_of_verdict(replace(found, certificate=certificate, complete=complete))

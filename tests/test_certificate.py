@@ -495,6 +495,7 @@ def curved():
     return targets.gaussian(rng.normal(size=(6, 2)), np.array([np.diag(row) for row in S]))
 
 
+@pytest.mark.ordinary(lambda kind, gradient: kind is UBU or gradient == Full())
 @pytest.mark.parametrize("gradient", [Full(), *SETTINGS.values()], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_balance_is_steins_average_for_every_cell_of_the_grid(kind, gradient):
@@ -521,6 +522,7 @@ def test_the_balance_is_steins_average_for_every_cell_of_the_grid(kind, gradient
         assert (np.abs(have - mean) < LIMIT * np.hypot(own, error) + 0.02 * np.abs(have)).all()
 
 
+@pytest.mark.ordinary(lambda gradient: isinstance(gradient, (SVRG, SAGA)))
 @pytest.mark.parametrize("gradient", SETTINGS.values(), ids=str)
 def test_halving_the_step_of_gradients_that_remember(gradient):
     """The difference of the moments of runs at η and η/2, each with a memory of its own."""

@@ -267,7 +267,7 @@ def test_a_sample_with_a_checkpoint_is_the_sample_without(tmp_path, often):
 
 
 def test_draws_beyond_memory_go_to_the_file(tmp_path):
-    """Ten times the draws, and hardly more memory: the peak of a process of its own."""
+    """Thirty times the draws, and hardly more memory: the peak of a process of its own."""
     code = (
         "import resource, sys, svrhmc\nfrom svrhmc import checkpoint\ncheckpoint.SECONDS = 0.05\n"
         "target = svrhmc.targets.synthetic(20, 10)\n"
@@ -276,11 +276,11 @@ def test_draws_beyond_memory_go_to_the_file(tmp_path):
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     peaks = []
-    for steps in (20_000, 1_000_000):
+    for steps in (20_000, 600_000):
         command = [sys.executable, "-c", code, str(tmp_path / f"{steps}"), str(steps)]
         peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    assert (tmp_path / "1000000" / "draws.rows").stat().st_size == 320_000_000
-    assert peaks[1] < peaks[0] + 150_000  # KiB
+    assert (tmp_path / "600000" / "draws.rows").stat().st_size == 192_000_000
+    assert peaks[1] < peaks[0] + 90_000  # KiB
 
 
 def test_a_record_is_whole_or_not_there(tmp_path):
@@ -450,7 +450,7 @@ def killed(kind, kills, folder, seed=0):
     return subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
 
 
-@pytest.mark.parametrize("kind", ["run", "subsampled", "sample-custom"])
+@pytest.mark.parametrize("kind", ["run", "subsampled"])
 def test_killing_changes_no_bit(kind, tmp_path):
     told = killed(kind, 4, tmp_path)
     assert "each the same bit for bit" in told.stdout, told.stderr

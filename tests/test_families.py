@@ -314,9 +314,9 @@ def weighted(name, loss=None, n=60):
     [
         (SplitHMC(), "poisson", None),
         pytest.param(SplitHMC(), "binomial", None, marks=pytest.mark.slow),  # the code is that of Poisson's
-        (SubsampledMH(), "binomial", None),
+        pytest.param(SubsampledMH(), "binomial", None, marks=pytest.mark.slow),
         (SubsampledMH(), "poisson", None),
-        (SubsampledMH(), "bernoulli", PROBIT),
+        pytest.param(SubsampledMH(), "bernoulli", PROBIT, marks=pytest.mark.slow),
     ],
     ids=["split poisson", "split binomial", "subsampled binomial", "subsampled poisson", "subsampled probit"],
 )

@@ -188,8 +188,9 @@ def test_control_variates_are_unbiased_and_vanish_at_the_mode(targets, kind, ord
     assert np.mean(every, axis=0) == pytest.approx(target.gradients(x)[0], rel=1e-12, abs=1e-13)
 
 
+@pytest.mark.ordinary(lambda kind, engine: (kind, engine) == ("linear", "reference"))
 @pytest.mark.parametrize("engine", every_engine())
-@pytest.mark.parametrize("kind", ["linear", pytest.param("linear-csr", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["linear", "linear-csr"])
 @pytest.mark.parametrize("replacement", [True, False])
 def test_second_order_control_variates_follow_the_full_gradient_on_a_quadratic(targets, kind, engine, replacement):
     target = targets[kind]
@@ -223,9 +224,9 @@ def test_noise_falls_with_the_order_of_the_control_variate():
 @pytest.mark.parametrize(
     ("kind", "order"),
     [
-        ("logistic", 1), ("logistic", 2), ("logistic-csr", 1), ("logistic-float32", 1), ("linear", 1), ("linear", 2),
+        ("logistic", 1), ("logistic", 2), ("logistic-csr", 1), ("logistic-float32", 1), ("linear", 1),
         *(pytest.param(*cell, marks=pytest.mark.slow)  # compiled for few others
-          for cell in [("logistic-csr", 2), ("logistic-float32", 2), ("linear-csr", 1), ("linear-csr", 2)]),
+          for cell in [("logistic-csr", 2), ("logistic-float32", 2), ("linear", 2), ("linear-csr", 1), ("linear-csr", 2)]),
     ],
 )  # fmt: skip
 def test_engines_agree_on_control_variates(targets, kind, order):

@@ -52,6 +52,7 @@ def as_target(problem):
     return svrhmc.targets.gaussian(problem.a, problem.S)
 
 
+@pytest.mark.ordinary(lambda gradient, size, engine: engine == "numba" or (gradient, size) in (("full", 1), ("svr", 3)))
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize(("kind", "gradient", "size", "replacement"), CASES)
 def test_chains_have_the_exact_law_before_at_and_after_a_snapshot(problem, kind, gradient, size, replacement, engine):
@@ -102,6 +103,7 @@ def weighted_rows():
     return target, D, 4 / 0.8 * X * y[:, None], prior, 0.9 * size / size.sum() + 0.1 / 4
 
 
+@pytest.mark.ordinary(lambda memory, importance, engine: engine == "reference" or not (importance or memory == "saga"))
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("memory", ["none", "saga", "cv"])
 @pytest.mark.parametrize(("size", "importance"), [(1, False), (1, True), (2, True)])
@@ -298,6 +300,7 @@ def regression(request):
     return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
 
 
+@pytest.mark.ordinary(lambda regression, engine: (regression, engine) in (("dense", "numba"), ("csr", "reference")))
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("name", ["hmc", "svr"])
 def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regression, name, engine):
@@ -314,6 +317,7 @@ def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regr
     assert before.step == 404
 
 
+@pytest.mark.ordinary(lambda regression: regression == "dense")
 @pytest.mark.parametrize("name", ["hmc", "svr"])
 def test_halving_the_step_halves_the_distance_to_the_posterior(regression, name):
     true, distances = regression.closed_form, []

@@ -115,6 +115,7 @@ def exists(name):
     return True
 
 
+LONGEST = "docs/models.md"  # models that JAX compiles, which tests of their own have in parts
 LONG = ["docs/tutorial.md", "docs/priors.md", "docs/sklearn.md"]  # they have blocks for which much is compiled
 
 
@@ -122,7 +123,7 @@ LONG = ["docs/tutorial.md", "docs/priors.md", "docs/sklearn.md"]  # they have bl
 @pytest.mark.parametrize(
     ("page", "long"),
     [
-        *(pytest.param(page, False, id=page) for page in PAGES),
+        *(pytest.param(page, False, marks=[pytest.mark.slow] * (page == LONGEST), id=page) for page in PAGES),
         *(pytest.param(page, True, marks=pytest.mark.slow, id=f"{page}, all of it") for page in LONG),
     ],
 )

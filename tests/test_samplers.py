@@ -31,7 +31,9 @@ TARGETS = [
 
 
 # loops that few other tests would have compiled
-SELDOM = [("linear-csr", name) for name in NAMED] + [("linear", "saga_hmc"), ("logistic-float32", "saga_hmc")]
+SELDOM = [("linear-csr", name) for name in NAMED] + [
+    (kind, "saga_hmc") for kind in ("linear", "logistic-csr", "logistic-float32")
+]
 CELLS = [
     pytest.param(kind, name, marks=[pytest.mark.slow] * ((kind, name) in SELDOM)) for kind in TARGETS for name in NAMED
 ]

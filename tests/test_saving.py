@@ -341,7 +341,7 @@ while True:
 
 def test_a_kill_while_a_trace_is_saved_leaves_a_whole_file(tmp_path):
     path, rng = tmp_path / "run.trace", np.random.default_rng(0)
-    for _ in range(4):
+    for _ in range(2):
         child = subprocess.Popen([sys.executable, "-c", SAVES, str(path)], stdout=subprocess.PIPE)
         child.stdout.readline()
         time.sleep(rng.uniform(0, 0.1))

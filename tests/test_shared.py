@@ -176,7 +176,7 @@ def test_the_gaussian_with_unknown_spread_knows_its_law():
     [
         pytest.param("student-t", np.asarray, float, marks=pytest.mark.slow),  # as test_wide.py has it
         pytest.param("categorical", scipy.sparse.csr_matrix, float, marks=pytest.mark.slow),
-        ("gamma", np.asarray, np.float32),
+        pytest.param("gamma", np.asarray, np.float32, marks=pytest.mark.slow),
     ],
 )
 def test_both_engines_walk_the_same_path(name, storage, dtype):

@@ -43,7 +43,7 @@ TARGETS = {
     "whitened, low rank": lambda: whitened(dense(), "low rank"),
 }
 # loops that no other test would have compiled
-SELDOM = [("sparse", "second order"), ("float32", "second order"), ("float32", "saga"), ("float32", "importance")]
+SELDOM = [(rows, gradient) for rows in ("sparse", "float32") for gradient in ("second order", "saga", "importance")]
 ROWS_ONLY = ("importance", "second order")
 CUTS = ([40], [17, 23], [1] * 40)
 

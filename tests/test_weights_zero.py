@@ -8,6 +8,7 @@ import svrhmc
 from conftest import LIMIT
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.data import from_arrays
+from svrhmc.engines.compiled.arrays import fixed
 from svrhmc.exact import SplitHMC
 from svrhmc.whitening import whitened
 
@@ -29,6 +30,7 @@ def moments(target):
     return mean, float(np.sqrt(p @ (x[:, 0] - mean) ** 2))
 
 
+@pytest.mark.ordinary(lambda method: method == "split-hmc")
 @pytest.mark.parametrize("method", ["split-hmc", "subsampled-mh"])
 def test_a_row_of_weight_0_cuts_nothing_off(method):
     X, y, w = a_table()
@@ -161,17 +163,23 @@ def test_an_energy_that_is_not_a_number_stops_chains_by_passes():
 
 
 @pytest.mark.usefixtures("compiled")
-def test_an_energy_that_is_not_a_number_stops_compiled_chains():
-    """By a weight of 0 that is put past the door."""
+@pytest.mark.ordinary(lambda spoiled: spoiled == "y")
+@pytest.mark.parametrize("spoiled", ["y", "weights"])
+def test_an_energy_that_is_not_a_number_stops_compiled_chains(spoiled):
+    """By a label that is no number, or a weight of 0, that is put past the door."""
     X, y, w = a_table()
-    target = svrhmc.targets.glm(X, y, "poisson", weights=[1.0, 1e-12, 1.0])
+    if spoiled == "y":
+        target, found = svrhmc.targets.logistic(X.astype(float) / 200, [1, 0, 1]), np.array([1.0, np.nan, 1.0])
+    else:
+        target, found = svrhmc.targets.glm(X, y, "poisson", weights=[1.0, 1e-12, 1.0]), w
     chains = SplitHMC().chains(whitened(target, "dense"), 0, np.arange(2), 1)
     model = chains.kernel.model
-    chains.kernel.model = model._replace(weights=w.astype(model.weights.dtype))
+    chains.kernel.model = model._replace(**{spoiled: fixed(found.astype(getattr(model, spoiled).dtype))})
     with pytest.raises(UndefinedDensityError):
         chains.extend(500)
 
 
+@pytest.mark.ordinary(lambda small: small)
 @pytest.mark.parametrize("small", [True, False])
 def test_a_trajectory_that_overflows_is_refused_and_not_an_error(small, monkeypatch):
     """float32 rows with entries of both signs: where the force is ∞ − ∞ the energy is ∞."""

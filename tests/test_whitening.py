@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from conftest import LIMIT
+from conftest import LIMIT, every_engine
 from hand import z_scores
 from svrhmc import Sampler, targets
 from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped
-from svrhmc.engines import names
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.whitening import (
     DenseWhitening,
@@ -138,7 +137,8 @@ def test_the_gradient_is_that_of_the_target_pulled_back(kind, rows, loss):
     assert repr(space) == f"whitened({target!r})"
 
 
-def test_a_centre_beside_the_mode_is_as_good():
+@pytest.mark.parametrize("engine", every_engine())
+def test_a_centre_beside_the_mode_is_as_good(engine):
     target = make()
     centre = target.mode() + 0.3
     space = whitened(target, dense_whitening(centre, target.hessian(centre)))
@@ -147,8 +147,9 @@ def test_a_centre_beside_the_mode_is_as_good():
     assert np.abs(space.force).max() > 0.5
     assert space.prior_gradient(z) + space.assemble(space.parts(z, None), None) == pytest.approx(exact, abs=1e-9)
     for gradient in (Full(), Minibatch(4), SVRG(4, 7)):
-        runs = [Sampler(Anchored(0.4), gradient).run(space, 200, chains=2, engine=e).draws for e in names()]
-        assert runs[0] == pytest.approx(runs[1], abs=1e-10)
+        sampler = Sampler(Anchored(0.4), gradient)
+        run, reference = (sampler.run(space, 200, chains=2, engine=name).draws for name in (engine, "reference"))
+        assert run == pytest.approx(reference, abs=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,16 +222,10 @@ GRADIENTS = [
 ]
 
 
+@pytest.mark.ordinary(lambda kind, rows: rows == "dense" or (kind, rows) == ("dense", "float32"))
 @pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
-@pytest.mark.parametrize(
-    ("kind", "rows"),
-    [
-        # each storage in one kind of frame; a diagonal is a low rank of none
-        pytest.param(kind, rows, marks=[pytest.mark.slow] * (rows == ("csr" if kind == "dense" else "float32")))
-        for kind in KINDS
-        for rows in ROWS
-    ],
-)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_both_engines_make_the_same_path(kind, rows, gradient):
     target = make(rows)
     space = whitened(target, build(target, kind))

@@ -14,7 +14,7 @@ from .judge import FailureError, RefusedError, ask
 
 CASES = {name: one for name, one in registry.load().items() if not name.startswith("broken.")}
 COMPILED_ANYWAY = ("samplers.engines_agree",)  # kernels that other tests compile too
-EACH = 1.2  # seconds of processor time for a case, roughly
+EACH = 0.5  # seconds of processor time for a case, roughly
 CHOSEN = [name for name, one in CASES.items() if not one.numba or name in COMPILED_ANYWAY]
 
 
