@@ -64,10 +64,6 @@ class Reference(Engine):
         """Chains of NumPy arrays."""
         return ReferenceChains(setup, state)
 
-    def estimates(self, setup: Setup, states: Array, step: int) -> Array:
-        """The estimator's."""
-        return GridKernel(setup).estimates(states, step)
-
 
 class ReferenceChains(Chains):
     """Chains in blocks, each of which walks from the start to the end of a call."""
@@ -179,9 +175,10 @@ class GridKernel(Kernel):
         self._at_mode = AtMode(recipe, self._target)
 
     def blocks(self, chains: int) -> list[slice]:
-        """By what a chain's arrays hold."""
-        target = self._target
-        per_chain = target.at_hand + target.dim + target.row_size * self.setup.sampler.recipe.rows_at_once
+        """By what a chain's arrays hold: something of every component only where the gradient goes through all."""
+        target, recipe = self._target, self.setup.sampler.recipe
+        components = target.at_hand if recipe.full or recipe.carries else 0
+        per_chain = components + target.dim + target.row_size * recipe.rows_at_once
         size = max(1, _BLOCK_ELEMENTS // per_chain)
         return [slice(begin, min(begin + size, chains)) for begin in range(0, chains, size)]
 
@@ -216,12 +213,13 @@ class GridKernel(Kernel):
             yield Place(x, v, carried)
 
     def estimates(self, states: Array, step: int) -> Array:
-        """The estimator's."""
+        """Of ∇f at many states, each by the chain of its number."""
         self.until(step, step + 1)
         out, recipe, numbers = np.empty_like(states), self.setup.sampler.recipe, self.setup.chains
         for block in self.blocks(len(states)):
             stream = Stream(self.setup.seed, numbers[block])
             out[block] = Estimator(recipe, self._target, stream, at_mode=self._at_mode)(states[block], step)
+            _require_gradient(numbers[block], step, states[block], out[block])
         return out
 
     def _require_finite(self, chains: Indices, step: int, x: Array, v: Array) -> None:

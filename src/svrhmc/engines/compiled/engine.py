@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from svrhmc.core.arrays import Array
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.engines.compiled.arrays import FRAMES, STORED
 from svrhmc.engines.compiled.chains import CompiledChains, CompiledKernel
 from svrhmc.engines.compiled.gathered import subsampled_kernel
-from svrhmc.engines.compiled.grid import GridKernel, estimates_at
+from svrhmc.engines.compiled.grid import GridKernel
 from svrhmc.engines.compiled.split import SplitKernel
-from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
+from svrhmc.targets.forms import QuadraticForm, RowsForm
 
 _KERNELS: dict[str, Callable[[Setup], CompiledKernel]] = {
     "grid": GridKernel,
@@ -44,14 +43,6 @@ class Compiled(Engine):
     def chains(self, setup: Setup, state: State) -> Chains:
         """Compiled chains."""
         return CompiledChains(setup, state, _KERNELS[setup.sampler.kind](setup))
-
-    def estimates(self, setup: Setup, states: Array, step: int) -> Array:
-        """By a loop that makes no step; full ones over many rows by the passes that found the mode."""
-        form = rows_of(setup.form)
-        if setup.sampler.recipe.full and form is not None and form.rows.one_pass(form.loss):
-            gradients: Array = setup.target.gradients(states)
-            return gradients
-        return estimates_at(setup, states, step)
 
 
 def _without_map(form: RowsForm) -> str | None:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.randomness import Stream
-from svrhmc.engines.base import Extension, Keep, Pace, Report, Setup, State, quiet
+from svrhmc.engines.base import Extension, Keep, Pace, Report, Setup, State
 from svrhmc.engines.compiled.arrays import (
     longer,
     make_memory,
@@ -32,10 +31,10 @@ from svrhmc.engines.compiled.arrays import (
     slope_kind,
     stored_entries,
 )
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, Teams, share
+from svrhmc.engines.compiled.chains import Call, CompiledKernel
 from svrhmc.gradients import Memory
 from svrhmc.gradients.recipe import NEVER
-from svrhmc.kernels import estimates, layout, loop, passes
+from svrhmc.kernels import layout, loop, passes
 
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
 
@@ -219,30 +218,6 @@ class GridCall(Call):
     def _note(self, chain: int, step: int) -> None:
         with self._lock:
             self._diverged = min(self._diverged or (step, chain), (step, chain))
-
-
-def estimates_at(setup: Setup, states: Array, step: int) -> Array:
-    """The recipe's estimates at many states, by a loop that makes no step; a snapshot is taken at each."""
-    kernel, out, recipe = GridKernel(setup), np.empty_like(states), setup.sampler.recipe
-    teams = Teams(len(states), setup.threads, 1)
-    k0, k1 = kernel.stream.keys(step >> 32)
-    x = states.copy()
-
-    def work(report: Report) -> None:
-        room, clock = kernel.workspace(1), Pace()
-        sums = room.sums if recipe.full or recipe.carries else None  # what is None is not compiled
-        some = (None, None) if recipe.full else (room.batch, room.draw)
-        rest = (room.held, sums, *some, room.noise.words, k0, k1, x, out)
-        for chains in teams.take(clock):
-            began = time.perf_counter()
-            estimates.estimate(kernel.model, kernel.plan, *rest, chains, step)
-            clock.learn(chains[1] - chains[0], time.perf_counter() - began)
-
-    share(work, min(setup.threads, len(states)), quiet, teams.stopping)
-    fine = np.isfinite(out).all(axis=1)
-    if not fine.all():
-        raise kernel.diverged(int(np.argmin(fine)), step + 1)
-    return out
 
 
 def _from_memory(model: Any, memory: Memory) -> Any:
