@@ -30,6 +30,7 @@ def integrated(target):
     return mean, ((points - mean) * weights[:, None]).T @ (points - mean)
 
 
+@pytest.mark.ordinary(lambda options: "shared_prior" in options or "weights" in options)
 @pytest.mark.parametrize(
     "options",
     [

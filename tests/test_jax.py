@@ -353,6 +353,7 @@ WALKED = {
 }
 
 
+@pytest.mark.ordinary(lambda name: name in ("distinct rows", "snapshots"))
 @pytest.mark.parametrize("name", WALKED)
 def test_a_kernel_of_many_steps_follows_the_reference(monkeypatch, name):
     """The kernel for GPUs, interpreted."""

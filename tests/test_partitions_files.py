@@ -457,6 +457,7 @@ def test_a_cluster_that_does_not_answer(monkeypatch):
 # Rows that lie column by column, as files have them.
 
 
+@pytest.mark.ordinary(lambda dtype: dtype is np.float64)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 3, 4, 21, 70, 131])
 def test_sums_over_columns_are_those_of_rows(columns, dtype):

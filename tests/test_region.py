@@ -161,6 +161,7 @@ def test_full_steps_are_those_that_touch_what_is_beyond_the_ball():
     assert made.accepted.sum() == moved.sum()
 
 
+@pytest.mark.ordinary(lambda kind: kind == "dense")
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32"])
 def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(kind, monkeypatch):
     target = skewed()

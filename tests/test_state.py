@@ -60,6 +60,7 @@ def cells():
     for target, dynamic, gradient in itertools.product(TARGETS, DYNAMICS, GRADIENTS):
         if allowed(target, gradient) and (target in named or dynamic == "ubu"):
             rare = any(target == one and part in gradient for one, part in SELDOM)
+            rare |= dynamic != "ubu" and gradient not in ("full", "svrg", "saga")  # what is carried on is that of ubu
             yield pytest.param(target, dynamic, gradient, marks=[pytest.mark.slow] * rare)
 
 

@@ -52,6 +52,7 @@ def test_laws_at_a_temperature_are_those_by_hand(problem, kind, gradient, monkey
         assert np.abs(cold.covariance - covariance).max() > 0.05 * covariance.max()
 
 
+@pytest.mark.ordinary(lambda gradient, engine: engine == "numba" or gradient == "svr")
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("kind", COLD)

@@ -174,6 +174,7 @@ def test_a_plan_by_a_bound_keeps_its_promise_by_the_exact_law(name, rule, method
         assert made.gradient_evaluations == made.sampler.gradient.evaluations(target, made.steps)
 
 
+@pytest.mark.ordinary(lambda name, method: name in ("small", "several") or method == "svr-hmc")
 @pytest.mark.parametrize("name", QUADRATICS)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_exact_plan_keeps_its_promise_and_wastes_little(name, method):

@@ -90,6 +90,7 @@ def test_an_input_is_made_again_from_its_text():
     assert again[0].make().format == "csr"
 
 
+@pytest.mark.slow
 def test_the_machine_names_the_input_of_what_is_broken(tmp_path):
     cases = ["broken.crash", "broken.bare", "broken.wrong"]
     tally = machine.drive(cases, 10_000, 300.0, 2.0, 1, tmp_path, set(), lambda line: None, parts=("broken",), rounds=1)
