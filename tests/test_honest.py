@@ -138,6 +138,7 @@ def test_the_tail_is_that_of_the_density():
         assert shape.tail == pytest.approx((4.5 - f[:-1] + f[-1]).max(), rel=1e-6 if target.n == 3000 else 0.05)
 
 
+@pytest.mark.slow
 def test_the_errors_of_skewed_posteriors_are_calibrated():
     """Case 6: three events in thirty rows; 60 seeds against the trapezoid rule."""
     X = np.ones((30, 1))

@@ -45,6 +45,7 @@ def in_engine(name, sampler, target, steps, **settings):
     return sampler.run(target, steps, chains=2, seed=4, engine=name, **settings).draws
 
 
+@pytest.mark.ordinary(lambda gradient: gradient == gradients.SVRG(3, 7))
 @pytest.mark.parametrize("gradient", [gradients.SVRG(3, 7), gradients.SAGA(2), gradients.Minibatch(2, False)], ids=str)
 def test_a_model_and_its_rows_have_one_path(gradient):
     """Functions by JAX and by the reference, and the same model as rows: three ways to the same states."""
@@ -70,6 +71,7 @@ def test_many_estimates_do_not_depend_on_how_they_are_divided(gradient):
     assert whole == pytest.approx(estimates(sampler.setup(target, 6, np.arange(150), 1), states, 0), rel=1e-9)
 
 
+@pytest.mark.ordinary(lambda kind: kind == "logistic-csr")
 @pytest.mark.parametrize("kind", ["logistic-csr", "gaussian-many"])
 def test_rows_and_quadratics_follow_the_reference_over_1000_steps(rows, kind):
     sampler, target = svrhmc.svr_hmc(0.2, batch_size=2, epoch_length=3), every_target(rows)[kind]
@@ -174,6 +176,7 @@ def double_well(dim, depth):
     return targets.model(likelihood, lambda p: -0.5 * jnp.sum(p[1:] ** 2), np.full(4, 0.25), np.full(dim, 0.1))
 
 
+@pytest.mark.ordinary(lambda dim: dim == 1)
 @pytest.mark.parametrize("dim", [1, 20])
 def test_modes_that_no_trajectory_leaves_have_their_weights(dim):
     target = double_well(dim, 9.0)

@@ -60,7 +60,7 @@ CASES = {  # how rows are drawn and which variables, so that every operation is 
     "poisson": ("dense", gradients.SVRG(3, 7, snapshot_size=20)),
     "known noise": ("diagonal", gradients.Minibatch(4)),
 }
-QUICK = ("negative-binomial", "categorical")
+QUICK = ("negative-binomial",)
 
 
 @pytest.mark.parametrize(

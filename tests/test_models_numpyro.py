@@ -391,6 +391,7 @@ ONE_COMPONENT = {  # and why
 }
 
 
+@pytest.mark.ordinary(lambda name: name not in ("hidden Markov chain", "two processes"))
 @pytest.mark.parametrize("name", ONE_COMPONENT)
 def test_what_is_no_sum_over_rows_is_one_component_with_a_note(name):
     model, args, reason = ONE_COMPONENT[name]

@@ -112,6 +112,7 @@ def progression():
     return (X - X.mean(axis=0)) / X.std(axis=0), np.digitize(table.target, [75, 125, 200])
 
 
+@pytest.mark.ordinary(lambda dtype, sparse: dtype is np.float64 and not sparse)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_engines_walk_the_same_path(dtype, sparse):
