@@ -99,6 +99,7 @@ print(values.shape, np.isfinite(target.potentials(draws[0])).all())
 """
 
 
+@pytest.mark.slow
 def test_a_cholesky_factor_of_every_draw_ends():
     """In a process with a deadline: with batches that are shared out it stands still for ever, on two cores."""
     ended = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=300, check=True)

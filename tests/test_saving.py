@@ -339,9 +339,10 @@ while True:
 """
 
 
+@pytest.mark.slow  # test_fault_caches.py kills a process that saves traces and posteriors
 def test_a_kill_while_a_trace_is_saved_leaves_a_whole_file(tmp_path):
     path, rng = tmp_path / "run.trace", np.random.default_rng(0)
-    for _ in range(2):
+    for _ in range(4):
         child = subprocess.Popen([sys.executable, "-c", SAVES, str(path)], stdout=subprocess.PIPE)
         child.stdout.readline()
         time.sleep(rng.uniform(0, 0.1))

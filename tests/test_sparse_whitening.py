@@ -158,12 +158,13 @@ def _as_dense(how):
     return DenseWhitening(how.centre, np.ascontiguousarray(how.displace(np.eye(len(how.centre))).T))
 
 
+@pytest.mark.slow
 def test_moments_agree_with_dense_whitening_and_a_long_run(crossed):
     """Means and mean squares in units of their errors, over 311 coordinates; as a control, of another prior."""
     other = targets.logistic(crossed.rows.X, crossed.y > 0, 1.3 * crossed.prior_precision)
-    long = SplitHMC(0.4, 4).run(crossed, 3000, whitening="dense", seed=11).draws
-    first = SplitHMC().run(crossed, 750, whitening="sparse", seed=12).draws
-    second = SplitHMC().run(other, 750, whitening="sparse", seed=12).draws
+    long = SplitHMC(0.4, 4).run(crossed, 6000, whitening="dense", seed=11).draws
+    first = SplitHMC().run(crossed, 1500, whitening="sparse", seed=12).draws
+    second = SplitHMC().run(other, 1500, whitening="sparse", seed=12).draws
     assert scores(first, long) < 4.5
     assert scores(second, long) > 9
 
