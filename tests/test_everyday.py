@@ -52,6 +52,19 @@ def test_ratios_leave_out_intercepts_and_shared_parameters_and_need_a_logarithm(
         svrhmc.fit("spend ~ age", table).ratios()
 
 
+def test_a_probit_is_not_said_to_be_about_log_odds(table, tmp_path):
+    found = svrhmc.fit("churn ~ age", table, family=svrhmc.families.bernoulli("probit"))
+    found.save(tmp_path / "probit.posterior")
+    for one in (found, svrhmc.Posterior.load(tmp_path / "probit.posterior")):
+        assert "family 'bernoulli' with the probit link" in str(one.summary())
+        with pytest.raises(ValueError, match="to have ratios; got 'bernoulli' with the probit link"):
+            one.ratios()
+    found.report(tmp_path / "probit.html")
+    page = (tmp_path / "probit.html").read_text()
+    assert "log odds" not in page
+    assert "the probit Φ⁻¹(p) of the probability p of churn = yes" in page
+
+
 def test_draws_are_a_frame_with_names(churn):
     frame = churn.draws_frame()
     chains, draws, dim = churn.trace.draws.shape
@@ -127,7 +140,11 @@ def test_texts_that_are_dates_are_refused(table, form):
     [
         ({"n_draws": 3}, r"a keyword of fit must be one of 'family', .*'draws'.*; got 'n_draws'"),
         ({"family": "normal"}, "did you mean 'gaussian'"),
+        ({"family": "linear"}, "did you mean 'gaussian'"),
         ({"family": "logistic"}, "did you mean 'bernoulli'"),
+        ({"family": "t"}, "did you mean 'student-t'"),
+        ({"family": "nb"}, "did you mean 'negative-binomial'"),
+        ({"family": "probit"}, r"it is a link: take svrhmc\.families\.bernoulli\('probit'\)"),
     ],
 )
 def test_keywords_and_families_that_are_none_are_refused_with_those_there_are(table, given, said):

@@ -12,7 +12,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.dynamics import UBU
 from svrhmc.exact import SplitHMC
 from svrhmc.families.ordinal import OrdinalLoss
-from svrhmc.targets import families, glm
+from svrhmc.targets import families, glm, priors
 from svrhmc.whitening import whitened
 
 LOSS = OrdinalLoss(4)
@@ -282,3 +282,43 @@ def test_two_classes_are_a_logistic_regression():
     other = glm(np.column_stack([X, np.ones(len(X))]), y > 1, prior_precision=[0.5, 0.5, 0.5, 0.04])
     assert target.mode() == pytest.approx(other.mode() * [1, 1, 1, -1], rel=1e-9)
     assert isinstance(target, targets.GeneralisedLinear)
+
+
+def test_an_ordered_response_is_told_of_the_family_that_uses_its_order():
+    table, _ = rated(200)
+    assert "4 classes; the family 'ordinal' would use their order" in svrhmc.fit("rating ~ year", table).design.guessed
+    table["rating"] = pandas.Categorical(table["rating"].astype(str))
+    assert svrhmc.fit("rating ~ year", table).design.guessed == "the response has 4 classes"
+
+
+def test_ratios_are_of_higher_classes():
+    table, _ = rated(200)
+    assert str(svrhmc.fit("rating ~ year", table, family="ordinal").ratios()).startswith(
+        "Odds ratio of a higher rating,"
+    )
+    classes = svrhmc.fit("group ~ year", table).ratios()
+    assert str(classes).startswith("Odds ratio of group, each class against 'a', for one more")
+
+
+def test_priors_of_thresholds_and_of_no_intercept():
+    table, _ = rated(200)
+    law = priors.Normal(1.0)
+    for given, said in [
+        ({"year": law}, "; thresholds, at the means of the columns, ~ N(0, 5²) unless prior={'threshold bad|ok': …} gives it"),
+        ({"threshold bad|ok": law}, "; other thresholds, at the means of the columns, ~ N(0, 5²) unless prior={'threshold ok|good'"),
+        (law, "every coefficient ~ Normal(precision=1.0, mean=0.0); thresholds, at"),
+    ]:  # fmt: skip
+        words = svrhmc.fit("rating ~ year", table, family="ordinal", prior=given).prior.said
+        assert said in words
+        assert words.count("threshold ") <= 2
+    for formula, family in (("rating ~ year", "ordinal"), ("year ~ 0 + C(group)", "gaussian")):
+        with pytest.raises(ValueError, match="got 'Intercept': this model has no intercept"):
+            svrhmc.fit(formula, table, family=family, prior={"Intercept": law})
+
+
+def test_a_model_without_columns_and_too_many_classes_are_refused_in_words():
+    table, _ = rated(200)
+    with pytest.raises(DataError, match="the family 'ordinal' needs a column that may"):
+        svrhmc.fit("rating ~ 1", table, family="ordinal")
+    with pytest.raises(DataError, match="takes at most 50: take 'gaussian' for numbers"):
+        svrhmc.fit("year ~ group", table, family="ordinal")

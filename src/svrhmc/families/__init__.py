@@ -28,6 +28,7 @@ _INSTEAD = {
     "counts of trials",
     "surv|weibull|cox|hazard": "there is none for censored times: 'gamma' takes times that all ended",
     "tweedie|inverse-gaussian|lognormal|log-normal": "take 'gamma', or 'gaussian' for the logarithm of y",
+    "probit": "it is a link: take svrhmc.families.bernoulli('probit')",
     "quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it",
     "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
 }  # by parts of names that other programs have

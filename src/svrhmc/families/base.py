@@ -88,6 +88,7 @@ class Loss(ABC):
 
     name: ClassVar[str] = ""  # of the family, as users write it
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
+    link: ClassVar[str] = ""  # where the family has several, and this is not the usual one
     ratio: ClassVar[str] = ""  # what e to the power of a coefficient is, where that has a name
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian

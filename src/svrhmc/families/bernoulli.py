@@ -196,6 +196,8 @@ class ProbitLoss(EventLoss):
     1/(x + 2/(x + 3/(x + …))), x = −s: there the sum would cancel.
     """
 
+    link = "probit"
+    modelled = "the probit Φ⁻¹(p) of the probability p of {event}"
     kernel = Probit
     nanoseconds = 11.0
 

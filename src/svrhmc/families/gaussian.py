@@ -64,7 +64,6 @@ class SquaredLoss(Family):
 
     name = "gaussian"
     identity_link = True
-    mistaken = ("normal", "linear")
     modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"
     quadratic = True
@@ -240,6 +239,7 @@ class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
 
     name = "gaussian"
+    mistaken = ("normal", "linear")
     shared_names = ("log sigma",)
     modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"

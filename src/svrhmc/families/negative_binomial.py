@@ -89,7 +89,7 @@ class NegativeBinomialLoss(SharedFamily):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
     name = "negative-binomial"
-    mistaken = ("negbin",)
+    mistaken = ("negbin", "nb")
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"
     outcome = "counts"

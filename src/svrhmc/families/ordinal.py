@@ -44,8 +44,8 @@ from svrhmc.families.primitives import NUMPY
 _LOG2 = math.log(2.0)
 _LEAST = 1e-300  # in place of a distance that is not above 0
 _HOW = (
-    "give a pandas.Categorical(…, categories=[…], ordered=True), whole numbers, or say the order: "
-    "svrhmc.targets.families.ordinal(levels=[…])"
+    "number the classes from the lowest on, give a pandas.Categorical(…, categories=[…], ordered=True), or say the "
+    "order: svrhmc.targets.families.ordinal(levels=[…])"
 )
 
 

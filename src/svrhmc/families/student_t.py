@@ -61,6 +61,7 @@ class StudentLoss(LocationScale):
     """y = μ + s·t_ν, t = (μ, log s), with the degrees of freedom ν given: outliers pull little."""
 
     name = "student-t"
+    mistaken = ("t", "student")
     modelled = "the centre of {response}"
     shared_names = ("log scale",)
     without_residuals = "take the family 'gaussian', or drop columns"

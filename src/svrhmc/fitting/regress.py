@@ -182,6 +182,8 @@ def regression(
     n, columns = X.shape
     known_family = family_of(family)
     intercept = intercept and known_family.has_intercept
+    if n and not columns and not known_family.has_intercept:
+        raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
     if not (n and columns + intercept):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
@@ -242,7 +244,7 @@ def _laid(
     by_offset = loss.identity_link and intercept
     response, lifted = typical if by_offset else 0.0, not loss.has_intercept
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted)
-    slopes = _slopes(prior, names, scales, size, parameters)
+    slopes = _slopes(prior, names, scales, size, (INTERCEPT, *parameters) if intercept else parameters)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
@@ -320,10 +322,8 @@ def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
     return count
 
 
-def _slopes(
-    prior: Any, names: tuple[str, ...], scales: Scales, size: float, parameters: tuple[str, ...]
-) -> list[Prior]:
-    """Priors of the standardised slopes."""
+def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, others: tuple[str, ...]) -> list[Prior]:
+    """Priors of the standardised slopes; others: what else of the model may be given one."""
     usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
         return usual
@@ -334,12 +334,14 @@ def _slopes(
     odd = [each for each in prior.values() if not isinstance(each, Prior)]
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
-    more = (INTERCEPT, *parameters, *(_positive(name) for name in parameters if name != _positive(name)))
+    more = (*others, *(_positive(name) for name in others if name != _positive(name)))
     known = {*names, *more}
     unknown = [name for name in prior if name not in known]
     if unknown:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise requirement("prior", f"by the names of the columns ({shown}) or {', '.join(more)}", repr(unknown[0]))
+        allowed = f"by the names of the columns ({shown})" + (f" or {', '.join(more)}" if more else "")
+        why = "this model has no intercept" if unknown[0] == INTERCEPT else ""
+        raise requirement("prior", allowed, repr(unknown[0]), why)
     return [
         prior[name].scaled(float(s)) if name in prior else one
         for name, s, one in zip(names, scales.scale, usual, strict=True)
@@ -420,9 +422,16 @@ def _said(
     if middle is not None and INTERCEPT not in by_name:
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
         said.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
-    for name, each in zip(parameters, shared or (), strict=True):
-        if not {name, _positive(name)} & set(by_name):
-            said.append(f"{name} ~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it")
+    weak = {
+        name: f"~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it"
+        for name, each in zip(parameters, shared or (), strict=True)
+        if not {name, _positive(name)} & set(by_name)
+    }
+    if weak and not loss.has_intercept:  # all of them have one law
+        many = "thresholds" if len(weak) == len(parameters) else "other thresholds"
+        said.append(f"{many}, at the means of the columns, {next(iter(weak.values()))}")
+    else:
+        said.extend(f"{name} {law}" for name, law in weak.items())
     return "; ".join(said)
 
 

@@ -52,10 +52,12 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
         )
     if len(classes) > loss.most_classes:
         shown = ", ".join(map(repr, classes[:4].tolist()))
+        instead = "take 'categorical' for classes, 'gaussian' for numbers"
+        if loss.most_classes > 2:
+            instead = "join some of them" if texts else "take 'gaussian' for numbers"
         raise DataError(
             f"the response {name!r} has {len(classes):,} different values ({shown}, …), and the family {loss.name!r} "
-            f"takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: take 'categorical' for "
-            "classes, 'gaussian' for numbers."
+            f"takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: {instead}."
         )
     made, levels = loss.with_classes(classes.tolist(), column.ordered or not texts)
     codes = column.codes(tuple(levels)) if texts else np.searchsorted(classes, column.values)
@@ -71,7 +73,8 @@ def _guess(column: Column) -> tuple[str, str]:
         if len(column.levels) <= 2:
             return "bernoulli", "the response has two classes"
         if len(column.levels) <= _CLASSES:
-            return "categorical", f"the response has {len(column.levels)} classes"
+            order = "; the family 'ordinal' would use their order" if column.ordered else ""
+            return "categorical", f"the response has {len(column.levels)} classes{order}"
         raise DataError(f"the response has {len(column.levels):,} different texts: name the family that is meant.")
     values = np.asarray(column.values, np.float64)
     two = np.unique(values) if len(np.unique(values[:1000])) <= 2 else values[:0]

@@ -51,13 +51,15 @@ def ratios_of(posterior: Any, level: float) -> Summary:
     """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
     loss, design = None if posterior.model is None else posterior.model.loss, posterior.design
     if loss is None or not loss.ratio:
-        family = posterior.family or "this target"
-        raise requirement("the posterior", "of a family with a logit or log link, to have ratios", repr(family))
+        family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
+        raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
     end = len(posterior.mean) - loss.shared
     places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
     low, high = end_names(level)
     found = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
-    of = f" of {design.response}" if design is not None else ""
+    of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
+    if loss.blocks > 1 and design is not None and design.classes:
+        of += f", each class against {design.classes[0]!r}"
     notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
     return Summary(
         tuple(posterior.labels[j] for j in places),
@@ -79,6 +81,11 @@ def draws_of(posterior: Any) -> Any:
     return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
 
 
+def _linked(loss: Any) -> str:
+    """The link, where it is not the family's usual one."""
+    return f" with the {loss.link} link" if loss is not None and loss.link else ""
+
+
 def _baselines(posterior: Any) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
@@ -92,7 +99,8 @@ def title(posterior: Any) -> str:
     if design is None:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
         return f"Posterior of {what}, {dim:,} coefficient{'s' if dim > 1 else ''}{', ' + many if many else ''}."
-    said = f"Posterior of {design.formula}, family {posterior.family!r}"
+    linked = _linked(None if posterior.model is None else posterior.model.loss)
+    said = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
     if design.guessed:
         said += f" ({design.guessed})"
     if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:

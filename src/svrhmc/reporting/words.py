@@ -25,7 +25,11 @@ def scale(posterior: Posterior) -> str:
     """What one more of a column adds its coefficient to."""
     classes = posterior.design.classes if posterior.design is not None else ()
     event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
-    known = FAMILIES[posterior.family]().modelled if posterior.family in FAMILIES else "the linear predictor"
+    known = "the linear predictor"
+    if posterior.model is not None:
+        known = posterior.model.loss.modelled  # of its own link
+    elif posterior.family in FAMILIES:
+        known = FAMILIES[posterior.family]().modelled
     return known.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
 
 
