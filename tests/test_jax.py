@@ -12,7 +12,7 @@ import svrhmc
 from conftest import every_target
 from svrhmc import Sampler, dynamics, gradients, sample, targets
 from svrhmc.core import jaxed
-from svrhmc.engines import State, chains, estimates, many_estimates
+from svrhmc.engines import State, chains, estimates
 from svrhmc.whitening import whitened
 
 jax = pytest.importorskip("jax")
@@ -63,7 +63,7 @@ def test_many_estimates_do_not_depend_on_how_they_are_divided(gradient):
     sampler = Sampler(dynamics.UBU(0.3, 1.0, 0.5), gradient)
 
     def at(first, end):
-        return many_estimates(sampler.setup(target, 6, np.arange(first, end), 1), states[first:end], 0)
+        return estimates(sampler.setup(target, 6, np.arange(first, end), 1), states[first:end], 0)
 
     whole, cuts = at(0, 150), [0, 1, 9, 73, 86, 150]
     pieces = np.concatenate([at(first, end) for first, end in itertools.pairwise(cuts)])

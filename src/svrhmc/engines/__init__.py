@@ -2,7 +2,7 @@
 
 from svrhmc.engines.base import EVERY, NONE, Chains, Density, Engine, Extension, Keep, Setup, State
 from svrhmc.engines.reference import Grid
-from svrhmc.engines.registry import chains, choose, estimates, many_estimates, names, register
+from svrhmc.engines.registry import chains, choose, estimates, names, register
 
 __all__ = [
     "EVERY",
@@ -18,7 +18,6 @@ __all__ = [
     "chains",
     "choose",
     "estimates",
-    "many_estimates",
     "names",
     "register",
 ]

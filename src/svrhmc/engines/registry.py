@@ -101,13 +101,11 @@ def chains(name: str, setup: Setup, state: State) -> Chains:
 
 
 def estimates(setup: Setup, states: Array, step: int) -> Array:
-    """The recipe's estimate of ∇f at each state, as that chain of the setup would make it at that step."""
-    return _estimator(setup).estimates(setup, states, step)
-
-
-def many_estimates(setup: Setup, states: Array, step: int) -> Array:
-    """The same at many states: that at each of them is the same to the bit however they are divided into calls."""
-    engine = _estimator(setup)
+    """The recipe's estimate of ∇f at each state, as that chain of the setup would make it at that step: the same to the
+    bit however many states are divided into calls.
+    """
+    rows = rows_of(setup.form)
+    engine = choose("reference" if rows is not None and rows.is_small else "auto", setup)
     if (block := engine.block) is None:
         return engine.estimates(setup, states, step)
     found = np.empty(states.shape)
@@ -116,8 +114,3 @@ def many_estimates(setup: Setup, states: Array, step: int) -> Array:
         there = engine.estimates(replace(setup, chains=setup.chains[some]), states[some], step)
         found[first : first + block] = there[: len(states) - first]
     return found
-
-
-def _estimator(setup: Setup) -> Engine:
-    rows = rows_of(setup.form)
-    return choose("reference" if rows is not None and rows.is_small else "auto", setup)

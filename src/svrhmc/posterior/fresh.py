@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.engines import Grid, Setup, many_estimates
+from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.posterior import costs
 from svrhmc.posterior.ledger import Ledger
@@ -42,7 +42,7 @@ class Fresh:
         if (kind := (recipe.full, recipe.carries)) not in self._compiled:
             self._compiled.add(kind)
             few = replace(setup, chains=numbers[:1], threads=1)
-            self._ledger.compile(lambda: many_estimates(few, np.zeros((1, self.space.dim)), 0))
+            self._ledger.compile(lambda: estimates(few, np.zeros((1, self.space.dim)), 0))
         return setup
 
     def at(self, gradient: Gradient, states: Array, seed: int, first: int = 0) -> Array:
@@ -51,7 +51,7 @@ class Fresh:
         rows = float(len(states)) * setup.sampler.recipe.rows_of_estimate
         self._ledger.look(rows / self.space.n)
         self._ledger.evaluations += rows
-        return many_estimates(setup, states, 0)
+        return estimates(setup, states, 0)
 
     def expect(self, gradient: Gradient, numbers: Indices, seed: int) -> None:
         """Say which estimates will be asked for, where rows are fetched from elsewhere: then they come together."""
