@@ -276,6 +276,31 @@ def test_doors_refuse_texts_without_an_order():
     assert numbers.mean == pytest.approx(found.mean, rel=1e-9)
 
 
+def test_numbers_take_the_order_that_was_given():
+    rng = np.random.default_rng(5)
+    x, rank = rng.normal(size=90), np.arange(90) % 3
+    table = {"x": x, "rank": rank, "number": np.array([30, 10, 20])[rank]}
+    plain = svrhmc.fit("rank ~ x", table, family="ordinal", draws=50)
+    given = svrhmc.fit("number ~ x", table, family=families.ordinal([30, 10, 20]), draws=50)
+    assert (given.trace.draws == plain.trace.draws).all()
+    assert given.names[1:] == ("threshold 30|10", "threshold 10|20")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: families.ordinal("low"), "levels must be a list of the classes, the lowest first; got 'low'"),
+        (lambda: families.ordinal(3), "levels must be a list of the classes, the lowest first; got 3"),
+        (lambda: families.ordinal([["low"], ["high"]]), "levels must be texts or numbers"),
+        (lambda: glm(np.ones((3, 1)), np.array(["a", 1, 2], object), "ordinal"), "labels of one kind.*int and str"),
+    ],
+    ids=["text", "number", "lists", "mixed"],
+)
+def test_levels_and_labels_that_have_no_order_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_two_classes_are_a_logistic_regression():
     X, y = simulated()
     target = glm(X, y > 1, "ordinal", prior_precision=0.5)

@@ -1,6 +1,7 @@
 """Parts from outside the package: a loss, a dynamics, a gradient, engines and a density, with nothing in it edited."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
-from svrhmc.exact import SplitHMC
+from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.families.base import Family, Formulas
 from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
@@ -94,6 +95,12 @@ def test_a_family_from_outside_is_compiled_and_runs_on_jax():
     sampler = Sampler(UBU(0.1, 2.0, 1.0), gradients.SVRG(16, 5))
     runs = [sampler.run(target, 20, chains=2, engine=engine).draws for engine in ("reference", "numba", "jax")]
     assert np.abs(np.array(runs) - runs[0]).max() < 1e-9
+
+
+def test_a_family_without_a_remainder_is_not_subsampled():
+    bounded = type("Bounded", (CauchyLoss,), {"third_bound": 3.0})
+    with pytest.raises(ValueError, match=r"the formulas of .* have no remainder"):
+        SubsampledMH().run(targets.glm(np.eye(3), np.zeros(3), bounded()), draws=5)
 
 
 def test_a_dynamics_from_outside(tmp_path):
@@ -292,3 +299,19 @@ def test_a_density_from_outside_in_variables_that_are_not_linear(fault):
     assert (worst_z(run.draws, expected) < LIMIT) != fault
     with pytest.raises(ValueError, match="whitening must be None for a density of your own"):
         SplitHMC().run(Funnel(), 9, whitening="dense")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": 0}, "dim must be a whole number of at least 1"),
+        ({"n": 0}, "n must be a whole number of at least 1"),
+        ({"energies": lambda z: (z, z)}, r"energies must be f and ∇f of shapes \(2,\) and \(2, 3\) for 2 states; got"),
+        ({"energies": lambda z: None}, "energies must be f and ∇f .* got NoneType"),
+    ],
+)
+def test_a_density_of_other_shapes_is_refused(changes, message):
+    normal = {"n": 1, "dim": 3, "energies": lambda z: ((z * z).sum(axis=1) / 2, z), "out": lambda z, first=0: z}
+    assert SplitHMC(0.6, 3).run(SimpleNamespace(**normal), draws=5).draws.shape == (4, 5, 3)
+    with pytest.raises(ValueError, match=message):
+        SplitHMC(0.6, 3).run(SimpleNamespace(**{**normal, **changes}), draws=5)

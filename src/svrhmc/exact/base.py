@@ -72,6 +72,7 @@ class ExactSampler(ABC):
         own = self.defined and not is_target(target) and isinstance(target, Density)
         if own:
             _require_alone(whitening, checkpoint)
+            _require_density(target)
         else:
             self.require(target)
         draws, burn_in = whole("draws", draws, 1, MOST_STEPS), whole("burn_in", burn_in, 0, MOST_STEPS)
@@ -203,6 +204,18 @@ def _require_alone(whitening: Any, checkpoint: Any) -> None:
     if checkpoint is not None:
         why = "nothing says whether the density is the same when the run goes on"
         raise requirement("checkpoint", "None for a density of your own", repr(checkpoint), why)
+
+
+def _require_density(density: Density) -> None:
+    """Refuse a density of the user's own that does not say its sizes, or whose f and ∇f do not have them."""
+    z = np.zeros((2, whole("dim", density.dim, 1)))
+    whole("n", density.n, 1)
+    with np.errstate(all="ignore"):
+        given: Any = density.energies(z)
+    shapes = [np.shape(each) for each in given] if isinstance(given, tuple | list) else [type(given).__name__]
+    if shapes != [z.shape[:1], z.shape]:
+        allowed = f"f and ∇f of shapes {z.shape[:1]} and {z.shape} for {len(z)} states"
+        raise requirement("energies", allowed, " and ".join(map(str, shapes)))
 
 
 def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:

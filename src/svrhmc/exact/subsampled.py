@@ -11,6 +11,7 @@ from svrhmc.core.errors import _number, positive, requirement, settle
 from svrhmc.core.parts import part
 from svrhmc.exact.base import ExactSampler
 from svrhmc.exact.regions import Region, region
+from svrhmc.families.primitives import NUMPY
 
 
 @part
@@ -94,7 +95,10 @@ class SubsampledMH(ExactSampler):
         """A loss that says no bound on its third derivative, not even on an interval."""
         if loss.third_within(np.zeros(1), np.zeros(1)) is None:
             return f"the third derivative of {loss} has no bound, not even on an interval"
-        return super().refuses(loss)
+        reason = super().refuses(loss)
+        if reason is None and loss.kernel.formulas(NUMPY).remainder is None:
+            return f"the formulas of {loss} have no remainder (svrhmc.families.base.Formulas)"
+        return reason
 
     def rows_of_step(self, space: Any) -> float:
         """Λ of a typical step, |z| = |z′| = √dim, and its share of full passes: the rows that it evaluates."""

@@ -50,15 +50,21 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
         if not whole.all():
             raise requirement("y", "labels of classes", f"{first(array, ~whole)}, not a whole number")
         array = array.astype(np.int64) if (np.abs(array) < _MOST).all() else array
-    try:
-        found, codes = np.unique(array, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(value).__name__ for value in array})
-        raise requirement("y", "labels of one kind, which have an order", " and ".join(kinds)) from None
+    found = distinct(array)
+    codes = np.searchsorted(found, array)
     if names_rows(len(found), len(array)):
         why = "each would have coefficients of its own; for numbers use 'gaussian'"
         raise requirement("y", "labels of classes that rows share", f"{len(found):,} in {len(array):,} rows", why)
     return codes.reshape(array.shape).astype(np.float64), found
+
+
+def distinct(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The different labels, sorted; labels that cannot be are refused."""
+    try:
+        return np.unique(array)
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in array})
+        raise requirement("y", "labels of one kind, which have an order", " and ".join(kinds)) from None
 
 
 def class_labels(y: Any) -> tuple[npt.NDArray[Any], list[Any]]:

@@ -25,7 +25,7 @@ The model is that of McCullagh, Journal of the Royal Statistical Society B 42, 1
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from svrhmc.core.errors import requirement, whole
 from svrhmc.core.parts import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.faces import Faces, sides
-from svrhmc.families.labels import class_labels, class_numbers
+from svrhmc.families.labels import class_labels, class_numbers, distinct
 from svrhmc.families.primitives import NUMPY
 
 _LOG2 = math.log(2.0)
@@ -58,6 +58,8 @@ def ordinal(levels: Sequence[Any] | None = None) -> Loss:
     >>> ordinal(["low", "medium", "high"]).coded(["high", "low", "medium"]).y
     array([2., 0., 1.])
     """
+    if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
+        raise requirement("levels", "a list of the classes, the lowest first", repr(levels))
     return OrdinalLoss(None, None if levels is None else tuple(levels))
 
 
@@ -179,7 +181,11 @@ class OrdinalLoss(SharedFamily):
     def __post_init__(self) -> None:
         if self.classes is not None:
             whole("classes", self.classes, 2)
-        if self.levels is not None and not len(set(self.levels)) == len(self.levels) >= 2:
+        if self.levels is None:
+            return
+        if not all(isinstance(each, Hashable) for each in self.levels):
+            raise requirement("levels", "texts or numbers, the lowest class first", repr(list(self.levels)))
+        if not len(set(self.levels)) == len(self.levels) >= 2:
             raise requirement("levels", "at least two different classes, the lowest first", repr(list(self.levels)))
 
     @property
@@ -222,8 +228,11 @@ class OrdinalLoss(SharedFamily):
         if self.classes is not None:
             return Coded(self, y, np.arange(self.classes))
         array, categories = class_labels(y)
-        seen = np.unique(array) if array.dtype.kind in "biuf" else np.array(sorted(set(array.tolist())), object)
-        levels = [each for each in categories if each in set(seen.tolist())] if categories else seen.tolist()
+        if categories:
+            seen = set(array.tolist())
+            levels = [each for each in categories if each in seen]
+        else:
+            levels = distinct(array).tolist()
         if len(levels) < 2:
             why = "a model of classes needs a second one"
             raise requirement("y", "labels of at least two classes", f"{levels[0]!r} everywhere", why)

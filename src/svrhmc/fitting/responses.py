@@ -60,7 +60,10 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
             f"takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: {instead}."
         )
     made, levels = loss.with_classes(classes.tolist(), column.ordered or not texts)
-    codes = column.codes(tuple(levels)) if texts else np.searchsorted(classes, column.values)
+    if texts:
+        codes = column.codes(tuple(levels))
+    else:  # levels may have another order than the numbers
+        codes = np.argsort(np.searchsorted(classes, levels))[np.searchsorted(classes, column.values)]
     known = tuple(_plain(each, column.kind) for each in levels)
     return Response(np.asarray(codes, np.float64), made, known, guessed)
 
