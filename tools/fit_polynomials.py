@@ -79,7 +79,7 @@ def main():
         ("LOG1P64", atanh_ratio, mp.mpf(0), mp.mpf(1) / 9, 11, "log(1 + e)/s in s², s = e/(2 + e), e from 0 to 1"),
         ("LOG1P32", atanh_ratio, mp.mpf(0), mp.mpf(1) / 9, 6, "the same for float32"),
     ]
-    print('"""Polynomials of normals.py and losses.py, written by tools/fit_polynomials.py: lowest power first."""')
+    print('"""Polynomials of normals.py and primitives.py, written by tools/fit_polynomials.py: lowest power first."""')
     for name, function, low, high, degree, what in tables:
         coefficients, centre = fit(function, low, high, degree)
         error = largest_error(function, coefficients, centre, low, high)

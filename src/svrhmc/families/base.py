@@ -376,7 +376,7 @@ def log_odds(events: Any, total: Any) -> float:
 
 
 def log_rate(y: Array, weights: Array, offset: Array) -> float:
-    """log Σ wy / Σ we^{offset}, with half an event more: the rate of all rows together."""
+    """log Σ wy / Σ we^{offset}, the rate of all rows together; of half an event where there was none."""
     high = float(offset.max())
     total = float(weights @ y)
     return math.log(total if total else 0.5) - math.log(float(weights @ np.exp(offset - high))) - high

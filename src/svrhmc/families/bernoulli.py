@@ -52,11 +52,13 @@ class Logistic(NamedTuple):
             e = exp(-abs(s))
             return maximum(-s, zero) + log1p_unit(e), -y * where(s > zero, e, one) / (one + e)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
-            e = exp(-abs(t))
-            return e / ((one + e) * (one + e))
+        return Formulas(slope, logistic_curvature, both=both, remainder=logistic_remainder, elementary=True)
 
-        return Formulas(slope, curvature, both=both, remainder=logistic_remainder, elementary=True)
+
+def logistic_curvature(loss: Any, t: Any, y: Any) -> Any:
+    """ℓ″ = e/(1 + e)², e = e^{−|t|}, the same for every label."""
+    e = np.exp(-np.abs(t))
+    return e / ((1.0 + e) * (1.0 + e))
 
 
 def logistic_remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
@@ -82,7 +84,6 @@ class EventLoss(Family):
     name = "bernoulli"
     mistaken = ("logistic", "logit", "binary")
     outcome = "events"
-    modelled = "the log odds of {event}"
     most_classes = 2
     convex = True
 
@@ -123,6 +124,7 @@ class LogisticLoss(EventLoss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
 
     ratio = "odds ratio"
+    modelled = "the log odds of {event}"
     kernel = Logistic
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import require_unmasked, requirement
 from svrhmc.core.parts import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
-from svrhmc.families.bernoulli import LogisticLoss, logistic_remainder
+from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
 from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import counts, first
 
@@ -55,11 +54,7 @@ class Binomial(NamedTuple):
             value = log1p_unit(e) + (y * maximum(-t, zero) + (one - y) * maximum(t, zero))
             return value, shares(e, t, y)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
-            e = exp(-abs(t))
-            return e / ((one + e) * (one + e))
-
-        return Formulas(slope, curvature, both=both, remainder=logistic_remainder, elementary=True)
+        return Formulas(slope, logistic_curvature, both=both, remainder=logistic_remainder, elementary=True)
 
 
 @part
@@ -84,13 +79,13 @@ class BinomialLoss(Family):
 
     @property
     def curvature_bound(self) -> float:
-        """p(1 − p) ≤ 1/4, of one trial."""
-        return 0.25
+        """Of one trial."""
+        return _TRIAL.curvature_bound
 
     @property
     def third_bound(self) -> float:
-        """p(1 − p)|1 − 2p| ≤ 1/(6√3), of one trial."""
-        return 1 / (6 * math.sqrt(3))
+        """Of one trial."""
+        return _TRIAL.third_bound
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Successes of one trial: 0 or 1."""

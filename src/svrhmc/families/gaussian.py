@@ -190,9 +190,7 @@ class Gaussian(NamedTuple):
 
 
 class LocationScale(SharedFamily):
-    """ℓ = τ + h(r), r = (y − μ)e^{−τ}, t = (μ, τ); with g = h′: slopes −ge^{−τ} and 1 − rg, curvatures g′e^{−2τ},
-    (g + rg′)e^{−τ} and r(g + rg′).
-    """
+    """What families with the formulas of `location_scale` have in common, t = (μ, τ) and r = (y − μ)e^{−τ}."""
 
     identity_link = True
     shared_prior = (0.04, 0.0)

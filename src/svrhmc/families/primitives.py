@@ -13,13 +13,16 @@ A family's formulas are made by a factory, `formulas(op)`, and `op` has
     function(f)                            f, as others of these functions may call it
     xp                                     NumPy or JAX's NumPy, for formulas over classes
 
-A compiled body takes what it needs out of `op` before it is defined, as compiled code has no `op`; curvatures are asked
-of NumPy alone, and only they use what is not in the list.
+A compiled body takes what it needs out of `op` before it is defined, as compiled code has no `op`. Compiled code has
+`rising` and `gamma_excess` for the functions that they join, and no `xp`: a formula that is not compiled, as there are
+`energies`, asks `op` for those when it is called. Curvatures are asked of NumPy alone, and only they use what is not in
+the list.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,65 +62,60 @@ def _mills(s: Any) -> tuple[Array, Array]:
     return np.where(far, x + rest, hazard), np.where(far, rest, s + hazard)
 
 
-def _minus_log_normal(s: Any, hazard: Any) -> Array:
-    from scipy.special import log_ndtr
-
-    return np.asarray(-log_ndtr(s), np.float64)
-
-
-def _log_rising(phi: Any, y: Any) -> Array:
-    """Without the difference of two large numbers."""
-    from scipy.special import betaln, gammaln
-
-    safe = np.maximum(y, 1.0)
-    return np.asarray(np.where(y > 0, gammaln(safe) - betaln(safe, phi), 0.0), np.float64)
-
-
-def _rising_rate(phi: Any, y: Any) -> Array:
-    from scipy.special import digamma
-
-    return np.asarray(digamma(y + phi) - digamma(phi), np.float64)
-
-
-def _log_gamma_excess(alpha: Any, theta: Any) -> Array:
-    from scipy.special import gammaln
-
-    return np.asarray(alpha * (1 - theta) + gammaln(alpha), np.float64)
-
-
-def _digamma_excess(alpha: Any, theta: Any) -> Array:
-    from scipy.special import digamma
-
-    return np.asarray(digamma(alpha) - theta, np.float64)
-
-
 def _trigamma(z: Any) -> Array:
     from scipy.special import polygamma
 
     return np.asarray(polygamma(1, z), np.float64)
 
 
-NUMPY = SimpleNamespace(
-    number=float,
-    exp=np.exp,
-    log=np.log,
-    log1p=np.log1p,
-    log1p_unit=np.log1p,
-    expm1=np.expm1,
-    where=np.where,
-    maximum=np.maximum,
-    minimum=np.minimum,
-    mills=_mills,
-    minus_log_normal=_minus_log_normal,
-    log_rising=_log_rising,
-    rising_rate=_rising_rate,
-    rising=lambda phi, y: (_log_rising(phi, y), _rising_rate(phi, y)),
-    log_gamma_excess=_log_gamma_excess,
-    digamma_excess=_digamma_excess,
-    gamma_excess=lambda alpha, theta: (_log_gamma_excess(alpha, theta), _digamma_excess(alpha, theta)),
-    trigamma=_trigamma,
-    polynomial=lambda coefficients, x: np.polynomial.polynomial.polyval(x, coefficients),
-    function=lambda f: f,
-    xp=np,
-)
+def _special() -> Any:
+    from scipy import special  # loaded where it is needed
+
+    return special
+
+
+def array_primitives(xp: Any, special: Callable[[], Any]) -> SimpleNamespace:
+    """Those that NumPy and JAX have alike: `xp` is NumPy or JAX's NumPy, `special` returns SciPy's special functions or
+    JAX's.
+    """
+
+    def log_rising(phi: Any, y: Any) -> Any:
+        """Without the difference of two large numbers."""
+        safe = xp.maximum(y, 1.0)
+        return xp.where(y > 0, special().gammaln(safe) - special().betaln(safe, phi), 0.0)
+
+    def rising_rate(phi: Any, y: Any) -> Any:
+        return special().digamma(y + phi) - special().digamma(phi)
+
+    def log_gamma_excess(alpha: Any, theta: Any) -> Any:
+        return alpha * (1 - theta) + special().gammaln(alpha)
+
+    def digamma_excess(alpha: Any, theta: Any) -> Any:
+        return special().digamma(alpha) - theta
+
+    return SimpleNamespace(
+        number=float,
+        exp=xp.exp,
+        log=xp.log,
+        log1p=xp.log1p,
+        log1p_unit=xp.log1p,
+        expm1=xp.expm1,
+        where=xp.where,
+        maximum=xp.maximum,
+        minimum=xp.minimum,
+        minus_log_normal=lambda s, hazard: -special().log_ndtr(s),
+        log_rising=log_rising,
+        rising_rate=rising_rate,
+        rising=lambda phi, y: (log_rising(phi, y), rising_rate(phi, y)),
+        log_gamma_excess=log_gamma_excess,
+        digamma_excess=digamma_excess,
+        gamma_excess=lambda alpha, theta: (log_gamma_excess(alpha, theta), digamma_excess(alpha, theta)),
+        polynomial=lambda coefficients, x: xp.polyval(xp.asarray(coefficients[::-1]), x),
+        function=lambda f: f,
+        xp=xp,
+    )
+
+
+NUMPY = array_primitives(np, _special)
+NUMPY.mills, NUMPY.trigamma = _mills, _trigamma
 logistic_functions(NUMPY)

@@ -1,4 +1,4 @@
-"""Polynomials of normals.py and losses.py, written by tools/fit_polynomials.py: lowest power first."""
+"""Polynomials of normals.py and primitives.py, written by tools/fit_polynomials.py: lowest power first."""
 
 # quantile/(2p − 1) in w = −log(4p(1 − p)) < 6.25; largest relative error 2.4e-17
 QUANTILE64_CENTRE = 3.125

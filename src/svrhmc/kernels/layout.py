@@ -36,7 +36,7 @@ class DenseModel(NamedTuple):
     y: Any
     prior: Any
     prior_force: Any
-    loss: Any  # of losses.py
+    loss: Any  # the record of its family
     frame: Any
     inner: Any
     taken: Any
@@ -54,7 +54,7 @@ class SparseModel(NamedTuple):
     y: Any
     prior: Any
     prior_force: Any
-    loss: Any  # of losses.py
+    loss: Any  # the record of its family
     frame: Any
     inner: Any
     taken: Any

@@ -46,7 +46,9 @@ class Found:
     def of(
         cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
     ) -> Found:
-        """From WWᵀ∇f at some draws, where all of them are worth so many, of a posterior that may have one mode only."""
+        """From WWᵀ∇f at some draws, where all of them are worth so many; one_mode: whether it is known that there is
+        one.
+        """
         control, corrected = correction(few.x, pulled, variances, one_mode)
         stein = stein_bias(few.x, pulled, variances)
         errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
