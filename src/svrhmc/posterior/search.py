@@ -457,7 +457,9 @@ class Search:
             return ""
         ledger.evaluations += passes * space.n
         known = curvatures(target, drawn.x, space.whitening)
-        return narrowing(sampler.reach) if is_narrow(known, sampler.reach) else ""
+        if not is_narrow(known, sampler.reach):
+            return ""
+        return f"{narrowing(sampler.reach)}; modes were looked for from {target.mode_starts}"
 
     def _modes(self, x: Array) -> Modes | None:
         """What the draws say of several modes; None where there is one."""
