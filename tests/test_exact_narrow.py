@@ -340,3 +340,13 @@ def test_errors_of_doubted_stays_are_not_calibrated(monkeypatch):
         if found.certificate.verdict == "exact":
             z.append((found.sd[0] - sd[0]) / found.corrected.sd_error[0])
     assert np.sqrt((np.array(z) ** 2).mean()) > 1.5
+
+
+def test_a_budget_that_ends_before_narrow_parts_are_visited_is_a_doubt():
+    """With shorter steps four times the draws asked for are made; the control has no budget."""
+    target, sampler = bent_ridge(), SplitHMC(halvings=2)
+    with pytest.warns(svrhmc.VerdictWarning):
+        found = svrhmc.sample(target, 500, method=sampler, budget_passes=60_000)
+    assert found.certificate.verdict == "undecided"
+    assert "a budget ended the draws before there were 2,000 effective ones" in str(found.certificate)
+    assert "a budget ended" not in str(svrhmc.sample(target, 500, method=sampler).certificate)

@@ -301,6 +301,15 @@ def narrowing(step: float) -> str:
     )
 
 
+def cut_short(wanted: int) -> str:
+    """Why draws are not to be trusted that a budget ended before chains had been in the narrow parts of a posterior."""
+    return (
+        f"a budget ended the draws before there were {wanted:,} effective ones, as many as are made where some steps "
+        "are shorter because a part of the posterior may be narrow: chains seldom enter it, and may not have been "
+        "there; give a larger budget, or none"
+    )
+
+
 def staying(index: float) -> str:
     """Why draws are not to be trusted whose chains stay in a tail for times of such a Pareto index, which is
     `Shape.stay_index`; empty where their errors are known. Above ¼, rms z of 16 seeds on small posteriors of known

@@ -24,6 +24,7 @@ from svrhmc.posterior import costs
 from svrhmc.posterior.approximate import ENDED, approximation, uncorrected
 from svrhmc.posterior.certificate import (
     DECIDED,
+    cut_short,
     judge_invariant,
     narrowing,
     refusing_tail,
@@ -446,9 +447,12 @@ class Search:
 
     def _narrow(self, sampler: Any, drawn: Drawn) -> str:
         """A doubt, where steps are too long for a part of a model of functions; not asked where a budget ended the
-        draws or does not pay for it, nor where chains move around several modes in the variables of each.
+        draws or does not pay for it, nor where chains move around several modes in the variables of each. Where a
+        budget ended a run with shorter steps before it had its draws, that is a doubt too.
         """
         target, space, ledger = self.request.target, self.space, self.ledger
+        if drawn.stopped and sampler.cycle > 1 and drawn.effective.min() < _NARROW * self.request.draws:
+            return cut_short(_NARROW * self.request.draws)
         asked = isinstance(target.form(), FunctionsForm) and space.dim <= FEW_COORDINATES and not drawn.stopped
         if not asked or sampler.reach is None or self._jumps(sampler) is not None:
             return ""
