@@ -214,7 +214,8 @@ class GridKernel(Kernel):
 
     def estimates(self, states: Array, step: int) -> Array:
         """Of ∇f at many states, each by the chain of its number."""
-        self.until(step, step + 1)
+        if self._elsewhere:
+            self._fetch(step, step + 1)
         out, recipe, numbers = np.empty_like(states), self.setup.sampler.recipe, self.setup.chains
         for block in self.blocks(len(states)):
             stream = Stream(self.setup.seed, numbers[block])
