@@ -144,7 +144,10 @@ DOORS = [
         lambda: fit("count ~ x", {k: v[TABLE["count"] > 0] for k, v in TABLE.items()}, "poisson", draws=10),
     ),
     advised(
-        lambda: table("class ~ x", "ordinal"), "'categorical' takes them", lambda: table("class ~ x", "categorical")
+        lambda: table("class ~ x", "ordinal"),
+        r"number the classes from the lowest on, .* or say the order: svrhmc.targets.families.ordinal\(levels=",
+        lambda: table("place ~ x", "ordinal", {"place": np.unique(TABLE["class"], return_inverse=True)[1]}),
+        lambda: table("class ~ x", svrhmc.targets.families.ordinal(levels=["w", "u", "v"])),
     ),
     advised(
         lambda: table("share ~ x", "beta", {"share": 0.5 + 0 * NUMBERS}),

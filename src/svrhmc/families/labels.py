@@ -52,10 +52,15 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
         array = array.astype(np.int64) if (np.abs(array) < _MOST).all() else array
     found = distinct(array)
     codes = np.searchsorted(found, array)
-    if names_rows(len(found), len(array)):
-        why = "each would have coefficients of its own; for numbers use 'gaussian'"
-        raise requirement("y", "labels of classes that rows share", f"{len(found):,} in {len(array):,} rows", why)
+    require_shared_classes(len(found), len(array))
     return codes.reshape(array.shape).astype(np.float64), found
+
+
+def require_shared_classes(classes: int, rows: int) -> None:
+    """Refuse labels that name rows rather than classes of rows."""
+    if names_rows(classes, rows):
+        why = "each would have coefficients of its own; for numbers use 'gaussian'"
+        raise requirement("y", "labels of classes that rows share", f"{classes:,} in {rows:,} rows", why)
 
 
 def distinct(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
+from svrhmc.families.labels import require_shared_classes
 from svrhmc.tables.columns import CATEGORY, TRUTH, Column
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
@@ -59,6 +60,7 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str) -> Response:
             f"the response {name!r} has {len(classes):,} different values ({shown}, …), and the family {loss.name!r} "
             f"takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: {instead}."
         )
+    require_shared_classes(len(classes), len(column.values))
     made, levels = loss.with_classes(classes.tolist(), column.ordered or not texts)
     if texts:
         codes = column.codes(tuple(levels))

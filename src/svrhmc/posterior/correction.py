@@ -32,7 +32,7 @@ from svrhmc.posterior.certificate import Bias
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
-_FEW = 16.0  # draws on which an error rests, at which it is taken for that of the raw moments
+_FEW, _MANY = 16.0, 64.0  # draws on which an error rests: at a few it is that of the raw moments, at many its own
 _LEAST = 0.01  # of the raw variance that a corrected one has
 _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
@@ -140,8 +140,8 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
     one_mode: whether the posterior is known to have one. Where it is not, a shoulder of it may hold a hundredth of the
     mass and be visited once in a thousand draws, for long. What is left by the correction is then large in these visits
     alone, and how large its mean is hangs on their number. With r what is left, less its mean, its variance rests on
-    (Σr²)²/Σr⁴ draws (N/3 of N Gaussian ones): the share 16 Σr⁴/(Σr²)² of the error of the raw moments, at most all of
-    it, is added.
+    m = (Σr²)²/Σr⁴ draws (N/3 of N Gaussian ones): the share 16/m − 16/64 of the error of the raw moments, from none of
+    it at m = 64 to all at 13, is added.
     """
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
@@ -358,10 +358,10 @@ def _skewness(away: Array) -> Array:
 
 
 def _on_few(left: Array) -> Array:
-    """16 Σr⁴/(Σr²)² of each quantity, at most 1, for what a correction leaves (draw, quantity)."""
+    """16/m − 16/64 of each quantity, from 0 to 1, for what a correction leaves (draw, quantity)."""
     squares = (left - left.mean(axis=0)) ** 2
     fourth, second = np.einsum("nj,nj->j", squares, squares), squares.sum(axis=0)
-    return np.asarray(np.minimum(1.0, _FEW * fourth / np.maximum(second**2, 1e-300)), np.float64)
+    return np.clip(_FEW * fourth / np.maximum(second**2, 1e-300) - _FEW / _MANY, 0.0, 1.0)
 
 
 @by_columns

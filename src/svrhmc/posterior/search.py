@@ -240,7 +240,7 @@ class Search:
                     return before or self._posterior(made, drawing, drawn, uncorrected(drawn)), True
                 self.ledger.lap("gradients at the draws")
                 with self._recording(f"moments-{number}", drawn, wanted):
-                    one_mode = request.target.one_mode is not None
+                    one_mode = request.target.one_mode is not None or not sampler.invariant
                     found = Found.of(few, gradient, pulled, self.shown.variances, drawn.effective, one_mode)
             more = 1.0 if sampler.invariant or self._given else found.chance.more(request.tolerance)
             if wanted > request.draws or not 1 < more <= _MOST_DRAWS or not drawn.complete:
