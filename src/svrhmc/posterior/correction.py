@@ -361,7 +361,7 @@ def _on_few(left: Array) -> Array:
     """16/m − 16/64 of each quantity, from 0 to 1, for what a correction leaves (draw, quantity)."""
     squares = (left - left.mean(axis=0)) ** 2
     fourth, second = np.einsum("nj,nj->j", squares, squares), squares.sum(axis=0)
-    return np.clip(_FEW * fourth / np.maximum(second**2, 1e-300) - _FEW / _MANY, 0.0, 1.0)
+    return np.asarray(np.clip(_FEW * fourth / np.maximum(second**2, 1e-300) - _FEW / _MANY, 0.0, 1.0), np.float64)
 
 
 @by_columns
