@@ -18,6 +18,7 @@ from svrhmc.targets import families
 from svrhmc.targets.coding import coding_of
 from svrhmc.targets.partitions import gathered
 from svrhmc.targets.reading import Block
+from svrhmc.whitening import whitening
 from svrhmc.whitening.tall import scaled
 
 N, COLUMNS = 600, 3
@@ -453,3 +454,11 @@ def test_labels_of_one_kind_are_labels():
     X, y = np.array([[0.5], [1.5], [-1.0]]), np.ones(3, int)
     tall, here = targets.logistic(data.from_arrays(X, y, partitions=2)), targets.logistic(X, y)
     assert tall.gradient([0.3]) == pytest.approx(here.gradient([0.3]), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "low rank", "sparse"])
+def test_whitenings_other_than_dense_are_refused_in_words(kind):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    target = targets.glm(data.from_arrays(X, X[:, 0] > 0, partitions=3), None, "bernoulli")
+    with pytest.raises(ValueError, match=f"whitening must be 'dense' for rows in partitions; got '{kind}'"):
+        whitening(target, kind)

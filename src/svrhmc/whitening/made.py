@@ -52,6 +52,9 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
         return _of_functions(target, kind, rank)
     if kind == "dense":
         return dense_whitening(target.mode(), target.modal_hessian)
+    if target.at_hand < target.n:
+        why = f"the others are made of the curvatures of all rows at once; up to {DENSE_DIM} columns can be dense"
+        raise requirement("whitening", "'dense' for rows in partitions", repr(kind), why)
     mode = target.mode()
     curvature = target.row_curvatures(mode)
     bend = target.prior_curvature(mode)
