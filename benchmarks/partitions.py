@@ -124,10 +124,10 @@ def run(folder: Path, memory: float, draws: int, family: str) -> dict[str, Any]:
     away = np.abs(posterior.mean[:COLUMNS] - truth()) / posterior.sd[:COLUMNS]
     return {
         "n": target.n, "method": posterior.method, "verdict": posterior.certificate.verdict, "seconds": seconds,
-        "compiling": posterior.compile_seconds, "passes": target.passes, "fastest pass": target.pass_seconds,
+        "compiling": posterior.compile_seconds, "passes": target.rows.passes, "fastest pass": target.rows.pass_seconds,
         "least ess": float(posterior.ess.min()), "peak GB": peak(), "largest z": float(away.max()),
-        "reading once": clock, "times reading as often": seconds / (target.passes * clock), "work": work,
-        "work of reading once": cores, "times the work of reading": work / (target.passes * cores),
+        "reading once": clock, "times reading as often": seconds / (target.rows.passes * clock), "work": work,
+        "work of reading once": cores, "times the work of reading": work / (target.rows.passes * cores),
         "steps": posterior.steps,
     }  # fmt: skip
 
@@ -178,7 +178,7 @@ def others(folder: Path) -> None:
     target.warm()
     began = time.perf_counter()
     mode = target.mode()
-    print(f"mode: {time.perf_counter() - began:.1f} s, {target.passes:.2f} passes")
+    print(f"mode: {time.perf_counter() - began:.1f} s, {target.rows.passes:.2f} passes")
     sd = np.sqrt(np.diag(np.linalg.inv(target.modal_hessian)))
     for fit in (_sgd, _dask_glm, _statsmodels):
         began = time.perf_counter()

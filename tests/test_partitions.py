@@ -74,11 +74,11 @@ def test_passes_are_the_sums_in_memory(family):
     states = short.mode() + 0.1 * np.random.default_rng(0).normal(size=(3, short.dim))
     assert tall.potentials(states) == pytest.approx(short.potentials(states), rel=1e-12)
     assert tall.gradients(states) == pytest.approx(short.gradients(states), rel=1e-11, abs=1e-10)
-    assert tall.passes == 1
+    assert tall.rows.passes == 1
     assert tall.hessian(states[0]) == pytest.approx(short.hessian(states[0]), rel=1e-11, abs=1e-10)
     one = states[:1]
     assert tall.gradients(one) == pytest.approx(short.gradients(one), rel=1e-11, abs=1e-10)
-    assert tall.passes == 2  # the pass of the Hessian had it
+    assert tall.rows.passes == 2  # the pass of the Hessian had it
     sd = short.laplace().covariance.diagonal() ** 0.5
     assert np.abs(tall.mode() - short.mode()).max() < 1e-8 * sd.min()
     assert tall.laplace().covariance == pytest.approx(short.laplace().covariance, rel=1e-6, abs=1e-12)
@@ -95,7 +95,7 @@ def test_a_gaussian_posterior_is_that_of_a_few_rows(family):
     sd = np.sqrt(np.diag(law.covariance))
     assert np.abs(other.mean - law.mean).max() < 1e-9 * sd.min()
     assert other.covariance == pytest.approx(law.covariance, rel=1e-9, abs=1e-15)
-    assert tall.passes <= 2
+    assert tall.rows.passes <= 2
     posterior = svrhmc.sample(tall, draws=100)
     assert posterior.method == "closed-form"
     assert np.abs(posterior.mean - law.mean).max() < 1e-9 * sd.min()
@@ -287,7 +287,7 @@ def test_draws_do_not_depend_on_how_rows_are_cut():
 def test_a_mode_takes_few_passes():
     tall = tall_logistic()
     tall.mode()
-    assert tall.passes <= 6
+    assert tall.rows.passes <= 6
 
 
 # Runs that are cut, budgets and progress.
@@ -356,12 +356,12 @@ def test_a_stage_says_how_many_partitions_are_done():
 
     said = []
     target = tall_logistic(5)
-    original = target.partitions.workers.run
+    original = target.rows.partitions.workers.run
 
     def watched(work, tasks, tell):
         return original(work, tasks, lambda done: (tell(done), said.append(progress._noted[0])))
 
-    target.partitions.workers.run = watched
+    target.rows.partitions.workers.run = watched
     target.mode()
     assert "sums over all rows, 5 of 5 partitions" in said
     assert progress._noted[0] == ""

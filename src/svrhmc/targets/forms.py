@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,46 @@ class Removed:
     curvatures: Array
     second_order: bool
     force: Array
+
+
+class Some(NamedTuple):
+    """A few rows, with labels in the loss's form."""
+
+    X: Any
+    y: Array
+    offset: Array | None
+    weights: Array | None
+
+
+class Energies(NamedTuple):
+    """Σ wℓ and Σ wℓ′a at several states, (states,) and (states, dim)."""
+
+    values: Array
+    gradients: Array
+
+    def __add__(self, other: Energies) -> Energies:  # type: ignore[override]
+        return Energies(self.values + other.values, self.gradients + other.gradients)
+
+
+class Derivatives(NamedTuple):
+    """Σ wℓ, Σ wℓ′a and Σ wℓ″aaᵀ at one state."""
+
+    value: Array
+    gradient: Array
+    hessian: Array
+
+    def __add__(self, other: Derivatives) -> Derivatives:  # type: ignore[override]
+        return Derivatives(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class Squares(NamedTuple):
+    """Σ w, and Σ w(a, e)(a, e)ᵀ with e = y − o − aᵀβ."""
+
+    weight: Array
+    gram: Array
+
+    def __add__(self, other: Squares) -> Squares:  # type: ignore[override]
+        return Squares(self.weight + other.weight, self.gram + other.gram)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +114,30 @@ class RowsForm:
         """Some of its rows."""
         offset, weights = (None if each is None else each[places] for each in (self.offset, self.weights))
         return replace(self, rows=self.rows.choose(places), y=self.y[places], offset=offset, weights=weights)
+
+    # Sums over the rows, for `Rows.reduce`.
+
+    def energies(self, states: Array) -> Energies:
+        """Values and gradients at several states, from the same predictors."""
+        t = self.predictors(states)
+        return Energies(self.values(t).sum(axis=1), self.rows.combine(self.slopes(t)))
+
+    def derivatives(self, x: Array) -> Derivatives:
+        """Value, gradient and Hessian at one state."""
+        t = self.predictors(x[None, :])
+        value = np.asarray(self.values(t).sum())
+        return Derivatives(value, *self.rows.combined_and_gram(self.slopes(t)[0], self.curvatures(t)[0]))
+
+    def squares(self, beta: Array) -> Squares:
+        """All that y ~ N(aᵀx, σ²) knows of the rows; with residuals of β in place of y no digits cancel."""
+        rows = self.rows.seen_once
+        e = self.y - rows.predict(beta[None, :])[0] - (0.0 if self.offset is None else self.offset)
+        w = np.ones(len(e)) if self.weights is None else self.weights
+        gram = np.empty((rows.dim + 1, rows.dim + 1))
+        gram[-1, :-1], gram[:-1, :-1] = rows.combined_and_gram(w * e, w)
+        gram[:-1, -1] = gram[-1, :-1]
+        gram[-1, -1] = float((w * e * e).sum())
+        return Squares(np.asarray(w.sum()), gram)
 
     def log_prior(self, x: Array) -> Array:
         """−½Λ(x − p)² − ψ(x) of every coordinate: (…, dim), up to constants."""

@@ -1,4 +1,4 @@
-"""Generalised linear models: a scalar loss, rows of data and a Gaussian prior.
+"""Generalised linear models: a family, rows of data wherever they lie, and a prior.
 
     fᵢ(x) = n wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p),   tᵢ = oᵢ + aᵢᵀx,   Λ = diag(prior_precision),   p = prior_mean,
 
@@ -6,10 +6,15 @@ so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (T
 1/n, and labels {0, 1} for a likelihood that needs {−1, 1}; both are corrected here.) A row of weight wᵢ stands for wᵢ
 rows like it: f is the same function as that of the longer table, n is smaller, and a component is larger. So weights
 enter as wᵢℓ, wᵢℓ′ and wᵢℓ″, in lengths as wᵢ|aᵢ|, and in bounds as wᵢ sup|ℓ‴|.
+
+Whatever is known of all rows is a sum over them (`Rows.reduce`). Of rows in partitions that is all there is: no array
+has a number for each row, and what needs one (bounds, single rows) is refused.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +29,9 @@ from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.core.recording import recorded
 from svrhmc.families.base import Loss
 from svrhmc.targets.base import FiniteSum, Moments
+from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.expansion import RowExpansion
-from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.forms import Derivatives, Energies, RowsForm, Some, Squares
 from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.targets.laws import Law, mixes, scale_mixture
 from svrhmc.targets.minima import Minima, minima_around, minima_from
@@ -33,8 +39,10 @@ from svrhmc.targets.mode import DENSE_DIM, ModeSearch
 from svrhmc.targets.priors import Heavy, per_column
 from svrhmc.targets.profile import Profile, convex_given_shared, one_mode_of_profile, profile
 from svrhmc.targets.rows import Labels, Rows
+from svrhmc.targets.stored import make_rows
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
+_FAR = 1e8  # from where a prior is: the mode is at infinity
 _IN_PLANE = 1e-7  # of a typical aᵢᵀd: less is rounding
 _OF_LOSS = 20.0  # nanoseconds of a row, besides one for each of its entries
 _WEAK, _ROUGH = 1e-4, 0.1  # of the rows' curvature, for a prior in place of a heavy one; sds to its mode
@@ -44,6 +52,7 @@ class GeneralisedLinear(FiniteSum):
     """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
 
     scalar_parts = True
+    unbounded = "rows in partitions have no bound on it; use svrhmc.sample"
     classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
     determined = False  # whether columns whose prior is flat were shown to be independent already (`proper.py`)
 
@@ -69,9 +78,12 @@ class GeneralisedLinear(FiniteSum):
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
         self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy)
         self._lengths: tuple[Any, Array] | None = None
+        if not rows.in_memory and self.dim > DENSE_DIM:
+            raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions", self.dim)
 
     def __repr__(self) -> str:
-        return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim})"
+        where = "" if self.rows.in_memory else f", {self.rows!r}"
+        return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim}{where})"
 
     def form(self) -> RowsForm:
         """Rows, labels, loss and prior."""
@@ -82,8 +94,8 @@ class GeneralisedLinear(FiniteSum):
         return {
             **self._kind(),
             "X": self.rows.digest(),
-            "y": digest(self.y),
-            "loss": self.loss.identity(self.y[:1]),
+            **({"y": digest(self.y)} if self.rows.in_memory else {}),
+            "loss": self.loss.identity(self.y[:1]) if self.rows.in_memory else repr(self.loss),
             "prior": digest(self.prior_precision, self.prior_mean),
             **{
                 name: digest(given)
@@ -101,6 +113,8 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def one_mode(self) -> str | None:
         """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
+        if not self.rows.in_memory and self.loss.mixture:
+            return self._condensed.one_mode  # which is the same function
         return super().one_mode or one_mode_of_profile(self, self._profile)
 
     @property
@@ -111,12 +125,16 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
+        if not self.rows.in_memory:
+            return super().smoothness
         bounds = self._form.bounded(self.curvature_bounds())
         return self._extreme_eigenvalue("LA", bounds, self.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|aᵢ|² + max Λ."""
+        if not self.rows.in_memory:
+            return super().component_smoothness
         rows = self._known(
             "a bound on a component's curvature", None,
             lambda _: self.n * (self.curvature_bounds() * self.rows.squared_norms()).max(),
@@ -127,6 +145,8 @@ class GeneralisedLinear(FiniteSum):
     def convexity(self) -> float:
         """λ_min of the Hessian for a quadratic loss, else what the prior alone guarantees."""
         weakest = float(self.prior_bounds()[0].min())
+        if not self.rows.in_memory:
+            return max(weakest, 0.0) if self.heavy is None else 0.0
         if not self.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
             return weakest
         return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds(), self.prior_precision))
@@ -151,6 +171,8 @@ class GeneralisedLinear(FiniteSum):
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
+        if not self.rows.in_memory:
+            return None if bound else tuple(np.linalg.eigvalsh(self.modal_hessian)[[0, -1]].tolist())
         if bound and self.loss.curvature_bound is None:
             return None
         if bound or self.quadratic:
@@ -162,6 +184,8 @@ class GeneralisedLinear(FiniteSum):
         """The Gaussian posterior of a quadratic loss with a normal prior."""
         if not self.quadratic:
             return None
+        if not self.rows.in_memory:
+            return self._condensed.closed_form
         from scipy.linalg import cho_solve
 
         self._require_rank()
@@ -174,7 +198,10 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def exact_law(self) -> Law | None:
         """Also where coefficients are Gaussian given log σ."""
-        if not mixes(self.loss, self.heavy, self.dim):
+        mixture = mixes(self.loss, self.heavy, self.dim)
+        if not self.rows.in_memory:
+            return self._condensed.exact_law if self.quadratic or mixture else None
+        if not mixture:
             return super().exact_law
         self._require_rank()
         return scale_mixture(self._form)
@@ -190,6 +217,8 @@ class GeneralisedLinear(FiniteSum):
         spoil it.
         """
         point = self._point(x)
+        if not self.rows.in_memory:
+            return self.row_derivatives(point[0]).hessian + np.diag(self._form.prior_curvature(point[0]))
         curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
         quick = self._gram(curvature, prior, point, precise=self.quadratic)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
@@ -217,8 +246,40 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
+        if not self.rows.in_memory:
+            return self.hessian(x) @ direction
         curvature, bend = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
         return self._known("a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend))
+
+    def row_derivatives(self, x: Array) -> Derivatives:
+        """Value, gradient and Hessian of the rows at x, in one pass."""
+        zero = Derivatives(np.zeros(()), np.zeros(self.dim), np.zeros((self.dim, self.dim)))
+        derivatives: Derivatives = self.rows.reduce(
+            RowsForm.derivatives, self._form, x, zero=zero, task="sums over all rows"
+        )
+        return derivatives
+
+    @cached_property
+    def _condensed(self) -> GeneralisedLinear:
+        """A few rows with the same likelihood, for y ~ N(aᵀx, σ²), by one pass.
+
+        That likelihood knows the rows by their weight W and by G = Σ w(a, y)(a, y)ᵀ alone. With RᵀR = G, the
+        m = columns + 1 rows of R√(m/W), each of weight W/m, have the same two. (G is summed with the residuals of a
+        first fit in place of y, so that no digits cancel.)
+        """
+        beta, size = self._first_fit(), self.rows.columns + 1
+        zero = Squares(np.zeros(()), np.zeros((size, size)))
+        weight, gram = self.rows.reduce(RowsForm.squares, self._form, beta, zero=zero, task="squares of all rows")
+        scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
+        values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
+        root = math.sqrt(size / weight) * np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * scale
+        X, y = np.ascontiguousarray(root[:, :-1]), root[:, -1] + root[:, :-1] @ beta
+        return self._of_rows(Some(X, y, None, np.full(size, weight / size)))
+
+    def _first_fit(self) -> Array:
+        """Coefficients near the posterior's, from some rows."""
+        guess = self.guess()
+        return np.zeros(self.rows.columns) if guess is None else guess[: self.rows.columns]
 
     def row_lengths(self, whitening: Any) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
@@ -257,12 +318,14 @@ class GeneralisedLinear(FiniteSum):
         """Where f has minima, the heaviest first."""
         if self.quadratic and self.dim <= DENSE_DIM:
             assert self.closed_form is not None
-            return Minima(self.closed_form.mean[None, :], 0.0, "a formula")
-        found = self.minimum()
+            return Minima(self.closed_form.mean[None, :], 0.0, "a formula" if self.rows.in_memory else "one start")
+        minima = self.minimum()
+        if not self.rows.in_memory:
+            return minima
         if not self.convex_components and self.dim <= DENSE_DIM:
-            found = self._others(found.first, found.passes)
-        self.mode_passes = found.passes
-        return found
+            minima = self._others(minima.first, minima.passes)
+        self.mode_passes = minima.passes
+        return minima
 
     def minimum(self) -> Minima:
         """One of the minima, by Newton's method."""
@@ -283,6 +346,41 @@ class GeneralisedLinear(FiniteSum):
     def _profile(self) -> Profile | None:
         """Along the shared parameter, from the mode."""
         return self._scanned(self._mode)
+
+    @property
+    def pass_seconds(self) -> float:
+        """What the quickest pass over rows that are not in memory took."""
+        return self.rows.pass_seconds
+
+    @property
+    def tells_passes(self) -> bool:  # type: ignore[override]
+        """Where they are passes over partitions."""
+        return not self.rows.in_memory
+
+    def watched(self, tell: Callable[[float], None]) -> None:
+        """Of passes over partitions, but for those that find gradients at states."""
+        self.rows.watch = tell
+
+    def shown(self) -> FiniteSum:
+        """Some rows with the whole prior, where the others are not in memory."""
+        return self if self.rows.in_memory else self._of_rows(self._few)
+
+    @property
+    def at_hand(self) -> int:
+        """All, or none."""
+        return self.n if self.rows.in_memory else 0
+
+    @cached_property
+    def _few(self) -> Some:
+        """Some rows of partitions."""
+        some: Some = self.rows.few()
+        return some
+
+    def _of_rows(self, some: Some, prior_precision: Array | None = None) -> GeneralisedLinear:
+        """The same model of other rows in memory; with another prior, which is normal, where its precision is given."""
+        precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
+        rows = seen_by(make_rows(some.X), self.loss)
+        return GeneralisedLinear(rows, some.y, self.loss, precision, self.prior_mean, some.offset, some.weights, heavy)
 
     def _scanned(self, mode: Array) -> Profile | None:
         found = profile(self, mode) if convex_given_shared(self) else None
@@ -313,7 +411,10 @@ class GeneralisedLinear(FiniteSum):
 
     def warm(self) -> None:
         """Compile, or load, what passes over the rows need, so that it is not timed with them."""
-        self.rows.warm(self.loss, self._labels)
+        if self.rows.in_memory:
+            self.rows.warm(self.loss, self._labels)
+        else:
+            assert self._few is not None  # whose passes compile the same
 
     @property
     def _labels(self) -> Labels:
@@ -327,8 +428,15 @@ class GeneralisedLinear(FiniteSum):
     def guess(self) -> Array | None:
         """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
         have, weighed by the curvature there. Where the loss has no such predictors, or columns are too many, shared
-        parameters alone start where the labels say; None where there are none of these.
+        parameters alone start where the labels say; None where there are none of these. Of rows in partitions, the
+        mode of some of them, with as much less of the prior.
         """
+        if not self.rows.in_memory:
+            part = self._of_rows(self._few, self.prior_strength * (len(self._few.y) / self.n))
+            try:
+                return part.minimum().first
+            except (ValueError, RuntimeError):
+                return None
         if (t := self.loss.start(self.y)) is None or self.dim > DENSE_DIM:
             shared = self.loss.shared_start(self.y)
             return np.concatenate([np.zeros(self.dim - len(shared)), shared]) if len(shared) else None
@@ -353,6 +461,8 @@ class GeneralisedLinear(FiniteSum):
 
     def potentials(self, x: Array) -> Array:
         """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
+        if not self.rows.in_memory:
+            return self._energies(x).values + self._prior_potential(x)
         values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x)
         return values + self._prior_potential(x)
 
@@ -362,15 +472,27 @@ class GeneralisedLinear(FiniteSum):
         return prior if self.heavy is None else prior + self.heavy.value(x)
 
     def energies(self, x: Array) -> tuple[Array, Array]:
-        """From the same predictors, where rows are few; else by the passes that each of them has."""
-        if not self._form.is_small:
+        """From the same predictors, where rows are few or elsewhere; else by the passes that each of them has."""
+        if self.rows.in_memory and not self._form.is_small:
             return super().energies(x)
-        t = self._form.predictors(x)
-        slopes = self.assemble(self.n * self._form.slopes(t), None)
-        return self._form.values(t).sum(axis=1) + self._prior_potential(x), slopes + self.prior_gradient(x)
+        values, gradients = self._energies(x)
+        return values + self._prior_potential(x), gradients + self.prior_gradient(x)
+
+    def _energies(self, x: Array) -> Energies:
+        """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
+        recalled = [self.rows.recalled(RowsForm.derivatives, state) for state in x]
+        if all(one is not None for one in recalled):
+            return Energies(np.array([one.value for one in recalled]), np.array([one.gradient for one in recalled]))
+        zero = Energies(np.zeros(len(x)), np.zeros(x.shape))
+        energies: Energies = self.rows.reduce(
+            RowsForm.energies, self._form, x, zero=zero, task="gradients over all rows", counted=True
+        )
+        return energies
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""
+        if not self.rows.in_memory:
+            return self._energies(x).gradients + self.prior_gradient(x)
 
         def of_rows() -> Array:
             combined = self.rows.slopes_combined(self.loss, x, self._labels)
@@ -381,6 +503,8 @@ class GeneralisedLinear(FiniteSum):
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nwᵢℓ′(tᵢ, yᵢ): one number a row."""
+        if not self.rows.in_memory:
+            raise requirement("target", "one whose rows are in memory, for single rows", repr(self))
         if indices is None:
             return self.n * self._form.slopes(self._form.predictors(x))
         return self.n * self._form.slopes(self._form.predictors_at(x, indices), indices)
@@ -398,18 +522,24 @@ class GeneralisedLinear(FiniteSum):
 
     def _require_posterior(self) -> None:
         """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
-        if self.prior_strength.min() == 0:
+        if not self.rows.in_memory:
+            self.mode()
+        elif self.prior_strength.min() == 0:
             self._require_rank()
             self.mode()  # says so where the data are separable
 
     def require_decided(self) -> None:
         """By the mode, where flat columns are too many for a proof (`proper.py`)."""
-        if not self.determined:
+        if self.rows.in_memory and not self.determined:
             self._require_posterior()
 
     def _require_rank(self) -> None:
         """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
-        if self.determined or (self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM)):
+        if (
+            not self.rows.in_memory
+            or self.determined
+            or (self.prior_strength.min() > 0 and not (self.quadratic and self.dim <= DENSE_DIM))
+        ):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if not self.loss.convex:  # then any curvature will do that no row has below 0
@@ -420,10 +550,13 @@ class GeneralisedLinear(FiniteSum):
             require_rank(self, self._gram(curvature, self.prior_strength, precise=True))
 
     def runs_off(self, x: Array, direction: Array) -> bool:
-        """Whether, from x on, no row's loss grows along a direction in which the prior is flat.
+        """Whether, from x on, no row's loss grows along a direction in which the prior is flat; of rows in partitions
+        that is only known far from where the prior is.
 
         Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
         """
+        if not self.rows.in_memory:
+            return bool(np.abs(x).max() > _FAR * (1 + np.abs(self.prior_mean).max()))
         t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
         form, slopes = self._form, self._form.slopes(t)
         bend = form.along(form.turned(form.curvatures(t), along), along)
@@ -432,6 +565,8 @@ class GeneralisedLinear(FiniteSum):
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
+        if not self.rows.in_memory:
+            raise requirement("target", "one whose rows are in memory, to be regularised", repr(self))
         precision = self.prior_precision + strength
         mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
         return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy)

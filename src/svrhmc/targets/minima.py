@@ -47,6 +47,7 @@ from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.targets.descent import Mask, descend
+from svrhmc.targets.newton import Factored, Newton, StalledError
 from svrhmc.targets.profile import SHARE
 from svrhmc.targets.unbounded import funnel
 
@@ -63,6 +64,7 @@ _WALL, _FAR_OFF = 1e12, 1e9
 _ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
 _ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
+_SHORTEST = 1e-9  # of a step
 
 _NANOSECONDS = 2e9  # that the points around a minimum, and the searches from them, may take
 _POINTS, _SEARCHES = (64, 1 << 20), (4, 256)  # at least and at most
@@ -116,18 +118,20 @@ class _Search:
 
     def __init__(self, target: Any) -> None:
         self.target, self.passes = target, 0.0
+        self._last: tuple[Array, tuple[float, Array]] | None = None  # a point, with f and ∇f there
 
     def energy(self, x: Array) -> tuple[float, Array]:
         """f and ∇f; what is not finite is a wall."""
         if not np.abs(x).max() <= _WALL:
             return 1e300, np.zeros_like(x)
-        look(self.passes + 1)
-        self.passes += 1
-        with np.errstate(over="ignore", invalid="ignore"):
-            value, slope = self.target.energies(x[None])
-        if not (np.isfinite(value[0]) and np.isfinite(slope).all()):
-            return 1e300, np.zeros_like(x)
-        return float(value[0]), slope[0]
+        if self._last is None or not np.array_equal(self._last[0], x):
+            look(self.passes + 1)
+            self.passes += 1
+            with np.errstate(over="ignore", invalid="ignore"):
+                value, slope = self.target.energies(x[None])
+            finite = np.isfinite(value[0]) and np.isfinite(slope).all()
+            self._last = x.copy(), (float(value[0]), slope[0]) if finite else (1e300, np.zeros_like(x))
+        return self._last[1]
 
     def energies(self, x: Array) -> tuple[Array, Array]:
         """f and ∇f at many points, some at a time, always as many; what is not finite is infinite."""
@@ -203,30 +207,28 @@ class _Search:
 
     def _newton(self, x: Array) -> tuple[Array, bool]:
         """Newton steps, halved while f rises; whether H is positive definite at the end."""
-        from scipy.linalg import cho_factor, cho_solve
+        search = Newton(
+            lambda at: self.energy(at)[1],
+            lambda at: self.energy(at)[0],
+            self._factored,
+            _SMALL,
+            convex=False,
+            lazy=False,
+            steps=_NEWTON,
+            shortest=_SHORTEST,
+        )
+        try:
+            end = search.find(x)
+        except StalledError as stalled:
+            return stalled.point, True
+        except ValueError:  # of which LinAlgError is one
+            return self._at, False
+        return end.x - end.step, True
 
-        value, slope = self.energy(x)
-        for _ in range(_NEWTON):
-            H = self.target.hessian(x)
-            self.passes += self.target.dim
-            try:
-                step = -cho_solve(cho_factor(H), slope)
-            except (np.linalg.LinAlgError, ValueError):
-                return x, False
-            decrement = float(-step @ slope)
-            if decrement <= _SMALL**2:
-                return x, True
-            for _ in range(30):
-                there, there_slope = self.energy(x + step)
-                if there <= value + 1e-12 * abs(value):
-                    break
-                step = step / 2
-            else:
-                return x, True
-            x, value, slope = x + step, there, there_slope
-            if decrement <= _SMALL:
-                return x, True
-        return x, True
+    def _factored(self, x: Array) -> Factored:
+        self._at = x
+        self.passes += self.target.dim
+        return Factored(self.target.hessian(x))
 
 
 class _Points(NamedTuple):

@@ -1,13 +1,9 @@
-"""Rows in partitions, read again whenever they are needed, and the passes over them.
+"""Rows in partitions, read again whenever they are needed: a kind of `Rows` whose two verbs are passes.
 
-A pass is a pure function of a partition and a few numbers. It goes through the partition block by block, adds in
-float64 and in the order of the rows, and returns sums; these are added in the order of the partitions. So neither the
-number of workers nor the order in which they finish changes a digit.
-
-    sums       ∇f and ∇²f of the rows, without the prior
-    slopes     f and ∇f at several states
-    measured   whole-number weights of the rows, summed: Qₚ for each partition
-    gathered   the rows that some places in 0 … Q − 1 fall on
+`reduce` adds up a function of a `RowsForm`, which is that of a block of rows, over all blocks; `gather` takes some.
+A pass is a pure function of a partition and a few numbers: it adds in float64 and in the order of the rows, and its
+sums are added in the order of the partitions. So neither the number of workers nor the order in which they finish
+changes a digit. Reading the rows costs more than multiplying them, so that a pass is remembered for a while.
 
 Draws by weight. With lengths |ãᵢ| = |Wᵀaᵢ|, a bound Mᵢ on |ℓ‴| and a power of two S, row i has the whole number
 
@@ -22,25 +18,29 @@ rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import DataError
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import ANY, Ordered, Whole, once, repeat, unusable
 from svrhmc.families.base import Loss
 from svrhmc.targets.coding import Coding
-from svrhmc.targets.columns import rows_of_block
-from svrhmc.targets.forms import RowsForm
-from svrhmc.targets.reading import Reader, require_finite, stacked
-from svrhmc.targets.stored import make_rows
+from svrhmc.targets.forms import RowsForm, Some
+from svrhmc.targets.reading import Partitions, Reader, require_finite, stacked
+from svrhmc.targets.rows import Rows
 
 Places = npt.NDArray[np.uint64]
 _LARGEST = (1 << 63) - 1
+_FEW_ENTRIES, _FEW_PARTITIONS, _FEW_ROWS = 1 << 24, 16, 100  # of the rows that a search for the mode starts from
+_REMEMBERED = 2  # passes, besides the last
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
@@ -81,82 +81,15 @@ def listed(
     return [unpack(once(partial(taken, k), *shapes, of=of[k])) for k in range(count)]
 
 
-class Sums(NamedTuple):
-    """Of some rows, or of all: ∇f and ∇²f, without the prior."""
-
-    gradient: Array
-    hessian: Array
-
-    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
-        return Sums(self.gradient + other.gradient, self.hessian + other.hessian)
-
-
-def sums(reader: Reader, number: int, coding: Coding, x: Array) -> Sums | None:
-    """Of one partition at x; None where it has no rows."""
-    total: Sums | None = None
+def added(reader: Reader, number: int, coding: Coding, function: Callable[..., Any], arguments: Sequence[Array]) -> Any:
+    """function(form, *arguments) over the blocks of one partition; None where it has no rows."""
+    total = None
     for block in reader.blocks(number):
-        form = coding.form(block, reader.where(number))
-        with np.errstate(over="ignore", invalid="ignore"):  # told below
-            t = form.predictors(x[None, :])
-            found = Sums(*form.rows.combined_and_gram(form.slopes(t)[0], form.curvatures(t)[0]))
-        if not (np.isfinite(found.gradient).all() and np.isfinite(found.hessian).all()):
+        with np.errstate(over="ignore", invalid="ignore"):  # an error below
+            part = function(coding.form(block, reader.where(number)), *arguments)
+        if not all(np.isfinite(one).all() for one in part):
             require_finite(block, reader, number)
-        total = found if total is None else total + found
-    return total
-
-
-class Slopes(NamedTuple):
-    """Of some rows, or of all: f and ∇f at several states, without the prior."""
-
-    values: Array
-    gradients: Array
-
-    def __add__(self, other: Slopes) -> Slopes:  # type: ignore[override]
-        return Slopes(self.values + other.values, self.gradients + other.gradients)
-
-
-def slopes(reader: Reader, number: int, coding: Coding, states: Array) -> Slopes | None:
-    """Of one partition at some states; None where it has no rows."""
-    total: Slopes | None = None
-    for block in reader.blocks(number):
-        form = coding.form(block, reader.where(number))
-        values, gradients = np.empty(len(states)), np.empty(states.shape)
-        with np.errstate(over="ignore", invalid="ignore"):  # told below
-            for k, x in enumerate(states):
-                t = form.predictors(x[None, :])
-                values[k], gradients[k] = form.values(t).sum(), form.rows.combine(form.slopes(t))[0]
-        if not (np.isfinite(values).all() and np.isfinite(gradients).all()):
-            require_finite(block, reader, number)
-        found = Slopes(values, gradients)
-        total = found if total is None else total + found
-    return total
-
-
-class Squares(NamedTuple):
-    """Σw, and Σ w(a, e)(a, e)ᵀ with e = y − o − aᵀβ."""
-
-    weight: float
-    gram: Array
-
-    def __add__(self, other: Squares) -> Squares:  # type: ignore[override]
-        return Squares(self.weight + other.weight, self.gram + other.gram)
-
-
-def squares(reader: Reader, number: int, coding: Coding, beta: Array) -> Squares | None:
-    """Of one partition; None where it has no rows."""
-    total: Squares | None = None
-    for block in reader.blocks(number):
-        rows, y = rows_of_block(block.X, make_rows), coding.form(block, reader.where(number)).y
-        e = y - rows.predict(beta[None, :])[0] - (0.0 if block.offset is None else block.offset)
-        w = np.ones(len(y)) if block.weights is None else block.weights
-        gram = np.empty((rows.dim + 1, rows.dim + 1))
-        gram[-1, :-1], gram[:-1, :-1] = rows.combined_and_gram(w * e, w)
-        gram[:-1, -1] = gram[-1, :-1]
-        gram[-1, -1] = float((w * e * e).sum())
-        if not np.isfinite(gram).all():
-            require_finite(block, reader, number)
-        one = Squares(float(w.sum()), gram)
-        total = one if total is None else total + one
+        total = part if total is None else total + part
     return total
 
 
@@ -330,21 +263,12 @@ def joined(parts: Sequence[Gathered]) -> Gathered:
     return Gathered(rows, X, y, offset, weights, q, found)
 
 
-class Some(NamedTuple):
-    """A few rows, with labels in the loss's form."""
-
-    X: Any
-    y: Array
-    offset: Array | None
-    weights: Array | None
-
-
 def some_of(parts: Sequence[Some]) -> Some:
     """Several one after another."""
-    return Some(*(stacked(each) for each in zip(*parts, strict=True)))
+    return Some(*(stacked(part) for part in zip(*parts, strict=True)))
 
 
-def share(reader: Reader, number: int, coding: Coding, most: int) -> Some | None:
+def first_rows(reader: Reader, number: int, coding: Coding, most: int) -> Some | None:
     """The first rows of a partition, at most so many; None where it has none."""
     held: list[Some] = []
     left = most
@@ -356,3 +280,156 @@ def share(reader: Reader, number: int, coding: Coding, most: int) -> Some | None
         if left <= 0:
             break
     return some_of(held) if held else None
+
+
+class PartitionRows(Rows):
+    """All rows of some partitions, as a loss sees them."""
+
+    in_memory = False
+
+    def __init__(self, partitions: Partitions, coding: Coding) -> None:
+        reader, loss = partitions.reader, coding.loss
+        self.partitions, self.coding, self.loss = partitions, coding, loss
+        self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
+        self.dim = loss.blocks * self.width + loss.shared
+        self.storage = reader.storage  # type: ignore[misc]
+        self._remembered: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"{len(self.numbers)} partitions of {self.n} rows"
+
+    @property
+    def numbers(self) -> range:
+        """Of the partitions."""
+        return range(len(self.partitions.reader.sizes))
+
+    @property
+    def columns(self) -> int:
+        """Of X."""
+        return self.width
+
+    @property
+    def entries(self) -> float:
+        """As if rows were dense."""
+        return float(self.width * self.loss.blocks)
+
+    @property
+    def stored(self) -> float:
+        """As if rows were dense."""
+        return float(self.width)
+
+    def digest(self) -> str:
+        """Of the files, as they were when they were opened."""
+        return digest(np.array(self.partitions.reader.identity()))
+
+    def reduce(
+        self, function: Callable[..., Any], form: Any, *arguments: Array, zero: Any, task: str, counted: bool = False
+    ) -> Any:
+        """By one pass, unless it was among the last few."""
+        total = self.recalled(function, *arguments)
+        if total is None:
+            for old in list(self._remembered)[:-_REMEMBERED]:
+                del self._remembered[old]
+            parts = self._parts(added, (self.coding, function, arguments), task)
+            with self._timed():
+                total = total_of(parts, len(self.numbers), zero, arguments)
+            self._remembered[_key(function, arguments)] = total
+            if not counted:
+                self.count(1.0)
+        return total
+
+    def recalled(self, function: Callable[..., Any], *arguments: Array) -> Any:
+        """A sum that was made just before; None where it was not."""
+        return self._remembered.get(_key(function, arguments))
+
+    def weights_by(self, lengths: Lengths) -> list[Measured] | None:
+        """Weights of all rows, summed by partition; None where S was too large."""
+        with self._timed():
+            parts = self._parts(measured, (self.coding, lengths), "lengths of all rows")
+            by = np.array([lengths.scale, lengths.radius])
+            keys = [(by, lengths.centre)] * len(self.numbers)
+            sums = listed(parts, len(self.numbers), Measured.packed, Measured.unpacked, Whole(), (), of=keys)
+        self.count(1.0)
+        return None if any(one is None for one in sums) else sums
+
+    def gather(self, lengths: Lengths | None, places: list[Places]) -> list[Gathered | None]:
+        """The rows of places within each partition; a partition that none falls on is not read."""
+        wanted = [k for k in self.numbers if len(places[k])]
+        arguments, packing = [(k, self.coding, lengths, places[k]) for k in wanted], Packing(self.partitions.reader)
+
+        def pack(one: Gathered) -> Any:
+            return one.rows, one.q.view(np.int64), one.found, *packing.packed(*one[1:5])
+
+        def unpack(arrays: Any) -> Gathered:
+            X, y, offset, weights = packing.unpacked(arrays[3:])
+            return Gathered(arrays[0], X, y, offset, weights, arrays[1].view(np.uint64), arrays[2])
+
+        def parts(first: int) -> Any:
+            return self.partitions.each(gathered, arguments[first:], "fetching rows")
+
+        shapes = (Whole((ANY,)),) * 3 + packing.shapes
+        by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
+        keys = [(by, places[k]) for k in wanted]
+        taken = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, of=keys), strict=True))
+        for k, one in taken.items():
+            one.require_sound(int(self.partitions.reader.sizes[k]), len(places[k]))
+        share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
+        self.passes += share
+        self.count(share)
+        return [taken.get(k) for k in self.numbers]
+
+    def few(self) -> Some:
+        """The first rows of some partitions, drawn at random: those that a search for the mode starts from."""
+        reader = self.partitions.reader
+        filled = np.flatnonzero(reader.sizes > 0)
+        if not len(filled):
+            raise DataError("there are no rows in any partition.")
+        order = np.argsort(Stream(0, filled).normals(0, 1, Purpose.DATA, Purpose.DATA_FINE)[:, 0], kind="stable")
+        wanted = max(_FEW_ENTRIES // self.width, _FEW_ROWS * self.dim)
+        chosen: list[int] = []
+        for k in filled[order]:
+            chosen.append(int(k))
+            if len(chosen) >= _FEW_PARTITIONS and int(reader.sizes[chosen].sum()) >= wanted:
+                break
+        most = -(-wanted // len(chosen))
+        arguments, packing = [(k, self.coding, most) for k in sorted(chosen)], Packing(reader)
+        some = some_of(
+            listed(
+                lambda first: self.partitions.each(first_rows, arguments[first:], "some rows to start from"),
+                len(arguments),
+                lambda one: packing.packed(*one),
+                lambda arrays: Some(*packing.unpacked(arrays)),
+                *packing.shapes,
+                of=[np.array([k, most]) for k, *_ in arguments],
+            )
+        )
+        self.passes += len(some.y) / self.n
+        self.count(len(some.y) / self.n)
+        return some
+
+    def count(self, share: float) -> None:
+        """Tell of a pass, or of a part of one, that nobody else counts."""
+        if self.watch is not None:
+            self.watch(share * self.n)
+
+    def _parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], task: str) -> Callable[[int], Any]:
+        """What the partitions from one of them on give."""
+        return lambda first: self.partitions.each(work, [(k, *arguments) for k in self.numbers[first:]], task)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """A pass over all rows."""
+        began = time.perf_counter()
+        yield
+        self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
+        self.passes += 1
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
+
+    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
+    choose = lengths = _refuse
+
+
+def _key(function: Callable[..., Any], arguments: Sequence[Array]) -> Any:
+    return function.__name__, *(np.ascontiguousarray(array).tobytes() for array in arguments)

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import CHOLESKY, BudgetSpent, look, piece, spending
+from svrhmc.core.deadline import BudgetSpent, look, spending
 from svrhmc.targets.mode import DENSE_DIM
+from svrhmc.targets.newton import Factored, Newton, StalledError
 
 _REACH, _FLAT, _LEAST = 4.0, 20.0, 4.0  # prior sds of τ; without a normal prior; at least, around the mode
 _STEP, _LONG_STEP, _MANY = 1.0, 2.0, 1e7  # of τ; where X has more entries than these
 _SHORTEST = 1 / 32  # of an interval that is halved
-_NEWTON, _HALVINGS, _NEAR = 30, 40, 0.05  # steps for β; in sd
+_NEWTON, _NEAR = 30, 0.05  # steps for β; in sd
 SHARE = 0.2  # of a budget that may be spent on modes besides the first
-_ROUNDING = 1e-12  # of f: a decrement below it is lost in f
 _PLACES = np.linspace(0.1, 0.9, 9)  # of an interval, where the cubic is looked at
 
 
@@ -52,50 +52,60 @@ class Profile:
         return f"at {len(self.values)} values from {self.values.min():.3g} to {self.values.max():.3g}"
 
 
+class _Given(Factored):
+    """The Hessian in (β, τ), for steps of β alone."""
+
+    def __init__(self, hessian: Array) -> None:
+        super().__init__(hessian[:-1, :-1])
+        self.given = hessian
+
+
 class _Scan:
     """Follows β(τ), and counts passes."""
 
     def __init__(self, target: Any) -> None:
         self.target, self.passes = target, 0.0
+        self._last: tuple[Array, Array] | None = None  # a point, and the gradient there
 
     def place(self, x: Array) -> _Place | None:
         """The minimum over β from x on, by Newton's method; None where float64 does not hold it."""
-        from scipy.linalg import cho_factor, cho_solve
+        shared = x[-1:]
 
-        for _ in range(_NEWTON):
-            look(self.passes + 2)
-            self.passes += 2
-            hessian = self.target.hessian(x)  # whose pass may find the gradient too
-            gradient = self.target.gradients(x[None])[0]
-            if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
-                return None
-            try:
-                with piece(CHOLESKY * len(x) ** 3):
-                    factor = cho_factor(hessian[:-1, :-1])
-            except np.linalg.LinAlgError:
-                return None
-            both = cho_solve(factor, np.stack([gradient[:-1], hessian[:-1, -1]], axis=1))
-            step, cross = both.T
-            decrement = float(gradient[:-1] @ step)
-            lower = None if decrement <= _NEAR**2 else self._down(x, np.append(step, 0.0), decrement)
-            if lower is None:
-                slope = float(gradient[-1] - hessian[-1, :-1] @ step)
-                return _Place(x, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
-            x = lower
-        return None
+        def whole(beta: Array) -> Array:
+            return np.concatenate([beta, shared])
 
-    def _down(self, x: Array, step: Array, decrement: float) -> Array | None:
-        """x − step, or less of it, so that f falls; None where rounding alone is left."""
-        ways = x - 0.5 ** np.arange(_HALVINGS)[:, None] * step
-        value = float(self.target.potentials(x[None])[0])
-        if decrement <= _ROUNDING * abs(value):
+        search = Newton(
+            lambda beta: self._slope(whole(beta))[:-1],
+            lambda beta: 0.0,
+            lambda beta: _Given(self._hessian(whole(beta))),
+            _NEAR,
+            lazy=False,
+            steps=_NEWTON,
+            before_round=lambda: look(self.passes + 2),
+        )
+        try:
+            end = search.find(x[:-1])
+        except (StalledError, ValueError):  # of which LinAlgError is one
             return None
-        for halving, way in enumerate(ways):
+        at, hessian = whole(end.x), end.curvature.given  # type: ignore[attr-defined]
+        cross = end.curvature.solve(hessian[:-1, -1])
+        slope = float(self._slope(at)[-1] - hessian[-1, :-1] @ end.step)
+        return _Place(at, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
+
+    def _slope(self, x: Array) -> Array:
+        if self._last is None or not np.array_equal(self._last[0], x):
             self.passes += 1
-            there = float(self.target.potentials(way[None])[0])
-            if there <= value - 1e-4 * 0.5**halving * decrement:
-                return np.asarray(way, np.float64)
-        return None
+            if not self.target.rows.in_memory:
+                self.target.hessian(x)  # whose pass finds the gradient too
+            self._last = x, self.target.gradients(x[None])[0]
+        return self._last[1]
+
+    def _hessian(self, x: Array) -> Array:
+        self.passes += 1
+        hessian: Array = self.target.hessian(x)
+        if not np.isfinite(hessian).all():
+            raise ValueError("a Hessian that float64 does not hold")
+        return hessian
 
     def side(self, begin: _Place, end: float, step: float) -> list[_Place] | None:
         """Places from one to where τ is `end`, in order; None where some are not known."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import DataError, requirement
-from svrhmc.families.base import Loss
-from svrhmc.targets.rows import Rows
+from svrhmc.core.errors import DataError
 
 T = TypeVar("T")
 BLOCK_ENTRIES = 1 << 21  # of X that a block has, about
@@ -98,40 +96,6 @@ class Partitions(ABC):
     @abstractmethod
     def read_by(self, reader: Reader) -> Partitions:
         """The same workers with another reader."""
-
-
-class PartitionRows(Rows):
-    """How many rows there are and what they are like; whoever wants more of them makes a pass."""
-
-    in_memory = False
-
-    def __init__(self, partitions: Partitions, loss: Loss) -> None:
-        reader = partitions.reader
-        self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
-        self.dim = loss.blocks * self.width + loss.shared
-        self.storage = reader.storage  # type: ignore[misc]
-        self.loss = loss
-
-    @property
-    def columns(self) -> int:
-        """Of X."""
-        return self.width
-
-    @property
-    def entries(self) -> float:
-        """As if rows were dense."""
-        return float(self.width * self.loss.blocks)
-
-    @property
-    def stored(self) -> float:
-        """As if rows were dense."""
-        return float(self.width)
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
-
-    predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
-    digest = choose = lengths = _refuse
 
 
 def require_finite(block: Block, reader: Reader, number: int) -> None:

@@ -15,7 +15,7 @@ from svrhmc.families.base import Loss
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import coding_of
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.partitioned import PartitionedLinear
+from svrhmc.targets.partitions import PartitionRows
 from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
 from svrhmc.targets.proper import require_proper
 from svrhmc.targets.reading import Partitions
@@ -118,14 +118,16 @@ def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int) -> Settled
 
 def _of_partitions(
     data: Partitions, loss: Loss, noise_variance: float | None, given: dict[str, Any], prior: Any, shared_prior: Any
-) -> PartitionedLinear:
+) -> GeneralisedLinear:
     """Labels, offsets and weights are columns of the partitions, so that none is given here."""
     for name, value in given.items():
         if value is not None:
             why = "the partitions have a column for it: say which when you open them, as in target='y'"
             raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
     coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
-    target = PartitionedLinear(data, coding, _settled(prior, shared_prior, coding.loss, len(data.reader.names)))
+    prior = _settled(prior, shared_prior, coding.loss, len(data.reader.names))
+    rows = PartitionRows(data, coding)
+    target = GeneralisedLinear(rows, np.zeros(0), coding.loss, prior.precision, prior.mean, heavy=prior.heavy)
     target.classes = classes
     return target
 

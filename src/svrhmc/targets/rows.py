@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores, digest
 from svrhmc.core.deadline import looked, looking, piece
+from svrhmc.core.recording import once
 from svrhmc.families.base import Loss
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -41,9 +42,30 @@ class Rows(ABC):
 
     storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
     in_memory: ClassVar[bool] = True  # whether they are; else all that is said of rows is found by passes over them
+    passes: float = 0.0  # made over rows that are read anew for each
+    pass_seconds: float = 0.0  # what the quickest of them took
+    watch: Callable[[float], None] | None = None  # is told of rows read where nobody asked for gradients
     n: int
     dim: int
     dtype: np.dtype[Any]
+
+    def recalled(self, function: Callable[..., Any], *arguments: Array) -> Any:
+        """A sum of `reduce` that was made just before, where such are remembered; else None."""
+        return None
+
+    def few(self) -> Any:
+        """Some rows, with their labels, where all of them are not in memory."""
+        raise NotImplementedError
+
+    def reduce(
+        self, function: Callable[..., Any], form: Any, *arguments: Array, zero: Any, task: str, counted: bool = False
+    ) -> Any:
+        """function(form, *arguments), a sum over the rows of a form, added over all blocks of rows in their order; an
+        array is one block. zero: such a sum of no rows. task: what is done, for whoever waits for it. counted: whether
+        whoever asks counts the components that are read.
+        """
+        shapes = [np.shape(part) for part in zero]
+        return type(zero)(*once(lambda: function(form, *arguments), *shapes, of=arguments))
 
     @abstractmethod
     def predict(self, x: Array) -> Array:

@@ -13,7 +13,7 @@ import math
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ from svrhmc.core.randomness import Stream
 from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.forms import Removed, RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.partitioned import PartitionedLinear
-from svrhmc.targets.partitions import Gathered, Lengths, Places, joined, root_of
+from svrhmc.targets.partitions import Gathered, Lengths, PartitionRows, Places, joined, root_of
 from svrhmc.targets.stored import make_rows
 from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Whitened, WhitenedRows
@@ -40,18 +39,19 @@ _HELD = 1 << 26  # entries of rows that are kept for another call
 class WhitenedPartitions(Whitened):
     """A generalised linear model of rows in partitions, in the variables z = W⁻¹(x − x̂)."""
 
-    target: PartitionedLinear
+    target: GeneralisedLinear
+    rows: PartitionRows
     rows_form: RowsForm
     identity_hessian = True
     modal_first = True
-    unbounded = PartitionedLinear.unbounded
+    unbounded = GeneralisedLinear.unbounded
 
-    def __init__(self, target: PartitionedLinear, how: Whitening) -> None:
+    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
         super().__init__(target, how)
         if how.kind != "dense":
             raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
-        self.rows_form = target.form()
-        gradient = target.sums(how.centre).gradient + target.prior_gradient(how.centre)
+        self.rows_form, self.rows = target.form(), cast(PartitionRows, target.rows)
+        gradient = target.row_derivatives(how.centre).gradient + target.prior_gradient(how.centre)
         self.force = -how.pull(gradient)
         self._held: list[tuple[Places, Window]] = []
         self._expected: list[Places] = []
@@ -131,7 +131,7 @@ class WhitenedPartitions(Whitened):
         root, shared = root_of(how.arrays()["factor"], loss, self.target.rows.columns)
         while True:
             lengths = Lengths(how.centre, root, shared, 2.0**power, third, self.radius, floor)
-            found = self.target.measured(lengths)
+            found = self.rows.weights_by(lengths)
             if found is not None and sum(each.total for each in found) < _MOST:
                 break
             power -= _SPARE
@@ -202,7 +202,7 @@ class WhitenedPartitions(Whitened):
 
     def empty_window(self) -> Window:
         """Of one row of zeros, to compile for."""
-        reader = self.target.partitions.reader
+        reader = self.rows.partitions.reader
         X: Any = np.zeros((1, self.target.rows.columns), reader.dtype)
         if reader.storage == "sparse":
             from scipy.sparse import csr_matrix
@@ -216,7 +216,7 @@ class WhitenedPartitions(Whitened):
         ends = np.array(self._weighed[1], np.uint64)
         cuts = np.searchsorted(wanted, ends, "left")
         each = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
-        found = [part for part in self.target.gathered(self.lengths, each) if part is not None]
+        found = [part for part in self.rows.gather(self.lengths, each) if part is not None]
         return Window(self, joined(found))
 
 
