@@ -20,6 +20,7 @@ from svrhmc.gradients import Gradient, Recipe
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
+from svrhmc.targets.priors import Term
 from svrhmc.targets.stored import make_rows
 from svrhmc.whitening import whitened
 
@@ -267,6 +268,57 @@ def test_an_engine_from_outside_runs_split_hmc(fault, monkeypatch):
     if not fault:
         found = sample(target, 100, engine="plain")
         assert (found.trace.engine, found.method) == ("plain", "split-hmc")
+
+
+class Alike(Term):
+    """β₀ − β₁ ~ N(0, τ²) with an unknown scale: log τ ~ N(−1, 0.7²), the parameter of this term."""
+
+    names = ("log tau",)
+
+    def __init__(self, normalised=True):
+        self.normalised = float(normalised)  # whether −log τ of the density of β₀ − β₁ is there
+
+    def value(self, w):
+        away, phi = w[:, 0] - w[:, 1], w[:, -1]
+        return away**2 / 2 * np.exp(-2 * phi) + self.normalised * phi + (phi + 1) ** 2 / 0.98
+
+    def gradient(self, w):
+        away, phi, slope = w[:, 0] - w[:, 1], w[:, -1], np.zeros(w.shape)
+        slope[:, 0], slope[:, 1] = away * np.exp(-2 * phi), -away * np.exp(-2 * phi)
+        slope[:, -1] = -(away**2) * np.exp(-2 * phi) + self.normalised + (phi + 1) / 0.49
+        return slope
+
+    def hessian(self, w):
+        away, p, bend = w[0] - w[1], np.exp(-2 * w[-1]), np.zeros((3, 3))
+        bend[:2, :2], bend[:2, 2] = [[p, -p], [-p, p]], [-2 * away * p, 2 * away * p]
+        bend[2, :] = [*bend[:2, 2], 2 * away**2 * p + 1 / 0.49]
+        return bend
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_prior_term_from_outside_that_couples_coordinates(fault):
+    """Against quadrature; without its normalisation, which depends on its own parameter, it is another law."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    target = targets.glm(X, 0.3 * np.cos(np.arange(40)) < X @ [1.0, 0.4], terms=[Alike(not fault)])
+    axes = np.linspace(-1, 7, 81), np.linspace(-1, 7, 81), np.linspace(-5, 3, 65)
+    x = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    p = np.exp(-targets.glm(X, 0.3 * np.cos(np.arange(40)) < X @ [1.0, 0.4], terms=[Alike()]).potentials(x))
+    run = SplitHMC(0.4, 4).run(target, 200, chains=200, burn_in=20)
+    assert (run.engine, target.dim) == ("reference", 3)
+    assert (worst_z(run.draws, [p @ x**power / p.sum() for power in (1, 2)]) < LIMIT) != fault
+    with pytest.raises(ValueError, match=r"got 'numba': it does not have the terms \[.*Alike"):
+        svrhmc.sgld(1e-3).run(target, 5, engine="numba")
+
+
+def test_a_term_whose_derivatives_are_not_its_own_is_refused():
+    class Wrong(Alike):
+        def gradient(self, w):
+            return 2 * super().gradient(w)
+
+    with pytest.raises(ValueError, match=r"gradient of .* must be the derivative of its value; got one that is off by"):
+        targets.glm(np.eye(2), [0, 1], terms=[Wrong()])
+    with pytest.raises(ValueError, match=r"terms must be a list of svrhmc.targets.priors.Term; got 3"):
+        targets.glm(np.eye(2), [0, 1], terms=[3])
 
 
 class Funnel:

@@ -304,6 +304,8 @@ class Engine(ABC):
         """Why rows with a linear predictor are not run, by an engine with these storages and whitenings."""
         if form.loss.kernel is None:
             return f"it does not have the loss {form.loss}"
+        if form.terms is not None:
+            return f"it does not have the terms {list(form.terms.terms)} of the prior"
         if not form.rows.in_memory:
             return "the rows are not in memory"
         if form.rows.storage not in stored:

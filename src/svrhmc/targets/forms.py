@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, cores
 from svrhmc.families.base import Loss
-from svrhmc.targets.priors import Heavy
+from svrhmc.targets.priors import Heavy, Terms
 from svrhmc.targets.rows import Rows
 
 ALL = slice(None)
@@ -104,6 +104,7 @@ class RowsForm:
     offset: Array | None = None
     weights: Array | None = None
     heavy: Heavy | None = None
+    terms: Terms | None = None  # of the prior, that couple coordinates; the rows see the coordinates before theirs
 
     @property
     def is_small(self) -> bool:
@@ -150,11 +151,15 @@ class RowsForm:
 
     def predictors(self, x: Array) -> Array:
         """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""
-        return self._shifted(self.rows.predict(x), ALL)
+        return self._shifted(self.rows.predict(self._seen(x)), ALL)
 
     def predictors_at(self, x: Array, indices: Indices) -> Array:
         """The chosen tᵢ: (chains, dim), (chains, batch) → (chains, batch)."""
-        return self._shifted(self.rows.predict_at(x, indices), indices)
+        return self._shifted(self.rows.predict_at(self._seen(x), indices), indices)
+
+    def _seen(self, x: Array) -> Array:
+        """The coordinates that the rows see: all, but for parameters of terms of the prior."""
+        return x if self.terms is None else np.ascontiguousarray(x[..., : self.rows.dim])
 
     def _shifted(self, t: Array, chosen: Any) -> Array:
         """The offset belongs to the first predictor, as the others have no exposure: classes, and shared parameters."""

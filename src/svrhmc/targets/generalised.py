@@ -36,7 +36,7 @@ from svrhmc.targets.improper import least_eigenvalue, no_density, require_rank, 
 from svrhmc.targets.laws import Law, mixes, scale_mixture
 from svrhmc.targets.minima import Minima, minima_around, minima_from
 from svrhmc.targets.mode import DENSE_DIM, ModeSearch
-from svrhmc.targets.priors import Heavy, per_column
+from svrhmc.targets.priors import Heavy, Terms, per_column
 from svrhmc.targets.profile import Profile, convex_given_shared, one_mode_of_profile, profile
 from svrhmc.targets.rows import Labels, Rows
 from svrhmc.targets.stored import make_rows
@@ -52,7 +52,7 @@ class GeneralisedLinear(FiniteSum):
     """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
 
     scalar_parts = True
-    unbounded = "rows in partitions have no bound on it; use svrhmc.sample"
+    unbounded = "rows in partitions, and terms of a prior, have no bound on it; use svrhmc.sample"
     classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
     determined = False  # whether columns whose prior is flat were shown to be independent already (`proper.py`)
 
@@ -66,20 +66,24 @@ class GeneralisedLinear(FiniteSum):
         offset: Array | None = None,
         weights: Array | None = None,
         heavy: Heavy | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self.rows, self.y, self.loss, self.offset, self.weights = rows, y, loss, offset, weights
-        self.n, self.dim = rows.n, rows.dim
-        self.row_size = rows.dim
+        self.n, self.dim = rows.n, rows.dim + (0 if terms is None else terms.parameters)
+        self.row_size, self.terms = rows.dim, terms
         self.prior_precision = per_column("prior_precision", prior_precision, self.dim)
         nonnegative("prior_precision", float(self.prior_precision.min()))
         self.prior_mean, self.heavy = per_column("prior_mean", prior_mean, self.dim), heavy
         self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
-        self.quadratic = loss.quadratic and heavy is None
+        self.prior_strength[rows.dim :] = 1.0  # what a term says of its own parameters is its own affair
+        self.quadratic = loss.quadratic and heavy is None and terms is None
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
-        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy)
+        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy, terms=terms)
         self._lengths: tuple[Any, Array] | None = None
         if not rows.in_memory and self.dim > DENSE_DIM:
             raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions", self.dim)
+        if terms is not None and self.dim > DENSE_DIM:
+            raise requirement("X", f"at most {DENSE_DIM} columns where terms of the prior couple them", self.dim)
 
     def __repr__(self) -> str:
         where = "" if self.rows.in_memory else f", {self.rows!r}"
@@ -103,12 +107,14 @@ class GeneralisedLinear(FiniteSum):
                 if given is not None
             },
             **({} if self.heavy is None else {"heavy prior": self.heavy.digest()}),
+            **({} if self.terms is None else {"terms": [term.identity() for term in self.terms.terms]}),
         }
 
     @property
     def convex_components(self) -> bool:
         """As the loss and the prior are."""
-        return self.loss.convex and float(self.prior_bounds()[0].min()) >= 0
+        coupled = self.terms is None or all(term.convex for term in self.terms.terms)
+        return self.loss.convex and coupled and float(self.prior_bounds()[0].min()) >= 0
 
     @cached_property
     def one_mode(self) -> str | None:
@@ -118,6 +124,11 @@ class GeneralisedLinear(FiniteSum):
         return super().one_mode or one_mode_of_profile(self, self._profile)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether bounds on its curvature are found: of rows in memory, under priors of single coordinates."""
+        return self.rows.in_memory and self.terms is None
+
+    @property
     def row_entries(self) -> float:
         """Entries of a row of X that are stored, on average."""
         return self.rows.entries
@@ -125,7 +136,7 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
-        if not self.rows.in_memory:
+        if not self.is_bounded:
             return super().smoothness
         bounds = self._form.bounded(self.curvature_bounds())
         return self._extreme_eigenvalue("LA", bounds, self.prior_bounds()[1])
@@ -133,7 +144,7 @@ class GeneralisedLinear(FiniteSum):
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|aᵢ|² + max Λ."""
-        if not self.rows.in_memory:
+        if not self.is_bounded:
             return super().component_smoothness
         rows = self._known(
             "a bound on a component's curvature", None,
@@ -145,8 +156,8 @@ class GeneralisedLinear(FiniteSum):
     def convexity(self) -> float:
         """λ_min of the Hessian for a quadratic loss, else what the prior alone guarantees."""
         weakest = float(self.prior_bounds()[0].min())
-        if not self.rows.in_memory:
-            return max(weakest, 0.0) if self.heavy is None else 0.0
+        if not self.is_bounded:
+            return weakest if self.heavy is None and self.terms is None else 0.0
         if not self.quadratic or (self.n < self.dim and weakest == self.prior_precision.max()):
             return weakest
         return max(weakest, self._extreme_eigenvalue("SA", self.curvature_bounds(), self.prior_precision))
@@ -171,7 +182,7 @@ class GeneralisedLinear(FiniteSum):
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
-        if not self.rows.in_memory:
+        if not self.is_bounded:
             return None if bound else tuple(np.linalg.eigvalsh(self.modal_hessian)[[0, -1]].tolist())
         if bound and self.loss.curvature_bound is None:
             return None
@@ -218,20 +229,34 @@ class GeneralisedLinear(FiniteSum):
         """
         point = self._point(x)
         if not self.rows.in_memory:
-            return self.row_derivatives(point[0]).hessian + np.diag(self._form.prior_curvature(point[0]))
+            return self._coupled(
+                self._widened(self.row_derivatives(point[0]).hessian, 2)
+                + np.diag(self._form.prior_curvature(point[0])),
+                x,
+            )
         curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
-        quick = self._gram(curvature, prior, point, precise=self.quadratic)
+        quick = self._coupled(self._gram(curvature, prior, point, precise=self.quadratic), x)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
-        return self._gram(curvature, prior, point, precise=True)
+        return self._coupled(self._gram(curvature, prior, point, precise=True), x)
+
+    def _coupled(self, hessian: Array, x: npt.ArrayLike) -> Array:
+        """With what terms of the prior add at x."""
+        return hessian if self.terms is None else hessian + self.terms.hessian(np.asarray(x, np.float64))
+
+    def _widened(self, of_rows: Array, axes: int = 1) -> Array:
+        """What the rows say of the coordinates that they see, with zeros for parameters of terms: the last axes."""
+        more = self.dim - self.rows.dim
+        return np.pad(of_rows, [(0, 0)] * (of_rows.ndim - axes) + [(0, more)] * axes) if more else of_rows
 
     def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
         """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
         bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
 
         def gram(_: Any) -> Array:
-            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), bent.shape, curvature)
-            return made + bent
+            size = self.rows.dim
+            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature)
+            return self._widened(made, 2) + bent
 
         return self._known(what, point, gram)
 
@@ -246,14 +271,15 @@ class GeneralisedLinear(FiniteSum):
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
-        if not self.rows.in_memory:
+        if not self.rows.in_memory or self.terms is not None:
             return self.hessian(x) @ direction
         curvature, bend = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
         return self._known("a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend))
 
     def row_derivatives(self, x: Array) -> Derivatives:
         """Value, gradient and Hessian of the rows at x, in one pass."""
-        zero = Derivatives(np.zeros(()), np.zeros(self.dim), np.zeros((self.dim, self.dim)))
+        size = self.rows.dim
+        zero = Derivatives(np.zeros(()), np.zeros(size), np.zeros((size, size)))
         derivatives: Derivatives = self.rows.reduce(
             RowsForm.derivatives, self._form, x, zero=zero, task="sums over all rows"
         )
@@ -380,7 +406,9 @@ class GeneralisedLinear(FiniteSum):
         """The same model of other rows in memory; with another prior, which is normal, where its precision is given."""
         precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
         rows = seen_by(make_rows(some.X), self.loss)
-        return GeneralisedLinear(rows, some.y, self.loss, precision, self.prior_mean, some.offset, some.weights, heavy)
+        return GeneralisedLinear(
+            rows, some.y, self.loss, precision, self.prior_mean, some.offset, some.weights, heavy, self.terms
+        )
 
     def _scanned(self, mode: Array) -> Profile | None:
         found = profile(self, mode) if convex_given_shared(self) else None
@@ -395,7 +423,7 @@ class GeneralisedLinear(FiniteSum):
         weak, mean = self.prior_precision.copy(), self.prior_mean.copy()
         weak[columns] = _WEAK * np.abs(np.diag(self.hessian(mode)) - self.prior_curvature(mode))[columns]
         mean[columns] = self.heavy.location
-        other = GeneralisedLinear(self.rows, self.y, self.loss, weak, mean, self.offset, self.weights)
+        other = GeneralisedLinear(self.rows, self.y, self.loss, weak, mean, self.offset, self.weights, terms=self.terms)
         try:
             return ModeSearch(other).find(_ROUGH)[None, :]
         except (ValueError, RuntimeError):
@@ -423,7 +451,9 @@ class GeneralisedLinear(FiniteSum):
     def share(self, chosen: Indices, prior_precision: Array) -> GeneralisedLinear:
         """The model of some of its rows, with another prior precision."""
         rows, (y, offset, weights) = self.rows.choose(chosen), self._labels.chosen(chosen)
-        return GeneralisedLinear(rows, y, self.loss, prior_precision, self.prior_mean, offset, weights)
+        return GeneralisedLinear(
+            rows, y, self.loss, prior_precision, self.prior_mean, offset, weights, terms=self.terms
+        )
 
     def guess(self) -> Array | None:
         """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
@@ -437,9 +467,11 @@ class GeneralisedLinear(FiniteSum):
                 return part.minimum().first
             except (ValueError, RuntimeError):
                 return None
-        if (t := self.loss.start(self.y)) is None or self.dim > DENSE_DIM:
+        if (t := self.loss.start(self.y)) is None or self.dim > DENSE_DIM or self.terms is not None:
             shared = self.loss.shared_start(self.y)
-            return np.concatenate([np.zeros(self.dim - len(shared)), shared]) if len(shared) else None
+            start = np.zeros(self.dim)
+            start[self.rows.dim - len(shared) : self.rows.dim] = shared
+            return start if len(shared) else None
         from scipy.linalg import cho_factor, cho_solve
 
         curvature = self._form.curvatures(t)
@@ -469,21 +501,23 @@ class GeneralisedLinear(FiniteSum):
     def _prior_potential(self, x: Array) -> Array:
         away = x - self.prior_mean
         prior: Array = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
-        return prior if self.heavy is None else prior + self.heavy.value(x)
+        if self.heavy is not None:
+            prior = prior + self.heavy.value(x)
+        return prior if self.terms is None else prior + self.terms.value(x)
 
     def energies(self, x: Array) -> tuple[Array, Array]:
         """From the same predictors, where rows are few or elsewhere; else by the passes that each of them has."""
         if self.rows.in_memory and not self._form.is_small:
             return super().energies(x)
         values, gradients = self._energies(x)
-        return values + self._prior_potential(x), gradients + self.prior_gradient(x)
+        return values + self._prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
 
     def _energies(self, x: Array) -> Energies:
         """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
         recalled = [self.rows.recalled(RowsForm.derivatives, state) for state in x]
         if all(one is not None for one in recalled):
             return Energies(np.array([one.value for one in recalled]), np.array([one.gradient for one in recalled]))
-        zero = Energies(np.zeros(len(x)), np.zeros(x.shape))
+        zero = Energies(np.zeros(len(x)), np.zeros((len(x), self.rows.dim)))
         energies: Energies = self.rows.reduce(
             RowsForm.energies, self._form, x, zero=zero, task="gradients over all rows", counted=True
         )
@@ -492,11 +526,11 @@ class GeneralisedLinear(FiniteSum):
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""
         if not self.rows.in_memory:
-            return self._energies(x).gradients + self.prior_gradient(x)
+            return self._widened(self._energies(x).gradients) + self.prior_gradient(x)
 
         def of_rows() -> Array:
-            combined = self.rows.slopes_combined(self.loss, x, self._labels)
-            return self.assemble(self.parts(x, None), None) if combined is None else combined
+            combined = self.rows.slopes_combined(self.loss, x[:, : self.rows.dim], self._labels)
+            return self.assemble(self.parts(x, None), None) if combined is None else self._widened(combined)
 
         slopes: Array = recorded(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
@@ -512,13 +546,15 @@ class GeneralisedLinear(FiniteSum):
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b a_{i_b}."""
         if indices is None:
-            return self.rows.combine(parts / self.n)
-        return self.rows.combine_at(parts / indices.shape[1], indices)
+            return self._widened(self.rows.combine(parts / self.n))
+        return self._widened(self.rows.combine_at(parts / indices.shape[1], indices))
 
     def prior_gradient(self, x: Array) -> Array:
         """Λ(x − p) + ψ′."""
         slope = (x - self.prior_mean) * self.prior_precision
-        return slope if self.heavy is None else slope + self.heavy.slope(x)
+        if self.heavy is not None:
+            slope = slope + self.heavy.slope(x)
+        return slope if self.terms is None else slope + self.terms.gradient(x)
 
     def _require_posterior(self) -> None:
         """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
@@ -557,7 +593,7 @@ class GeneralisedLinear(FiniteSum):
         """
         if not self.rows.in_memory:
             return bool(np.abs(x).max() > _FAR * (1 + np.abs(self.prior_mean).max()))
-        t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, :])[0]
+        t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, : self.rows.dim])[0]
         form, slopes = self._form, self._form.slopes(t)
         bend = form.along(form.turned(form.curvatures(t), along), along)
         typical = float(bend @ form.largest(along)) / max(float(bend.sum()), 1e-300)
@@ -569,7 +605,9 @@ class GeneralisedLinear(FiniteSum):
             raise requirement("target", "one whose rows are in memory, to be regularised", repr(self))
         precision = self.prior_precision + strength
         mean = (self.prior_precision * self.prior_mean + strength * centre) / precision
-        return GeneralisedLinear(self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy)
+        return GeneralisedLinear(
+            self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy, self.terms
+        )
 
     def factor(self, x: Array) -> Any:
         """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""

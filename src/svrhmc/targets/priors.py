@@ -39,6 +39,7 @@ from svrhmc.core.errors import finite, nonnegative, positive, real_array, requir
 
 _RANGE = (1e-50, 1e50)  # of scales and shapes
 _PEAKED, _FOOT = 5.0, 0.05  # of a foot: how much wider than a peak it is, and its part of the second moment, at least
+_DIFFERENCE = 1e-5  # by which derivatives of a term are checked
 _WIDEST = 1e6  # times the width of a peak that a foot is taken to be
 STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4  # kinds of ψ, as compiled code has them
 
@@ -480,12 +481,117 @@ class Heavy:
         return out
 
 
+class Term(ABC):
+    """A term of minus the log prior that couples coordinates, and may bring parameters of its own.
+
+    The coordinates of a model with terms are (β, shared parameters, parameters of the first term, of the second, …). A
+    term sees states w = (β, shared parameters, its own parameters), (states, dim), and adds
+
+        −log p(w) = value(w),        with gradient and Hessian there,
+
+    to f; priors of single coordinates stand beside it, and its own parameters have no other. It is exact in every
+    sampler that takes it: an engine that has no such term says so.
+
+    names: of its own parameters. convex: whether its value is known to be convex in w.
+    """
+
+    names: tuple[str, ...] = ()
+    convex: ClassVar[bool] = False
+
+    @abstractmethod
+    def value(self, w: Array) -> Array:
+        """(states, dim) → (states,)."""
+
+    @abstractmethod
+    def gradient(self, w: Array) -> Array:
+        """(states, dim) → (states, dim)."""
+
+    @abstractmethod
+    def hessian(self, w: Array) -> Array:
+        """At one state: (dim,) → (dim, dim)."""
+
+    def identity(self) -> str:
+        """What a run that goes on must find unchanged: here its printed form, which should show its numbers."""
+        return repr(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Terms that couple coordinates, each with the places of what it sees among all coordinates."""
+
+    terms: tuple[Term, ...]
+    inner: int  # coordinates before the first parameter of a term
+
+    @property
+    def parameters(self) -> int:
+        """Of all terms."""
+        return sum(len(term.names) for term in self.terms)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of these."""
+        return tuple(name for term in self.terms for name in term.names)
+
+    def placed(self) -> list[tuple[Term, Indices]]:
+        """Each term with the places that it sees."""
+        own, pairs = self.inner, []
+        for term in self.terms:
+            pairs.append((term, np.r_[: self.inner, own : own + len(term.names)]))
+            own += len(term.names)
+        return pairs
+
+    def value(self, x: Array) -> Array:
+        """Their sum at states (states, dim)."""
+        return np.asarray(sum((term.value(x[:, seen]) for term, seen in self.placed()), np.zeros(len(x))), np.float64)
+
+    def gradient(self, x: Array) -> Array:
+        """(states, dim)."""
+        total = np.zeros(x.shape)
+        for term, seen in self.placed():
+            total[:, seen] += term.gradient(x[:, seen])
+        return total
+
+    def hessian(self, x: Array) -> Array:
+        """At one state."""
+        total = np.zeros((len(x), len(x)))
+        for term, seen in self.placed():
+            total[np.ix_(seen, seen)] += term.hessian(x[seen])
+        return total
+
+
+def require_terms(terms: Sequence[Term], inner: int) -> Terms | None:
+    """The terms, checked at a point: shapes of what they give, and derivatives that are their own; None of none."""
+    if not terms:
+        return None
+    for term in terms:
+        if not isinstance(term, Term):
+            raise requirement("terms", "a list of svrhmc.targets.priors.Term", repr(term))
+        size = inner + len(term.names)
+        w = 0.1 * np.cos(np.arange(3 * size)).reshape(3, size)
+        shapes = (np.shape(term.value(w)), np.shape(term.gradient(w)), np.shape(term.hessian(w[0])))
+        if shapes != ((3,), (3, size), (size, size)):
+            allowed = f"value, gradient and Hessian of shapes (3,), (3, {size}) and ({size}, {size}) for 3 states"
+            raise requirement(f"the term {term!r}", f"one that gives {allowed}", " and ".join(map(str, shapes)))
+        step = _DIFFERENCE * np.eye(size)
+        slope = (term.value(w[0] + step) - term.value(w[0] - step)) / (2 * _DIFFERENCE)
+        bend = (term.gradient(w[0] + step) - term.gradient(w[0] - step)) / (2 * _DIFFERENCE)
+        for name, of, given, numbers in (
+            ("gradient", "value", term.gradient(w)[0], slope),
+            ("hessian", "gradient", term.hessian(w[0]), bend),
+        ):
+            if not np.allclose(given, numbers, rtol=1e-4, atol=1e-4 * (1 + np.abs(numbers).max())):
+                off = f"one that is off by {np.abs(given - numbers).max():.2g}"
+                raise requirement(f"{name} of {term!r}", f"the derivative of its {of}", off)
+    return Terms(tuple(terms), inner)
+
+
 class Settled(NamedTuple):
-    """A prior as arrays: Λ, p, and the ψⱼ where there are any."""
+    """A prior as arrays: Λ, p, and the ψⱼ where there are any; and terms that couple coordinates."""
 
     precision: Array
     mean: Array
     heavy: Heavy | None
+    terms: Terms | None = None
 
     def repeated(self, times: int) -> Settled:
         """The same for so many blocks of coordinates."""

@@ -16,7 +16,7 @@ from svrhmc.targets.blocks import seen_by
 from svrhmc.targets.coding import coding_of
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.partitions import PartitionRows
-from svrhmc.targets.priors import Flat, Normal, Prior, Settled, per_column, settle
+from svrhmc.targets.priors import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.targets.proper import require_proper
 from svrhmc.targets.reading import Partitions
 from svrhmc.targets.rows import Labels
@@ -38,6 +38,7 @@ def glm(
     shared_prior: Prior | Sequence[Prior] | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
+    terms: Sequence[Term] = (),
 ) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
@@ -62,6 +63,8 @@ def glm(
     shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
         or the shape itself (`HalfNormal`, `HalfStudentT`, `HalfCauchy`, `Exponential`). None stands for the default of
         the family, which is wide.
+    terms: terms of the prior that couple coordinates (`svrhmc.targets.priors.Term`), beside those of single ones; the
+        parameters that they bring are last in x.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
@@ -75,7 +78,7 @@ def glm(
     if isinstance(X, Partitions):
         return _of_partitions(
             X, family_of(family), noise_variance, {"y": y, "trials": trials, "offset": offset, "weights": weights},
-            _prior(prior, prior_precision, prior_mean), shared_prior,
+            _prior(prior, prior_precision, prior_mean), shared_prior, terms,
         )  # fmt: skip
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
@@ -91,10 +94,11 @@ def glm(
     if count is not None and not count.all():
         some = np.flatnonzero(count)
         rows, labels = rows.choose(some), labels.chosen(some)
-    known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim)
+    known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
     target = GeneralisedLinear(
-        seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy
-    )
+        seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy,
+        known.terms,
+    )  # fmt: skip
     target.left_out = given - rows.n
     target.classes, target.determined = classes, require_proper(target)
     return target
@@ -108,16 +112,25 @@ def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
     return Normal(prior_precision, prior_mean) if prior is None else prior
 
 
-def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int) -> Settled:
-    """The prior of every coordinate of x: coefficients, then parameters that all rows share."""
+def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int, terms: Sequence[Term]) -> Settled:
+    """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
     if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
     shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-    return settle(prior, columns).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    single = settle(prior, columns).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    if (coupled := require_terms(terms, len(single.mean))) is None:
+        return single
+    return single.followed(settle(Flat(), coupled.parameters))._replace(terms=coupled)
 
 
 def _of_partitions(
-    data: Partitions, loss: Loss, noise_variance: float | None, given: dict[str, Any], prior: Any, shared_prior: Any
+    data: Partitions,
+    loss: Loss,
+    noise_variance: float | None,
+    given: dict[str, Any],
+    prior: Any,
+    shared_prior: Any,
+    terms: Sequence[Term],
 ) -> GeneralisedLinear:
     """Labels, offsets and weights are columns of the partitions, so that none is given here."""
     for name, value in given.items():
@@ -125,9 +138,11 @@ def _of_partitions(
             why = "the partitions have a column for it: say which when you open them, as in target='y'"
             raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
     coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
-    prior = _settled(prior, shared_prior, coding.loss, len(data.reader.names))
-    rows = PartitionRows(data, coding)
-    target = GeneralisedLinear(rows, np.zeros(0), coding.loss, prior.precision, prior.mean, heavy=prior.heavy)
+    known = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
+    target = GeneralisedLinear(
+        PartitionRows(data, coding), np.zeros(0), coding.loss, known.precision, known.mean, heavy=known.heavy,
+        terms=known.terms,
+    )  # fmt: skip
     target.classes = classes
     return target
 

@@ -34,7 +34,7 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     how = require_whitening(how, target.dim)
     if isinstance(target, Model):
         return WhitenedFunctions(target, how)
-    if form is None or not known:
+    if form is None or not known or form.terms is not None:
         return WhitenedComponents(target, how)
     kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
     found: FiniteSum = kind(target, how)
