@@ -321,6 +321,50 @@ def test_a_term_whose_derivatives_are_not_its_own_is_refused():
         targets.glm(np.eye(2), [0, 1], terms=[3])
 
 
+class Stretched(svrhmc.whitening.Map):
+    """xⱼ = sinh zⱼ, with log |det| = Σ log cosh zⱼ."""
+
+    def __init__(self, determinant=True):
+        self.determinant = float(determinant)
+
+    def out(self, z, first=0):
+        return np.sinh(z)
+
+    def into(self, x):
+        return np.arcsinh(x)
+
+    def pulled(self, z, gradient):
+        return np.cosh(z) * gradient
+
+    def log_determinant(self, z):
+        return self.determinant * np.log(np.cosh(z)).sum(axis=1), self.determinant * np.tanh(z)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_map_from_outside_that_is_not_linear(fault):
+    """Against quadrature in x; without its determinant it is another law."""
+    target = targets.logistic([[2.0], [1.6], [-2.4], [1.0]], [1, 1, 0, 1], prior_precision=0.35)
+    x = np.linspace(-15, 25, 4001)
+    p = np.exp(-target.potentials(x[:, None]))
+    run = SplitHMC(0.8, 3).run(target, 300, chains=200, whitening=Stretched(not fault))
+    assert run.engine == "reference"
+    assert (worst_z(run.draws, [[p @ x**power / p.sum()] for power in (1, 2)]) < LIMIT) != fault
+    space = whitened(target, Stretched())
+    z, step = np.array([[0.3], [-1.2]]), 1e-6
+    slope = (space.potentials(z + step) - space.potentials(z - step)) / (2 * step)
+    assert np.allclose(space.gradients(z)[:, 0], slope, atol=1e-6)
+    assert np.allclose(space.energies(z)[1], space.gradients(z), atol=1e-12)
+
+
+def test_a_map_that_does_not_lead_back_is_refused():
+    class Lost(Stretched):
+        def into(self, x):
+            return x
+
+    with pytest.raises(ValueError, match=r"the map must be one of 1 coordinates with into\(out\(z\)\) = z; got"):
+        whitened(targets.logistic([[2.0], [-1.0]], [1, 0]), Lost())
+
+
 class Funnel:
     """s ~ Gamma(3, rate 2), θ ~ N(0, s²) and 1 = θ + ½N(0, 1), in z: s = e^{z₁}, θ = s z₂, so that log |det| = 2z₁."""
 

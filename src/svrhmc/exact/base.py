@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
-from svrhmc.core.arrays import Array, Indices, cores, digest
+from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.errors import real_array, requirement, whole
 from svrhmc.core.parts import described, to_settings
 from svrhmc.core.progress import Progress
@@ -25,9 +25,10 @@ from svrhmc.samplers import chain_numbers
 from svrhmc.targets.base import FiniteSum, is_target, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
-from svrhmc.whitening import Whitening, require_whitening, whitened
+from svrhmc.whitening import Whitening, whitened
 from svrhmc.whitening import whitening as whiten
 from svrhmc.whitening.made import whitening_in
+from svrhmc.whitening.maps import require_map
 
 
 class ExactSampler(ABC):
@@ -63,7 +64,7 @@ class ExactSampler(ABC):
             the chains run.
         chains: how many, or which, as for `Sampler.run`.
         whitening: None (the default of `svrhmc.whitening`), "dense", "diagonal", "low rank", "sparse", or one that is
-            made already.
+            made already; for `SplitHMC` any `svrhmc.whitening.Map`, which need not be linear.
         engine: "auto" (by the size of the problem and where its rows are), or the name of an engine.
         threads: None for every core. The draws do not depend on it.
         progress: True, False, None (a line on a terminal), or a callable of (done, total) in chain steps.
@@ -82,7 +83,7 @@ class ExactSampler(ABC):
         seed = whole("seed", seed, 0, (1 << 64) - 1)
         how = self.whitening if whitening is None else whitening
         if not (how is None or isinstance(how, str)):
-            require_whitening(how, target.dim)
+            require_map(how, target.dim)
         journal: Journal = InMemory()
         if checkpoint is not None:
             length = {"draws": draws, "burn_in": burn_in}
@@ -168,7 +169,7 @@ class ExactSampler(ABC):
             "version": VERSION,
             "sampler": described(self),
             **target.identity(),
-            "whitening": how if how is None or isinstance(how, str) else digest(*how.arrays().values()),
+            "whitening": how if how is None or isinstance(how, str) else how.identity(),
             "seed": seed,
             "chains": chain_list(chains),
             **({} if engine == "auto" else {"engine": engine}),  # else it follows from the target

@@ -250,14 +250,15 @@ class TrajectoryKernel(Kernel):
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
         q, f, force = start
         before = f + 0.5 * (v * v).sum(axis=1)
-        for turn, first, last in pieces * self._kicks:
-            v = v - first * angle * (force - q)
-            rise = f + 0.5 * (v * v).sum(axis=1) - before
-            cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
-            q, v = cosine * q + sine * v, cosine * v - sine * q
-            f, force = energies(q, rise)
-            v = v - last * angle * (force - q)
-        fallen: Array = before - (f + 0.5 * (v * v).sum(axis=1))
+        with np.errstate(over="ignore", invalid="ignore"):  # of a trajectory that is thrown out, and refused
+            for turn, first, last in pieces * self._kicks:
+                v = v - first * angle * (force - q)
+                rise = f + 0.5 * (v * v).sum(axis=1) - before
+                cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
+                q, v = cosine * q + sine * v, cosine * v - sine * q
+                f, force = energies(q, rise)
+                v = v - last * angle * (force - q)
+            fallen: Array = before - (f + 0.5 * (v * v).sum(axis=1))
         return fallen
 
 

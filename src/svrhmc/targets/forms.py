@@ -302,3 +302,8 @@ Form = RowsForm | QuadraticForm | ComponentsForm | FunctionsForm
 def rows_of(form: Form | None) -> RowsForm | None:
     """The form itself where it is one of rows, else None."""
     return form if isinstance(form, RowsForm) else None
+
+
+def functions_of(form: Form | None) -> FunctionsForm | None:
+    """The form itself where it is one of JAX functions, else None."""
+    return form if isinstance(form, FunctionsForm) else None

@@ -3,13 +3,14 @@
 from svrhmc.whitening.door import whitened
 from svrhmc.whitening.factors import SparseWhitening
 from svrhmc.whitening.made import KINDS, whitening, whitening_of
-from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
+from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Map, Whitening, dense_whitening, require_whitening
 from svrhmc.whitening.targets import Whitened, WhitenedComponents, WhitenedRows, is_whitened
 
 __all__ = [
     "KINDS",
     "DenseWhitening",
     "LowRankWhitening",
+    "Map",
     "SparseWhitening",
     "Whitened",
     "WhitenedComponents",

@@ -6,18 +6,18 @@ from typing import Any
 
 from svrhmc.core.errors import requirement
 from svrhmc.targets.base import FiniteSum, require_target
-from svrhmc.targets.forms import rows_of
-from svrhmc.targets.model import Model
+from svrhmc.targets.forms import functions_of, rows_of
 from svrhmc.whitening.made import whitening
-from svrhmc.whitening.maps import Whitening, require_whitening
+from svrhmc.whitening.maps import Map, Whitening, require_map
 from svrhmc.whitening.tall import WhitenedPartitions
-from svrhmc.whitening.targets import WhitenedComponents, WhitenedFunctions, WhitenedRows
+from svrhmc.whitening.targets import Whitened, WhitenedRows
 
 
-def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum:
+def whitened(target: FiniteSum, how: Map | str | None = None) -> FiniteSum:
     """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
 
-    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond).
+    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond); or any
+        `Map` x = T(z), which need not be linear: then full gradients alone are known, as `SplitHMC` needs them.
 
     >>> from svrhmc import Sampler, dynamics, gradients, targets
     >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
@@ -28,14 +28,12 @@ def whitened(target: FiniteSum, how: Whitening | str | None = None) -> FiniteSum
     form = rows_of(require_target(target).form())
     known = form is not None and form.whitening is None
     if how is None or isinstance(how, str):
-        if not (known or isinstance(target, Model)):
+        if not (known or functions_of(target.form()) is not None):
             raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
         how = whitening(target, how)  # type: ignore[arg-type]
-    how = require_whitening(how, target.dim)
-    if isinstance(target, Model):
-        return WhitenedFunctions(target, how)
-    if form is None or not known or form.terms is not None:
-        return WhitenedComponents(target, how)
+    how = require_map(how, target.dim)
+    if form is None or not known or form.terms is not None or not isinstance(how, Whitening):
+        return Whitened(target, how)
     kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
-    found: FiniteSum = kind(target, how)
-    return found
+    space: FiniteSum = kind(target, how)
+    return space

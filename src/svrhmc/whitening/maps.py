@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, contract
+from svrhmc.core.arrays import Array, contract, digest
 from svrhmc.core.deadline import INVERSE, piece
 from svrhmc.core.errors import finite, nonnegative, real_array, require_finite, requirement
 
@@ -35,7 +35,34 @@ _BLOCK = 64
 _ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
 
 
-class Whitening(ABC):
+class Map(ABC):
+    """x = T(z): the variables z in which chains run. States are (states, dim), draws (chains, draws, dim).
+
+    A density π(x) is π(T(z))|det T′(z)| in z, so that f(z) = f(T(z)) − log |det T′(z)| there.
+    """
+
+    @abstractmethod
+    def out(self, z: Array, first: int = 0) -> Array:
+        """T(z); of draws, `first` is the number of the first one."""
+
+    @abstractmethod
+    def into(self, x: Array) -> Array:
+        """z with T(z) = x."""
+
+    @abstractmethod
+    def pulled(self, z: Array, gradient: Array) -> Array:
+        """T′(z)ᵀ g: a gradient in x becomes one in z."""
+
+    @abstractmethod
+    def log_determinant(self, z: Array) -> tuple[Array, Array] | None:
+        """log |det T′(z)| of each state and its gradient; None where it is the same everywhere."""
+
+    def identity(self) -> str:
+        """What a run that goes on must find unchanged: here its printed form, which should show its numbers."""
+        return repr(self)
+
+
+class Whitening(Map):
     """x = centre + W z, row by row of (…, dim) arrays; no digit depends on how many rows there are.
 
     Draws (chain, draw, dim) may be mapped piece by piece: `first` is the number of the first of them.
@@ -74,6 +101,14 @@ class Whitening(ABC):
     @abstractmethod
     def pull(self, gradient: Array) -> Array:
         """Wᵀ g: a gradient in x becomes one in z."""
+
+    def pulled(self, z: Array, gradient: Array) -> Array:
+        """The same everywhere."""
+        return self.pull(gradient)
+
+    def log_determinant(self, z: Array) -> None:
+        """The same everywhere."""
+        return
 
     @abstractmethod
     def into(self, x: Array) -> Array:
@@ -115,6 +150,10 @@ class Whitening(ABC):
     def said(self) -> dict[str, Any]:
         """What else is known of it, as plain data."""
         return {"why": self.why}
+
+    def identity(self) -> str:
+        """A digest of its arrays."""
+        return digest(*self.arrays().values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,6 +364,17 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
             raise requirement("hessian", "positive definite", "a matrix that is not") from None
         factor: Array = np.triu(solve_triangular(upper, np.eye(len(hessian))))
     return DenseWhitening(centre, np.ascontiguousarray(factor))
+
+
+def require_map(how: object, dim: int) -> Map:
+    """Raise an error unless this is a map of `dim` coordinates: a whitening, or one that goes there and back."""
+    if not isinstance(how, Map) or isinstance(how, Whitening):
+        return require_whitening(how, dim)
+    z = 0.1 * np.cos(np.arange(2 * dim)).reshape(2, dim)
+    x = how.out(z)
+    if np.shape(x) != z.shape or not np.allclose(how.into(x), z, atol=1e-8):
+        raise requirement("the map", f"one of {dim} coordinates with into(out(z)) = z", repr(how))
+    return how
 
 
 def require_whitening(whitening: object, dim: int) -> Whitening:

@@ -22,7 +22,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.targets.blocks import seen_by
-from svrhmc.targets.forms import Removed, RowsForm
+from svrhmc.targets.forms import RowsForm
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.partitions import Gathered, Lengths, PartitionRows, Places, joined, root_of
 from svrhmc.targets.stored import make_rows
@@ -42,7 +42,6 @@ class WhitenedPartitions(Whitened):
     target: GeneralisedLinear
     rows: PartitionRows
     rows_form: RowsForm
-    identity_hessian = True
     modal_first = True
     unbounded = GeneralisedLinear.unbounded
 
@@ -50,6 +49,7 @@ class WhitenedPartitions(Whitened):
         super().__init__(target, how)
         if how.kind != "dense":
             raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
+        self.identity_hessian = True
         self.rows_form, self.rows = target.form(), cast(PartitionRows, target.rows)
         gradient = target.row_derivatives(how.centre).gradient + target.prior_gradient(how.centre)
         self.force = -how.pull(gradient)
@@ -233,19 +233,12 @@ class Window(WhitenedRows):
     def __init__(self, tall: WhitenedPartitions, rows: Gathered) -> None:
         target, how = tall.target, tall.whitening
         some = seen_by(make_rows(rows.X), target.loss)
-        self.target = GeneralisedLinear(
+        held = GeneralisedLinear(
             some, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
             target.heavy,
         )  # fmt: skip
-        self.tall, self.whitening, self.at, self.held = tall, how, rows.found, some.n
-        self.n, self.dim, self.row_size, self.scalar_parts = tall.n, tall.dim, tall.row_size, True
-        self.identity_hessian = self.modal_first = True
-        self.rows_form = self.target.form()
-        kind = some.dtype
-        self.predictors = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
-        self.slopes = self.rows_form.slopes(self.predictors)
-        self.curvatures = self.rows_form.curvatures(self.predictors)
-        self.force = tall.force
+        super().__init__(held, how, tall.force)
+        self.tall, self.at, self.held, self.n = tall, rows.found, some.n, tall.n
         self.probabilities = rows.q.astype(np.float64) / float(tall.total)
 
     @property
@@ -291,11 +284,6 @@ class Window(WhitenedRows):
     def potentials(self, x: Array) -> Array:
         """Of all rows, by passes."""
         return self.tall.potentials(x)
-
-    def form(self) -> RowsForm:
-        """The rows, the map, and what was taken out."""
-        removed = Removed(self.predictors, self.slopes, self.curvatures, True, self.force)
-        return replace(self.rows_form, whitening=self.whitening, removed=removed)
 
 
 def scaled(w0: npt.NDArray[Any], w1: npt.NDArray[Any], total: int) -> Places:

@@ -13,24 +13,38 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.core.lanczos import largest_eigenvalue
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
-from svrhmc.targets.forms import FunctionsForm, Removed, RowsForm
+from svrhmc.targets.forms import Removed, RowsForm, functions_of
 from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.model import Model
-from svrhmc.whitening.maps import Whitening
+from svrhmc.whitening.maps import Map, Whitening
 
 
 class Whitened(FiniteSum):
-    """What targets in other variables share: f(x̂ + W z) and its gradient."""
+    """Any target in other variables, by the chain rule: f(T(z)) − log |det T′(z)| and its gradient."""
 
-    identity_hessian: bool = False  # whether the Hessian at the mode is known to be the identity
+    unbounded = "the smoothness in whitened variables is not known"
 
-    def __init__(self, target: FiniteSum, how: Whitening) -> None:
-        self.target, self.whitening = target, how
+    def __init__(self, target: FiniteSum, how: Map) -> None:
+        self.target, self.map = target, how
         self.n, self.dim, self.row_size = target.n, target.dim, target.row_size
         self.scalar_parts = target.scalar_parts
+        functions = functions_of(target.form())
+        self._functions = replace(functions, whitening=how) if functions is not None else None
+        # whether the Hessian at the mode is known to be the identity
+        self.identity_hessian = functions is not None and self.whitening.identity_hessian
 
     def __repr__(self) -> str:
         return f"whitened({self.target!r})"
+
+    @property
+    def whitening(self) -> Whitening:
+        """The map, where it is linear."""
+        if not isinstance(self.map, Whitening):
+            raise requirement("whitening", "a map x = centre + W z for this", repr(self.map))
+        return self.map
+
+    def form(self) -> Any:
+        """Of a model of JAX functions: these, with the map."""
+        return self._functions
 
     def identity(self) -> dict[str, Any]:
         """The target, and the map."""
@@ -44,8 +58,8 @@ class Whitened(FiniteSum):
 
     @property
     def convex_components(self) -> bool:
-        """As in the target's own variables."""
-        return self.target.convex_components
+        """As in the target's own variables, where the map is linear."""
+        return isinstance(self.map, Whitening) and self.target.convex_components
 
     @property
     def row_entries(self) -> float:
@@ -64,49 +78,42 @@ class Whitened(FiniteSum):
 
     def into(self, x: Array) -> Array:
         """z of x."""
-        return self.whitening.into(x)
+        return self.map.into(x)
 
     def out(self, state: Array, first: int = 0) -> Array:
         """x of z."""
-        return self.whitening.out(state, first)
+        return self.map.out(state, first)
 
     @property
     def closed_form(self) -> Moments | None:
-        """The Gaussian in z where it is one in x."""
+        """The Gaussian in z where it is one in x, and the map is linear."""
         law = self.target.closed_form
-        if law is None:
+        if law is None or not isinstance(self.map, Whitening):
             return None
-        covariance = self.whitening.into(
-            self.whitening.into(law.covariance + self.whitening.centre).T + self.whitening.centre
-        )
-        return Moments(self.whitening.into(law.mean), covariance)
+        centre = self.map.centre
+        covariance = self.into(self.into(law.covariance + centre).T + centre)
+        return Moments(self.into(law.mean), covariance)
 
     def mode(self) -> Array:
-        """z of the mode."""
+        """z of the mode in x."""
         state: Array = self.into(self.target.mode())
         return state
 
     def potentials(self, x: Array) -> Array:
-        """f(x̂ + W z)."""
-        return self.target.potentials(self.out(x))
+        """f(T(z)) − log |det T′(z)|."""
+        value, determinant = self.target.potentials(self.out(x)), self.map.log_determinant(x)
+        return value if determinant is None else value - determinant[0]
 
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and Wᵀ∇f, by one pass where the target has one."""
+        """f and its gradient, by one pass where the target has one."""
         value, slope = self.target.energies(self.out(z))
-        return value, self.whitening.pull(slope)
+        pulled, determinant = self.map.pulled(z, slope), self.map.log_determinant(z)
+        return (value, pulled) if determinant is None else (value - determinant[0], pulled - determinant[1])
 
     def gradients(self, x: Array) -> Array:
-        """Wᵀ∇f(x̂ + W z)."""
-        return self.whitening.pull(self.target.gradients(self.out(x)))
-
-    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
-        raise requirement("target", "one in its own coordinates: regularise it first, then whiten it", repr(self))
-
-
-class WhitenedComponents(Whitened):
-    """Any components, with the chain rule."""
-
-    unbounded = "the smoothness in whitened variables is not known"
+        """T′(z)ᵀ∇f(T(z)) − ∇ log |det T′(z)|."""
+        pulled, determinant = self.map.pulled(x, self.target.gradients(self.out(x))), self.map.log_determinant(x)
+        return pulled if determinant is None else pulled - determinant[1]
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """Those of the target."""
@@ -120,20 +127,8 @@ class WhitenedComponents(Whitened):
         """That of the target, pulled back."""
         return self.whitening.pull(self.target.prior_gradient(self.out(x)))
 
-
-class WhitenedFunctions(WhitenedComponents):
-    """A model of JAX functions, which the engine sees through the map."""
-
-    target: Model
-
-    def __init__(self, target: Model, how: Whitening) -> None:
-        super().__init__(target, how)
-        self.identity_hessian = how.identity_hessian
-        self._form = replace(target.form(), whitening=how)
-
-    def form(self) -> FunctionsForm:
-        """The functions, with the map."""
-        return self._form
+    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
+        raise requirement("target", "one in its own coordinates: regularise it first, then whiten it", repr(self))
 
 
 class WhitenedRows(Whitened):
@@ -151,7 +146,8 @@ class WhitenedRows(Whitened):
 
     target: GeneralisedLinear
 
-    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
+    def __init__(self, target: GeneralisedLinear, how: Whitening, force: Array | None = None) -> None:
+        """force: −Wᵀ∇f(x̂), where it is known."""
         super().__init__(target, how)
         self.identity_hessian = how.identity_hessian  # M = I
         self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
@@ -159,7 +155,7 @@ class WhitenedRows(Whitened):
         self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
-        self.force = -how.pull(target.gradient(how.centre))
+        self.force = -how.pull(target.gradient(how.centre)) if force is None else force
 
     def form(self) -> RowsForm:
         """The target's, with the map and what was taken out; made once."""
@@ -297,6 +293,9 @@ class _NoExpansion(Expansion):
     def parts(self, away: Array, indices: Indices) -> Array:
         """0 for each."""
         return np.zeros((*indices.shape, *self.tail))
+
+
+WhitenedComponents = Whitened
 
 
 def is_whitened(target: FiniteSum) -> bool:
