@@ -187,12 +187,12 @@ class RowOperations(Operations):
 
     @property
     def plain(self) -> bool:
-        """For dense rows, one predictor and simple formulas, in the target's own variables."""
+        """Where rows are dense, with one predictor and simple formulas, in the target's own variables."""
         own = self.map.kind is None and not self.removed and not self.design.sparse
         return own and not _has_blocks(self.record) and self.formulas.elementary
 
     def stored(self, table: Any) -> Any:
-        """Without the axis of predictors, where families have none."""
+        """Without the axis of predictors where the family has none."""
         return table if _has_blocks(self.record) else table[..., 0]
 
     def loss(self, numbers: Any) -> Any:
