@@ -85,15 +85,17 @@ def case_full_gradient() -> dict[str, Any]:
 
         if count:
             found[f"XLA, blocks of {block}"] = n * dim * 4 / seconds(lambda: blocks(X, y, theta)) / 1e12
-    from svrhmc.engines.jax.fused import gradient
+    from svrhmc.engines.jax.gpu import gradient
+    from svrhmc.engines.jax.placement import placed
 
     target = targets.logistic(np.asarray(X), np.asarray(y))
+    operations = placed(target.form()).operations
     step = per_step(Sampler(dynamics.Overdamped(1e-12), gradients.Full()), target, 1, 200 if ON_GPU else 5)
     found["engine, a step of one chain"] = n * dim * 4 / (step * 1e-6) / 1e12
     want = np.asarray(two_reads(X, y, theta))
     for tile, warps in ((64, 8), (128, 8)):
         try:
-            fused = partial(jax.jit(gradient, static_argnums=(3, 4, 5)), X, 2 * y - 1, theta, "logistic", tile, warps)
+            fused = partial(jax.jit(gradient, static_argnums=(0, 4, 5)), operations, X, 2 * y - 1, theta, tile, warps)
             off = float(np.abs(np.asarray(fused()) - want).max() / np.abs(want).max())
             took = seconds(fused)
             found[f"fused, {tile} rows, {warps} warps"] = [n * dim * 4 / took / 1e12, off]

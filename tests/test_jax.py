@@ -335,17 +335,29 @@ def test_a_batch_of_rows_at_once_gives_the_same():
     assert one.hessian(x[0]) == pytest.approx(by_rows().hessian(x[0]), rel=1e-10)
 
 
-def test_a_gradient_with_one_read_of_the_rows():
+def test_a_gradient_with_one_read_of_the_rows(monkeypatch):
     """The kernel for GPUs, interpreted: rows in tiles, and a rest."""
-    from svrhmc.engines.jax import fused
-    from svrhmc.families.bernoulli import Logistic
+    from svrhmc.engines.jax import gpu
+    from svrhmc.engines.jax.chains import running
+    from svrhmc.engines.jax.placement import placed
 
     A = ROWS.normal(size=(203, 16)).astype(np.float32)
-    y, theta = np.where(ROWS.random(203) < 0.5, 1.0, -1.0).astype(np.float32), np.full(16, 0.1, np.float32)
-    found = fused.gradient(jnp.asarray(A), jnp.asarray(y), jnp.asarray(theta), Logistic, 64, interpret=True)
+    y, theta = np.where(ROWS.random(203) < 0.5, 1.0, -1.0), np.full(16, 0.1)
+    kernel, rows_of_calls = gpu.gradient, []
+    monkeypatch.setattr(gpu, "on_gpu", lambda: True)
+    monkeypatch.setattr(gpu, "gradient", lambda of, X, *more: (rows_of_calls.append(len(X)), kernel(of, X, *more))[1])
+
+    @running
+    def in_jax():
+        _, operations, arrays = placed(targets.logistic(A, y).form())
+        many = gpu.reads_once(operations, arrays["data"], 2)
+        return np.asarray(operations.pass_over(arrays, jnp.asarray(theta)[None])), many
+
+    gradient, many = in_jax()
     slopes = -y / (1 + np.exp(y * (A @ theta)))
-    assert np.asarray(found) == pytest.approx(slopes @ A, rel=1e-4, abs=1e-4)
-    assert fused.serves(jnp.asarray(A), Logistic, 1) == (jax.default_backend() == "gpu")
+    assert gradient[0] == pytest.approx(slopes @ A, rel=1e-4, abs=1e-4)
+    assert rows_of_calls == [192]
+    assert not many
 
 
 WALKED = {
@@ -360,9 +372,9 @@ WALKED = {
 @pytest.mark.parametrize("name", WALKED)
 def test_a_kernel_of_many_steps_follows_the_reference(monkeypatch, name):
     """The kernel for GPUs, interpreted."""
-    from svrhmc.engines.jax import kernels
+    from svrhmc.engines.jax import gpu
 
-    monkeypatch.setattr(kernels, "on_gpu", lambda: True)
+    monkeypatch.setattr(gpu, "on_gpu", lambda: True)
     target = targets.glm(X, Y * 3, "binomial", trials=4, offset=X[:, 0] / 10)
     sampler, settings = Sampler(*WALKED[name]), {"steps": 40, "chains": 3, "seed": 8, "thin": 3}
     kernel, reference = (sampler.run(target, engine=one, **settings).draws for one in ("jax", "reference"))

@@ -229,7 +229,7 @@ def test_float32_normals_are_those_of_the_stream_less_their_fine_bits():
 
     from svrhmc.core.jaxed import scope
     from svrhmc.core.randomness import Purpose, Stream
-    from svrhmc.engines.jax import words
+    from svrhmc.engines.jax import randomness
 
     numbers = np.arange(40)
     for count in (5000, 4999):
@@ -237,8 +237,8 @@ def test_float32_normals_are_those_of_the_stream_less_their_fine_bits():
         with scope():
             keys = tuple(jnp.asarray(key) for key in Stream(3, numbers).keys(0))
             steps = jnp.array([7], jnp.uint32)
-            fine = words.normals(keys, steps, count, Purpose.NOISE, Purpose.NOISE_FINE)[0]
-            coarse = words.normals(keys, steps, count, Purpose.NOISE, None)[0]
+            fine = randomness.normals(keys, steps, count, Purpose.NOISE, Purpose.NOISE_FINE)[0]
+            coarse = randomness.normals(keys, steps, count, Purpose.NOISE, None)[0]
         assert coarse.dtype == np.float32
         assert np.abs(expected).max() > 4.5
         assert np.abs(np.asarray(fine) - expected).max() < 1e-12

@@ -105,14 +105,15 @@ def crossed(levels, n=300):
 @pytest.mark.parametrize("levels", [(5, 60, 80), (299, 300), ()], ids=["crossed", "chained", "none"])
 def test_a_sparse_factor_is_the_same_map(levels):
     from svrhmc.core.jaxed import scope
-    from svrhmc.engines.jax import factors
+    from svrhmc.engines.jax.maps import Map
     from svrhmc.whitening import whitening
 
     how = whitening(crossed(levels), "sparse")
     z = RNG.standard_normal((3, len(how.centre)))
     with scope():
-        arrays = {name: jax.numpy.asarray(array) for name, array in factors.factor_arrays(how).items()}
-        for mine, its in ((factors.displace, how.displace), (factors.pull, how.pull)):
+        variables, arrays = Map.of(how)
+        arrays = {name: jax.numpy.asarray(array) for name, array in arrays.items()}
+        for mine, its in ((variables.displace, how.displace), (variables.pull, how.pull)):
             np.testing.assert_allclose(jax.jit(mine)(arrays, z), its(z), rtol=1e-11, atol=1e-12)
 
 

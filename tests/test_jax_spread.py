@@ -114,7 +114,7 @@ def test_batches_of_rows_that_are_cut(name, gradient):
         HEAD
         + f"""
 from svrhmc.core.jaxed import scope
-from svrhmc.engines.jax.spread import placed
+from svrhmc.engines.jax.placement import placed
 from svrhmc.targets import devices as there
 from svrhmc.targets.placed import OnDevices
 target, sampled = TARGETS[{name!r}](), None if {name!r} == "model" else devices
@@ -215,9 +215,9 @@ def test_kernels_of_many_steps_on_each_device():
     calls, (apart_by,) = with_four_devices(
         HEAD
         + """
-from svrhmc.engines.jax import kernels, resident
-kernels.on_gpu, walk, calls = lambda: True, resident.walk, []
-resident.walk = lambda *given: (calls.append(given), walk(*given))[1]
+from svrhmc.engines.jax import gpu
+gpu.on_gpu, walk, calls = lambda: True, gpu.walk, []
+gpu.walk = lambda *given: (calls.append(given), walk(*given))[1]
 target = TARGETS["single"]()
 found = [draws(target, gradients.Minibatch(5), some, chains=3, steps=12) for some in (None, devices[:2])]
 print(json.dumps([len(calls), apart(found)]))

@@ -86,13 +86,13 @@ def test_probabilities_and_what_is_outside():
 def test_jax_has_the_same_slopes():
     import jax
 
-    from svrhmc.engines.jax.losses import slope_of
+    from svrhmc.engines.jax.rows import slopes
 
     rng = np.random.default_rng(0)
     t = np.concatenate([3 * rng.normal(size=(300, 1)), np.sort(2 * rng.normal(size=(300, 3)), axis=1)], axis=1)
     y = rng.integers(0, 4, 300).astype(float)
     with jax.enable_x64(True):
-        made = slope_of(LOSS.kernel)(LOSS.record(), jax.numpy.asarray(t), jax.numpy.asarray(y))
+        made = slopes(LOSS.record(), jax.numpy.asarray(t), jax.numpy.asarray(y))
     assert np.asarray(made) == pytest.approx(LOSS.slope(t, y), rel=1e-12, abs=1e-14)
 
 

@@ -1,6 +1,6 @@
 """Parts from outside the package: a loss, a dynamics, a gradient, engines and a density, with nothing in it edited."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -411,3 +411,31 @@ def test_a_density_of_other_shapes_is_refused(changes, message):
     assert SplitHMC(0.6, 3).run(SimpleNamespace(**normal), draws=5).draws.shape == (4, 5, 3)
     with pytest.raises(ValueError, match=message):
         SplitHMC(0.6, 3).run(SimpleNamespace(**{**normal, **changes}), draws=5)
+
+
+@pytest.mark.parametrize("name", ["numba", "jax"])
+def test_an_engine_refuses_prior_terms_that_it_does_not_have(name):
+    if name == "jax":
+        pytest.importorskip("jax")
+    form = targets.logistic(np.eye(3), [0.0, 1.0, 1.0]).form()
+    coupled = SimpleNamespace(**vars(form), kind="rows", terms=("smooth(age)",))
+    sampler = SimpleNamespace(kind="grid", recipe=gradients.Minibatch(2).recipe(SimpleNamespace(n=3)))
+    plain, refused = (
+        engines.registry.load(name).supports(sampler, SimpleNamespace(form=lambda form=each: form))
+        for each in (form, coupled)
+    )
+    assert plain is None
+    assert refused == "it does not have the prior term smooth(age)"
+
+
+def test_jax_refuses_a_kind_of_prior_that_it_does_not_have():
+    pytest.importorskip("jax")
+    form = targets.glm(np.eye(3), [0.0, 1.0, 1.0], "bernoulli", prior=targets.priors.StudentT(4.0, 1.5)).form()
+    unknown = replace(form, heavy=replace(form.heavy, kinds=np.full(3, 99)))
+    sampler = SimpleNamespace(kind="grid", recipe=gradients.Minibatch(2).recipe(SimpleNamespace(n=3)))
+    supported, refused = (
+        engines.registry.load("jax").supports(sampler, SimpleNamespace(form=lambda form=each: form))
+        for each in (form, unknown)
+    )
+    assert supported is None
+    assert refused == "it does not have priors of kind 99"

@@ -56,11 +56,11 @@ def test_the_density_of_the_logarithm_is_scipys_by_the_change_of_variables(prior
 
 @pytest.mark.parametrize("prior", LAWS)
 def test_jax_has_the_same_slopes(prior):
-    from svrhmc.engines.jax.priors import heavy_arrays, slopes
+    from svrhmc.engines.jax.rows import prior_arrays, prior_slopes
 
     form = glm(np.ones((3, 1)), [1.0, 2.0, 4.0], "gaussian", shared_prior=prior).form()
     x = np.array([[0.3, -1.0], [0.3, 2.0]])
-    np.testing.assert_allclose(np.asarray(slopes(heavy_arrays(form), x)), form.heavy.slope(x), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(prior_slopes(prior_arrays(form), x)), form.heavy.slope(x), rtol=1e-5)
 
 
 def moments(log_posterior, first, second):

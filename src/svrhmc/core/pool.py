@@ -37,15 +37,15 @@ def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Fu
     @wraps(function)
     def cut(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs).arguments
-        known = {name: bound.pop(name) for name in fixed & bound.keys()}
+        static = {name: bound.pop(name) for name in fixed & bound.keys()}
 
         def called(given: dict[str, Any]) -> Any:
-            again = inspect.BoundArguments(signature, {**known, **given})
+            again = inspect.BoundArguments(signature, {**static, **given})
             return function(*again.args, **again.kwargs)
 
         made, shapes = jax.make_jaxpr(called, return_shape=True)(dict(bound))
-        found = _run(made, *jax.tree.leaves(dict(bound)))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        results = _run(made, *jax.tree.leaves(dict(bound)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return jax.jit(cut, static_argnames=tuple(fixed))
 
@@ -61,9 +61,9 @@ def _run(made: ClosedJaxpr, *args: Any) -> list[Any]:
         return variable.val if isinstance(variable, Literal) else values[variable]
 
     for equation in made.jaxpr.eqns:
-        found = _solved(equation, [value(variable) for variable in equation.invars])
+        results = _solved(equation, [value(variable) for variable in equation.invars])
         several = equation.primitive.multiple_results
-        values.update(zip(equation.outvars, found if several else [found], strict=True))
+        values.update(zip(equation.outvars, results if several else [results], strict=True))
     return [value(variable) for variable in made.jaxpr.outvars]
 
 
@@ -110,16 +110,16 @@ def _in_pieces(call: Function, given: list[Any], batch: tuple[int, ...], piece: 
         return call(*given)
     flat = [array.reshape(count, *array.shape[len(batch) :]) for array in given]
     if piece == 1:
-        found = jax.lax.map(lambda one: call(*one), flat)
+        results = jax.lax.map(lambda one: call(*one), flat)
     else:
         whole = count // piece * piece
         groups = [array[:whole].reshape(-1, piece, *array.shape[1:]) for array in flat]
-        found = jax.lax.map(lambda some: call(*some), groups)
-        found = jax.tree.map(lambda leaf: leaf.reshape(whole, *leaf.shape[2:]), found)
+        results = jax.lax.map(lambda some: call(*some), groups)
+        results = jax.tree.map(lambda leaf: leaf.reshape(whole, *leaf.shape[2:]), results)
         if whole < count:
             rest = call(*(array[whole:] for array in flat))
-            found = jax.tree.map(lambda first, last: jax.numpy.concatenate([first, last]), found, rest)
-    return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), found)
+            results = jax.tree.map(lambda first, last: jax.numpy.concatenate([first, last]), results, rest)
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), results)
 
 
 def _functions(params: Any) -> Iterator[Jaxpr]:

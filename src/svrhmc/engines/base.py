@@ -301,7 +301,9 @@ class Engine(ABC):
         return forms[form.kind](sampler, form)
 
     def lacks_rows(self, form: Any, stored: Collection[str], maps: Collection[str]) -> str | None:
-        """Why rows with a linear predictor are not run, by an engine with these storages and whitenings."""
+        """Why rows with a linear predictor are not run, by an engine with these storages and whitenings, and with
+        priors of single coordinates.
+        """
         if form.loss.kernel is None:
             return f"it does not have the loss {form.loss}"
         if form.terms is not None:
@@ -312,6 +314,8 @@ class Engine(ABC):
             return f"it does not have {form.rows.storage} rows"
         if form.whitening is not None and form.whitening.kind not in maps:
             return f"it does not have a {form.whitening.kind} whitening"
+        for term in getattr(form, "terms", ()):
+            return f"it does not have the prior term {term}"
         return None
 
     def lacks_order(self, sampler: Any, form: Any) -> str | None:

@@ -57,8 +57,8 @@ class Functions:
     def total(self, x: Any, rows: Any) -> Any:
         """Σ log p over some rows, at one state."""
         with jax.default_matmul_precision("highest"):  # else a GPU rounds factors to 10 bits
-            found = self.likelihood(self.params(x), rows)
-        return jnp.sum(found.astype(jnp.float64))
+            log_likelihood = self.likelihood(self.params(x), rows)
+        return jnp.sum(log_likelihood.astype(jnp.float64))
 
     def prior_gradient(self, x: Any) -> Any:
         """Of log p(params), at many states."""
@@ -79,9 +79,9 @@ class Functions:
     def _alone(self, x: Any, rows: Any) -> Any:
         return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
 
-    def summed(self, data: Any, of: Callable[[Any, Any], Any], x: Any) -> Any:
+    def summed(self, data: Any, function: Callable[[Any, Any], Any], x: Any) -> Any:
         """What a function of a state and some rows gives, summed over all rows, at many states."""
-        return self.place.summed(data, grouped(lambda rows, at: jax.vmap(lambda state: of(state, rows))(at)), x)
+        return self.place.summed(data, grouped(lambda rows, at: jax.vmap(lambda state: function(state, rows))(at)), x)
 
     def whole_gradient(self, data: Any, x: Any) -> Any:
         """Σᵢ ∇log p(rowᵢ), at many states."""
@@ -181,12 +181,12 @@ def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
 
 def hessian(functions: Functions, data: Any, x: Any) -> Any:
     """∇²f at one state, some columns at a time."""
-    found = []
+    columns = []
     for first in range(0, functions.dim, COLUMNS):
         which = np.arange(first, first + COLUMNS)
         unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
-        found.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
-    H = np.concatenate(found)[: functions.dim]
+        columns.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
+    H = np.concatenate(columns)[: functions.dim]
     return (H + H.T) / 2
 
 
@@ -255,5 +255,5 @@ def _numbers(program: Any) -> float:
 
 def _within(equation: Any) -> list[Any]:
     """The programs that an equation runs."""
-    values = (each for value in equation.params.values() for each in (value if isinstance(value, tuple) else (value,)))
-    return [inner for inner in (getattr(each, "jaxpr", each) for each in values) if hasattr(inner, "eqns")]
+    params = (one for value in equation.params.values() for one in (value if isinstance(value, tuple) else (value,)))
+    return [inner for inner in (getattr(one, "jaxpr", one) for one in params) if hasattr(inner, "eqns")]

@@ -113,11 +113,11 @@ class OnDevices(Place):
         edge = self.sections * self.size
 
         def of_leaf(leaf: Any, left: Any) -> Any:
-            found = self._everywhere(self._mine, leaf, rows)
+            early = self._everywhere(self._mine, leaf, rows)
             if not len(left):
-                return found
+                return early
             late = _wide(rows >= edge, left.ndim - 1)
-            return jnp.where(late, left[jnp.clip(rows - edge, 0, len(left) - 1)], found)
+            return jnp.where(late, left[jnp.clip(rows - edge, 0, len(left) - 1)], early)
 
         return jax.tree.map(of_leaf, *data)
 
@@ -125,10 +125,10 @@ class OnDevices(Place):
         flat = mine.reshape(-1, *mine.shape[2:])
         away = rows - jax.lax.axis_index(AXIS) * len(flat)
         here = _wide((away >= 0) & (away < len(flat)), flat.ndim - 1)
-        found = jnp.where(here, flat[jnp.clip(away, 0, len(flat) - 1)], jnp.zeros((), flat.dtype))
-        if found.dtype == bool:
-            return jax.lax.psum(found.astype(jnp.int32), AXIS) > 0
-        return jax.lax.psum(found, AXIS)
+        own = jnp.where(here, flat[jnp.clip(away, 0, len(flat) - 1)], jnp.zeros((), flat.dtype))
+        if own.dtype == bool:
+            return jax.lax.psum(own.astype(jnp.int32), AXIS) > 0
+        return jax.lax.psum(own, AXIS)
 
     def summed(self, data: Any, of: Of, *given: Any) -> Any:
         """Section by section, and what is left."""
@@ -146,10 +146,10 @@ class OnDevices(Place):
             chains, _, *rest = every.shape[1:]
             return jnp.moveaxis(every[: self.sections], 0, 1).reshape(chains, -1, *rest)
 
-        found = jax.tree.map(joined, self._sections(data, of, given))
+        sections = jax.tree.map(joined, self._sections(data, of, given))
         if not self._left:
-            return found
-        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), found, of(data[1], *given))
+            return sections
+        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), sections, of(data[1], *given))
 
     @property
     def _left(self) -> int:
@@ -159,8 +159,8 @@ class OnDevices(Place):
         """What is found of each section, on all devices."""
 
         def mine(some: Any, *more: Any) -> Any:
-            found = jax.lax.map(lambda section: of(section, *more), some)
-            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), found)
+            own = jax.lax.map(lambda section: of(section, *more), some)
+            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), own)
 
         return self._everywhere(mine, data[0], *given)
 
@@ -240,18 +240,18 @@ class OnHost(Place):
         ]  # fmt: skip
 
         def words(asked: Any) -> list[Any]:
-            found = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(read(np.asarray(asked)))]
+            leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(read(np.asarray(asked)))]
             return [
                 leaf.view(np.uint32).reshape(like.shape) if two else leaf
-                for leaf, like, two in zip(found, shapes, twice, strict=True)
+                for leaf, like, two in zip(leaves, shapes, twice, strict=True)
             ]
 
         given = jax.pure_callback(words, shapes, jnp.asarray(numbers).astype(jnp.uint32))
-        found = [
+        rows = [
             jax.lax.bitcast_convert_type(leaf, one.dtype) if two else leaf
             for leaf, one, two in zip(given, flat, twice, strict=True)
         ]
-        return jax.tree.unflatten(tree, found)
+        return jax.tree.unflatten(tree, rows)
 
     def host(self, data: Any) -> list[Any]:
         """As they are."""
@@ -319,16 +319,16 @@ def _cut(rows: Rows, first: Any, size: int) -> Rows:
 def grouped(of: Of) -> Of:
     """The same of some rows; on devices that do much at once, of groups of them side by side, and then added."""
 
-    def found(rows: Rows, *given: Any) -> Any:
+    def in_groups(rows: Rows, *given: Any) -> Any:
         size = len(jax.tree.leaves(rows)[0])
         whole = size // _GROUP * _GROUP
         if jax.default_backend() not in _WIDE or whole <= _GROUP:
             return of(rows, *given)
         groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
-        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda each: of(each, *given))(groups))
+        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda group: of(group, *given))(groups))
         return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole), *given)) if whole < size else total
 
-    return found
+    return in_groups
 
 
 def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[Any, ...]) -> Any:
@@ -338,15 +338,15 @@ def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[Any, ...]) -
     return _by_blocks(n, block, lambda k, size: of(_cut(rows, k * block, size), *given))
 
 
-def _by_blocks(n: int, block: int, found: Callable[[Any, int], Any]) -> Any:
-    """What is found of every block, by its number and its size, added up in their order."""
+def _by_blocks(n: int, block: int, of_block: Callable[[Any, int], Any]) -> Any:
+    """What a function of a block's number and size gives, added up in the order of the blocks."""
     full, left = divmod(n, block)
     if full == 0:
-        return found(0, n)
+        return of_block(0, n)
     if full == 1:
-        total = found(0, block)
-    else:  # from 0, so that what is found of a block is compiled once
-        shapes = jax.eval_shape(lambda: found(0, block))
+        total = of_block(0, block)
+    else:  # from 0, so that the function is compiled once
+        shapes = jax.eval_shape(lambda: of_block(0, block))
         nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-        total = jax.lax.fori_loop(0, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, found(k, block)), nothing)
-    return jax.tree.map(jnp.add, total, found(full, left)) if left else total
+        total = jax.lax.fori_loop(0, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, of_block(k, block)), nothing)
+    return jax.tree.map(jnp.add, total, of_block(full, left)) if left else total

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
+from svrhmc.core.jaxed import scoped
 from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
-from svrhmc.engines.jax.kernels import running
 from svrhmc.gradients import Memory
 from svrhmc.targets.base import FiniteSum
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 _MOST_STEPS = 4096
 _LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
 # Random numbers made at once, numbers of states kept at once, and how many cores it is like
 _DEVICES = {"cpu": (1 << 19, 1 << 22, 1.0), "gpu": (1 << 25, 1 << 25, 300.0)}
+
+
+def running(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The function, called inside `core.jaxed.scope`, without the notice that Pallas will leave Triton one day."""
+
+    @scoped
+    @wraps(function)
+    def inside(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+            return function(*args, **kwargs)
+
+    return inside
 
 
 class Reached(NamedTuple):

@@ -9,9 +9,11 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.jaxed import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
+from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
 
 _MAPS = ("dense", "low rank", "sparse")
 _STORED = ("dense", "sparse")
+_PRIORS = (STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER)
 
 
 class OnJax(Engine):
@@ -34,7 +36,7 @@ class OnJax(Engine):
         return self.lacks(sampler, density, reasons)
 
     def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
-        return self.lacks_rows(form, _STORED, _MAPS) or self.lacks_order(sampler, form)
+        return self.lacks_rows(form, _STORED, _MAPS) or _lacks_prior(form) or self.lacks_order(sampler, form)
 
     def check(self, setup: Setup) -> None:
         """Devices that are not there, and those of a model, which has its own."""
@@ -61,6 +63,11 @@ class OnJax(Engine):
         from svrhmc.engines.jax.grid import estimates_at
 
         return estimates_at(setup, states, step)
+
+
+def _lacks_prior(form: RowsForm) -> str | None:
+    unknown = set() if form.heavy is None else set(form.heavy.kinds.tolist()) - set(_PRIORS)
+    return f"it does not have priors of kind {min(unknown)}" if unknown else None
 
 
 def _without_predictor(sampler: Any, form: QuadraticForm | FunctionsForm) -> str | None:

@@ -1,4 +1,4 @@
-"""The grid in JAX."""
+"""Chains of the grid, a scheme and a recipe, in JAX: what they carry, and which programs make their steps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import EVERY, HIGH, Keep, Setup, State
-from svrhmc.engines.jax import resident
-from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
-from svrhmc.engines.jax.estimates import refreshed
-from svrhmc.engines.jax.kernels import running
-from svrhmc.engines.jax.loop import MANY, Given, Place, Program, advance, begun, drawn, numbers_of_step, remade
-from svrhmc.engines.jax.moves import Kept, Noise
+from svrhmc.engines.jax import gpu, loop
+from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, running, steps_at_once
+from svrhmc.engines.jax.loop import Given, Place, Program, refreshed
+from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import Operations
-from svrhmc.engines.jax.rows import Arrays
-from svrhmc.engines.jax.spread import Spread, placed
+from svrhmc.engines.jax.placement import Spread, placed
+from svrhmc.engines.jax.scheme import Kept, Noise
 from svrhmc.gradients.estimator import AtMode
 from svrhmc.gradients.recipe import NEVER, Memory
 from svrhmc.scheme import Scheme
@@ -30,7 +28,7 @@ from svrhmc.targets.devices import require_room, sharding
 
 
 @dataclass(frozen=True, eq=False)
-class Programme:
+class Layout:
     """A sampler on a target, on the devices.
 
     numbers: which of the chains each place is for; there may be more places than chains, for as many on each device.
@@ -43,19 +41,19 @@ class Programme:
     numbers: Indices
 
     @staticmethod
-    def of(setup: Setup) -> Programme:
+    def of(setup: Setup) -> Layout:
         """With what the recipe needs besides the target."""
         chains = len(setup.chains)
         spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.sampler.recipe.full else chains)
-        extra = spread.everywhere(_extra(setup))
-        return Programme(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
+        extra = spread.everywhere(_recipe_arrays(setup))
+        return Layout(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a programme lives as long as its chains
+    @lru_cache(maxsize=2)  # noqa: B019 - a layout lives as long as its chains
     def _keys(self, high: int) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = self.laid(Stream(self.setup.seed, self.setup.chains).keys(high))
-        return found
+        keys: tuple[Any, Any] = self.put(Stream(self.setup.seed, self.setup.chains).keys(high))
+        return keys
 
-    def laid(self, of_chains: Any) -> Any:
+    def put(self, of_chains: Any) -> Any:
         """Arrays of the chains, on the devices.
 
         Where rows are cut, all devices have all chains; but where no step passes over all rows, and chains come out
@@ -74,33 +72,31 @@ class Programme:
         return self._keys(step // HIGH)
 
 
-def _extra(setup: Setup) -> Arrays:
+def _recipe_arrays(setup: Setup) -> Arrays:
+    """What a recipe needs besides the target: how rows are drawn by weight, and what is evaluated at the mode."""
     recipe, target = setup.sampler.recipe, setup.target
-    found: Arrays = {}
+    arrays: Arrays = {}
     if recipe.weighted:
-        found |= dict(zip(("threshold", "alias", "probabilities"), target.row_table, strict=True))
+        arrays |= dict(zip(("threshold", "alias", "probabilities"), target.row_table, strict=True))
     if recipe.reference == "mode":
         at = AtMode(recipe, target)
-        found |= {"mode": at.point, "mode anchor": at.anchor}
+        arrays |= {"mode": at.point, "mode anchor": at.anchor}
         if at.parts is not None:
-            found["mode parts"] = at.parts[0]
+            arrays["mode parts"] = at.parts[0].reshape(recipe.n, -1)
         if recipe.order == 2:
-            found |= {"mode hessian": at.expansion.hessian}
-            found |= {"mode curvatures": curvatures} if (curvatures := _curvatures(at)) is not None else {}
-    return found
-
-
-def _curvatures(at: AtMode) -> Array | None:
-    return getattr(at.expansion, "curvatures", None)
+            arrays["mode hessian"] = at.expansion.hessian
+            curvatures = getattr(at.expansion, "curvatures", None)
+            arrays |= {} if curvatures is None else {"mode curvatures": curvatures}
+    return arrays
 
 
 class GridKernel(JaxKernel):
     """A scheme and a recipe."""
 
     def __init__(self, setup: Setup) -> None:
-        self.setup, self._programme = setup, Programme.of(setup)
+        self.setup, self._layout = setup, Layout.of(setup)
         if setup.sampler.recipe.remembers and setup.sampler.recipe.carries:
-            self._require_room_for_table(self._programme.spread)
+            self._require_room_for_table(self._layout.spread)
         self._noise, self._scheme = Noise.of(setup.sampler.scheme), _numbers(setup.sampler.scheme)
 
     def until(self, place: Place, step: int, wanted: int, end: int, keep: Keep) -> int:
@@ -115,10 +111,10 @@ class GridKernel(JaxKernel):
     def advance(self, place: Place, step: int, end: int, keep: Keep) -> tuple[Place, tuple[Array]]:
         """By a program with a renewal of the memory, or without."""
         refresh, count = self._refreshes(place, step), len(keep.within(step, end))
-        after, found = self._advance(place, step, end - step, keep, refresh)
+        after, draws = self._advance(place, step, end - step, keep, refresh)
         after.x.block_until_ready()
         self._require_finite(place, after, step, end - step, refresh)
-        kept = found if _spares() else np.asarray(found)  # JAX compiles a slice for each number that is kept
+        kept = draws if _spares() else np.asarray(draws)  # JAX compiles a slice for each number that is kept
         return after, (np.asarray(kept[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
 
     def _refreshes(self, place: Place, step: int) -> bool:
@@ -127,22 +123,21 @@ class GridKernel(JaxKernel):
 
     def reached(self, place: Place, state: State) -> Reached:
         """Of the chains themselves: there may be more places."""
-        x, v = (np.array(each)[: len(state.x)] for each in (place.x, place.v))
+        x, v = (np.array(array)[: len(state.x)] for array in (place.x, place.v))
         return Reached(x, v, self._carried(place))
 
     def empty_memory(self, state: State) -> Memory:
         """By the shapes of what a first step would remember."""
-        programme, recipe = self._programme, self.setup.sampler.recipe
+        layout, recipe = self._layout, self.setup.sampler.recipe
         if not recipe.carries:
             return {}
-        start = programme.operations, recipe, programme.arrays, programme.keys(0), jnp.asarray(0)
-        known = jax.eval_shape(lambda x: refreshed(*start, x), programme.laid(state.x))
-        keeps = recipe.keeps_table(len(self.setup.chains))
-        return {name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in known.items() if keeps or name != "table"}
+        start = layout.operations, recipe, layout.arrays, layout.keys(0), jnp.asarray(0)
+        shapes = jax.eval_shape(lambda x: self._stored(refreshed(*start, x)), layout.put(state.x))
+        return {name: np.empty((0, *one.shape[1:]), one.dtype) for name, one in shapes.items()}
 
     def _require_room_for_table(self, spread: Spread) -> None:
         target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)
-        chains = len(self._programme.numbers) / (len(devices) if devices and spread.chains else 1)
+        chains = len(self._layout.numbers) / (len(devices) if devices and spread.chains else 1)
         table = 8.0 * chains * self.setup.sampler.recipe.n * (1 if target.scalar_parts else target.row_size)
         remedy = "run fewer chains, or take another gradient, such as SVRG"
         require_room("the table of gradients", table, remedy, devices)
@@ -160,55 +155,64 @@ class GridKernel(JaxKernel):
     def _room(self, keep: Keep) -> tuple[int, int]:
         """Steps of a program, and draws kept of them."""
         chains, dim = len(self.setup.chains), self.setup.target.dim
-        each = numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
+        each = loop.numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
         if self._fetches:
-            each += int(chains * self.setup.sampler.recipe.batch * self._programme.operations.place.numbers)
-        resides = resident.serves(self._programme.operations, self.setup.sampler.recipe, self._programme.arrays)
-        ahead = each < MANY or self._fetches or resides
+            each += int(chains * self.setup.sampler.recipe.batch * self._layout.operations.place.numbers)
+        resides = gpu.makes_steps(self._layout.operations, self.setup.sampler.recipe, self._layout.arrays)
+        ahead = each < loop.MANY or self._fetches or resides
         work = chains * (self.setup.sampler.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
         capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
     def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
-        programme, thin, (capacity, records) = self._programme, min(keep.thin, NEVER), self._room(keep)
+        layout, thin, (capacity, records) = self._layout, min(keep.thin, NEVER), self._room(keep)
         program = Program(
-            programme.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
+            layout.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
             count == capacity and _spares(), not _spares(),
         )  # fmt: skip
         given = Given(
-            programme.arrays, self._scheme, programme.keys(step), place, step, count, Kept(keep.first, thin),
+            layout.arrays, self._scheme, layout.keys(step), place, step, count, Kept(keep.first, thin),
             self._fetched(step, count, capacity),
         )  # fmt: skip
-        found: tuple[Place, Any] = advance(program, programme.spread, given)
-        return found
+        result: tuple[Place, Any] = loop.advance(program, layout.spread, given)
+        return result
 
     @property
     def _fetches(self) -> bool:
         """Whether batches are read before the steps that need them."""
-        where = self._programme.operations.place
+        where = self._layout.operations.place
         return where is not None and where.fetches and not self.setup.sampler.recipe.full
 
     def _fetched(self, step: int, count: int, most: int) -> Any:
         """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
         if not self._fetches:
             return None
-        programme = self._programme
-        rows = np.array(drawn(self.setup.sampler.recipe, programme.arrays, programme.keys(step), step, most))
+        layout = self._layout
+        rows = np.array(loop.drawn(self.setup.sampler.recipe, layout.arrays, layout.keys(step), step, most))
         rows[count:] = 0
-        return programme.operations.place.fetch(rows)
+        return layout.operations.place.fetch(rows)
 
     def begin(self, state: State) -> Place:
         """A table that was not kept is made again."""
-        place: Place = self._programme.laid(Place(state.x, state.v, state.memory))
-        if place.memory and self.setup.sampler.recipe.remembers and "table" not in place.memory:
-            table = remade(self._programme.operations, self._programme.arrays, place.memory["snapshot"])
+        memory = dict(state.memory)
+        if "table" in memory:
+            memory["table"] = memory["table"].reshape(*memory["table"].shape[:2], -1)
+        place: Place = self._layout.put(Place(state.x, state.v, memory))
+        if memory and self.setup.sampler.recipe.remembers and "table" not in memory:
+            table = loop.remade(self._layout.operations, self._layout.arrays, place.memory["snapshot"])
             return place._replace(memory={**place.memory, "table": table})
         return place
 
-    def _carried(self, place: Place) -> dict[str, Any]:
-        keeps = self.setup.sampler.recipe.keeps_table(len(self.setup.chains))
+    def _carried(self, place: Place) -> Memory:
         mine = slice(len(self.setup.chains))
-        return {name: np.array(array)[mine] for name, array in place.memory.items() if keeps or name != "table"}
+        return {name: np.array(array)[mine] for name, array in self._stored(place.memory).items()}
+
+    def _stored(self, memory: Memory) -> Memory:
+        """What a `State` has of it: the mᵢ only where they are few enough."""
+        others = {name: array for name, array in memory.items() if name != "table"}
+        if len(others) == len(memory) or not self.setup.sampler.recipe.keeps_table(len(self.setup.chains)):
+            return others
+        return others | {"table": self._layout.operations.stored(memory["table"])}
 
     def _require_finite(self, place: Place, after: Place, step: int, count: int, refresh: bool) -> None:
         """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""
@@ -224,9 +228,9 @@ class GridKernel(JaxKernel):
         wrong = ~(np.isfinite(there.x).all(axis=1) & np.isfinite(there.v).all(axis=1))
         chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.sampler.step_size
         if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
-            g, _ = begun(
-                self._programme.operations, self.setup.sampler.recipe, self._programme.arrays,
-                self._programme.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
+            g, _ = loop.begun(
+                self._layout.operations, self.setup.sampler.recipe, self._layout.arrays,
+                self._layout.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
             )  # fmt: skip
             if not np.isfinite(np.asarray(g)[wrong]).all():
                 where = f"chain {chain}, step {step + bad}, at a finite state"
@@ -249,9 +253,9 @@ def _numbers(scheme: Scheme) -> tuple[Any, ...]:
 @running
 def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state."""
-    programme = Programme.of(setup)
-    g, _ = begun(
-        programme.operations, setup.sampler.recipe, programme.arrays, programme.keys(step), jnp.uint32(step % HIGH),
-        programme.laid(states),
+    layout = Layout.of(setup)
+    g, _ = loop.begun(
+        layout.operations, setup.sampler.recipe, layout.arrays, layout.keys(step), jnp.uint32(step % HIGH),
+        layout.put(states),
     )  # fmt: skip
     return np.array(g)[: len(states)]

@@ -1,6 +1,8 @@
-"""Steps of chains as compiled programs: random numbers of many steps at once, then a loop over these.
+"""Steps of the grid as compiled programs: random numbers of many steps at once, then a loop over these.
 
     z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
+
+The estimate ∇f̂ is that of a recipe, which `gradients.estimator` defines.
 
 A program makes up to `capacity` steps; how many is an argument, so that a run may be cut anywhere. It is compiled for a
 form, a recipe and a number of chains; the sixteen numbers of a scheme are arguments too.
@@ -17,14 +19,15 @@ from jax.sharding import PartitionSpec
 
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose
-from svrhmc.engines.jax import resident, words
-from svrhmc.engines.jax.estimates import Memory, batches, estimate, refreshed
-from svrhmc.engines.jax.moves import Noise, move
-from svrhmc.engines.jax.operations import Operations
-from svrhmc.engines.jax.rows import Arrays
-from svrhmc.engines.jax.spread import Spread
+from svrhmc.engines.jax import gpu, randomness
+from svrhmc.engines.jax.maps import Arrays
+from svrhmc.engines.jax.operations import Batch, Operations, weighted
+from svrhmc.engines.jax.placement import Spread
+from svrhmc.engines.jax.scheme import Noise, move
 from svrhmc.gradients import Recipe
 from svrhmc.targets.devices import AXIS
+
+Memory = dict[str, Any]
 
 _UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
 MANY = 1 << 16  # random numbers of a step
@@ -90,8 +93,8 @@ def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, Any]
         needed = Given(every, every, mine, mine, every, every, every, every)
         made = mine, PartitionSpec(None, AXIS)
         steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=made, check_vma=False)
-    found: tuple[Place, Any] = steps(given)
-    return found
+    result: tuple[Place, Any] = steps(given)
+    return result
 
 
 def _steps(program: Program, given: Given) -> tuple[Place, Any]:
@@ -99,12 +102,12 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
     arrays, scheme, keys, place, begin, count, kept, fetched = given
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
-    resides = resident.serves(operations, recipe, arrays)
+    resides = gpu.makes_steps(operations, recipe, arrays)
     ahead = resides or numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
-    fine = Purpose.NOISE_FINE if operations.kind(arrays) == jnp.float64 else None
+    fine = Purpose.NOISE_FINE if operations.dtype == jnp.float64 else None
 
     def drawn(steps: Any) -> tuple[Any, Any]:
-        xi = words.normals(keys, steps, noise.total * dim, Purpose.NOISE, fine)
+        xi = randomness.normals(keys, steps, noise.total * dim, Purpose.NOISE, fine)
         return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
 
     made: Any = drawn(steps) if ahead else drawn(steps[:1]) if early else None
@@ -113,8 +116,8 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
     def step(i: Any, carried: Any, renew: bool) -> Any:
         (x, v, memory), draws, slot, next_ones = carried
         xi: Any
-        some = made if ahead else next_ones if early else drawn(steps[i][None])
-        xi, rows = (None if each is None else each[i if ahead else 0] for each in some)
+        numbers = made if ahead else next_ones if early else drawn(steps[i][None])
+        xi, rows = (None if array is None else array[i if ahead else 0] for array in numbers)
         normals = [xi[:, k] for k in range(noise.total)]
         at, velocity = move(before, before_noise, noise.before, x, v, normals)
         if renew:
@@ -135,9 +138,9 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
         if not resides:
             return jax.lax.fori_loop(first, last, plain, carried, unroll=unroll)
         (x, v, memory), draws, slot, _ = carried
-        walk = resident.Walk(first, last, begin, kept)
+        walk = gpu.Walk(first, last, begin, kept)
         state = x, v, draws, slot
-        x, v, draws, slot = resident.walk(operations, recipe, arrays, memory, noise, scheme, made, walk, state)
+        x, v, draws, slot = gpu.walk(operations, recipe, arrays, memory, noise, scheme, made, walk, state)
         return Place(x, v, memory), draws, slot, None
 
     def epoch(k: Any, carried: Any) -> Any:
@@ -177,3 +180,83 @@ def drawn(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], begin: Any, cou
 def remade(operations: Operations, arrays: Arrays, snapshot: Any) -> Any:
     """The mᵢ of all components at a snapshot."""
     return operations.every_part(arrays, snapshot)
+
+
+def batches(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], steps: Any) -> Any:
+    """The row numbers of some steps: (steps, chains, batch); None where all are used."""
+    if recipe.full:
+        return None
+    if recipe.weighted:
+        return randomness.weighted_rows(keys, steps, recipe.batch, arrays["threshold"], arrays["alias"])
+    return randomness.rows(keys, steps, recipe.batch, recipe.n, recipe.replacement)
+
+
+def refreshed(
+    operations: Operations, recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], step: Any, x: Any
+) -> Memory:
+    """The memory at x: from all components, or from some drawn for this snapshot."""
+    memory: Memory = {} if recipe.reference == "table" else {"snapshot": x}
+    if recipe.snapshot_rows:
+        sizes = recipe.snapshot_rows, recipe.n, recipe.replacement
+        rows = randomness.rows(keys, step[None], *sizes, Purpose.SNAPSHOT)[0]
+        return memory | {"anchor": operations.mean(arrays, x, operations.batch(arrays, rows))}
+    if recipe.remembers:
+        table, anchor = operations.remembered(arrays, x)
+        return memory | {"table": table, "anchor": anchor}
+    return memory | {"anchor": operations.pass_over(arrays, x)}
+
+
+def estimate(
+    operations: Operations, recipe: Recipe, arrays: Arrays, x: Any, memory: Memory, rows: Any
+) -> tuple[Any, Memory]:
+    """g at x from a batch, and the memory after it."""
+    prior = operations.prior(arrays, x)
+    if recipe.full:
+        return prior + operations.pass_over(arrays, x), memory
+    weights = 1 / (recipe.n * arrays["probabilities"][rows]) if recipe.weighted else None
+    batch = operations.batch(arrays, rows)
+    if recipe.reference == "none":
+        return prior + operations.mean(arrays, x, batch, weights), memory
+    at_mode = recipe.reference == "mode"
+    anchor = arrays["mode anchor"] if at_mode else memory["anchor"]
+    if recipe.order == 2:
+        away = x - arrays["mode"]
+        now = operations.parts(arrays, x, batch) - operations.hessian_parts(arrays, away, batch)
+        then = _remembered(recipe, arrays, memory, rows)
+        then = operations.parts(arrays, _everywhere(arrays["mode"], x), batch) if then is None else then
+        rest = operations.assemble(arrays, weighted(now - then, weights), batch)
+        return prior + anchor + rest + away @ arrays["mode hessian"], memory
+    if recipe.remembers:
+        now = operations.parts(arrays, x, batch)
+        then = _remembered(recipe, arrays, memory, rows)
+        g = prior + anchor + operations.assemble(arrays, weighted(now - then, weights), batch)
+        return g, _renewed(operations, recipe, arrays, memory, batch, now) if recipe.reference == "table" else memory
+    point = _everywhere(arrays["mode"], x) if at_mode else memory["snapshot"]
+    return prior + anchor + operations.change(arrays, x, point, batch, weights), memory
+
+
+def _everywhere(point: Any, x: Any) -> Any:
+    return jnp.broadcast_to(point, x.shape)
+
+
+def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any) -> Any:
+    """The mᵢ of a batch, where they are stored."""
+    if not recipe.remembers:
+        return None
+    if recipe.reference == "mode":
+        return arrays["mode parts"][rows]
+    return jax.vmap(lambda table, some: table[some])(memory["table"], rows)
+
+
+def _renewed(operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, now: Any) -> Memory:
+    """The mᵢ of a batch become what was just evaluated, one after another: a row drawn twice is renewed once."""
+
+    def one(b: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
+        table, anchor = carried
+        row, new = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, b, 1, 1), (batch, now))
+        old = jax.vmap(lambda own, some: own[some])(table, row.rows)
+        anchor = anchor + operations.assemble(arrays, new - old, row) / recipe.n
+        return jax.vmap(lambda own, some, part: own.at[some].set(part))(table, row.rows, new), anchor
+
+    table, anchor = jax.lax.fori_loop(0, batch.rows.shape[1], one, (memory["table"], memory["anchor"]))
+    return {**memory, "table": table, "anchor": anchor}

@@ -1,8 +1,12 @@
-"""What an estimate asks of a target, in JAX: each form has `Operations` and the arrays that they work on.
+"""What an estimate asks of a target, in JAX: the gradients of its components, of batches of them and of all.
 
-Operations are plain data that can be hashed, so that programs are compiled once for all targets alike; whatever is
-large is in the arrays: what rows have under "data", wherever that is (`targets.placed`), and what all share under names
-of its own. States come as (chains, dim), batches of rows as (chains, batch); all sums are in float64.
+Each form has its `Operations` and the arrays that they work on: `rows.py` has those of rows with linear predictors, and
+here are those of quadratics and of a user's functions. Operations are plain data that can be hashed, so that programs
+are compiled once for all targets alike; whatever is large is in the arrays: what rows have under "data", wherever that
+is (`targets.placed`), and what all share under names of its own. What a target does not have is not among the arrays.
+
+States come as (chains, dim), batches of rows as (chains, batch), parts of components as (chains, batch, numbers of a
+part); all sums are in float64.
 """
 
 from __future__ import annotations
@@ -15,18 +19,28 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from svrhmc.engines.jax import factors, fused, priors
-from svrhmc.engines.jax.losses import slope_of
-from svrhmc.engines.jax.rows import EXACT, Arrays, Seen
+from svrhmc.engines.jax.maps import Arrays, Map
 from svrhmc.targets.devices import sharding
+from svrhmc.targets.forms import FunctionsForm, QuadraticForm
 from svrhmc.targets.functions import copied
-from svrhmc.targets.placed import Place, cut_over
+
+EXACT = jax.lax.Precision.HIGHEST
 
 
 class Batch(NamedTuple):
-    """Some rows of every chain: their numbers, (chains, batch), and what they have, taken from where it is."""
+    """Some rows of every chain: their numbers, (chains, batch), and their data."""
 
     rows: Any
+    data: Any
+
+
+class Source(NamedTuple):
+    """Operations of a form, and the arrays that they work on: those that all rows share, and those that rows have, on
+    the host or (a model's) where they are already.
+    """
+
+    operations: Operations
+    shared: Arrays
     data: Any
 
 
@@ -36,24 +50,34 @@ class Operations(ABC):
     place: Any = None  # where rows of data are (`targets.placed`); None where they are never cut over devices
 
     def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
-        """The same with what rows have on each device."""
+        """The same with the data of all rows on each device."""
         return self, jax.device_put(data, sharding(mesh, False))
 
     def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
         """The same with rows of its own on each device."""
         raise NotImplementedError
 
-    def kind(self, arrays: Arrays) -> Any:
-        """Of numbers that rows give: float32 or float64. Normals are of the same kind; states are always float64."""
+    @property
+    def dtype(self) -> Any:
+        """In which rows are evaluated: float32 or float64. Normals are of the same; states are always float64."""
         return jnp.float64
 
-    @abstractmethod
+    @property
+    def plain(self) -> bool:
+        """Whether rows are such that the kernels for GPUs (`gpu.py`) can add them up."""
+        return False
+
+    def stored(self, table: Any) -> Any:
+        """Parts of all components in the shape in which a `State` has them."""
+        return table
+
     def batch(self, arrays: Arrays, rows: Any) -> Batch:
-        """Rows of the chains, by their numbers."""
+        """Rows of the chains, by their numbers, from where they are."""
+        return Batch(rows, self.place.taken(arrays["data"], rows))
 
     @abstractmethod
     def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
-        """Parts of some components: (chains, batch), or (chains, batch, dim)."""
+        """Parts of some components."""
 
     @abstractmethod
     def every_part(self, arrays: Arrays, x: Any) -> Any:
@@ -72,20 +96,20 @@ class Operations(ABC):
         """The gradient that every component shares."""
 
     def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
-        """Parts of all components, and what they add up to: ∇f without the shared part."""
+        """Parts of all components, and ∇f without the shared part, which they add up to."""
         return self.every_part(arrays, x), self.pass_over(arrays, x)
 
     def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
-        return self.assemble(arrays, weighed(self.parts(arrays, x, batch), weights), batch)
+        return self.assemble(arrays, weighted(self.parts(arrays, x, batch), weights), batch)
 
     def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
         """The mean over a batch of what gradients at x have more than those at another point."""
         more = self.parts(arrays, x, batch) - self.parts(arrays, point, batch)
-        return self.assemble(arrays, weighed(more, weights), batch)
+        return self.assemble(arrays, weighted(more, weights), batch)
 
-    def bends(self, arrays: Arrays, away: Any, batch: Batch) -> Any:
-        """Parts of Hᵢ·away at the mode, for rows with a linear predictor."""
+    def hessian_parts(self, arrays: Arrays, direction: Any, batch: Batch) -> Any:
+        """Parts of Hᵢ·direction at the mode, for rows with a linear predictor."""
         raise NotImplementedError
 
     def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
@@ -93,148 +117,9 @@ class Operations(ABC):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Frame:
-    """x = centre + W z, where there is a whitening: its kind, and W among the arrays."""
-
-    kind: str | None = None
-
-    def displace(self, arrays: Arrays, z: Any) -> Any:
-        """W z."""
-        if self.kind == "dense":
-            return z @ arrays["factor"].T
-        if self.kind == "low rank":
-            turned = z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
-            return arrays["scale"] * turned
-        return factors.displace(arrays, z) if self.kind == "sparse" else z
-
-    def out(self, arrays: Arrays, z: Any) -> Any:
-        """x."""
-        return z if self.kind is None else arrays["centre"] + self.displace(arrays, z)
-
-    def pull(self, arrays: Arrays, gradient: Any) -> Any:
-        """Wᵀg."""
-        if self.kind == "dense":
-            return gradient @ arrays["factor"]
-        if self.kind == "low rank":
-            scaled = arrays["scale"] * gradient
-            return scaled + ((scaled @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
-        return factors.pull(arrays, gradient) if self.kind == "sparse" else gradient
-
-
-@dataclass(frozen=True)
-class RowOperations(Operations):
-    """A loss of aᵢᵀx, in the variables of a frame, less what was taken out at its centre."""
-
-    n: int
-    dim: int
-    record: Any  # of the loss: its type
-    frame: Frame
-    seen: Seen
-    removed: bool
-    second_order: bool
-    shifted: bool
-    weighed: bool
-    heavy: bool
-    place: Place
-
-    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
-        """In sections, each of which is summed at once."""
-        place, sections = cut_over(mesh, self.n, self.place.row, self.n, data)
-        return replace(self, place=place), sections
-
-    def kind(self, arrays: Arrays) -> Any:
-        """That of the matrix."""
-        return self.seen.dtype
-
-    @property
-    def plain(self) -> bool:
-        """Whether a loss of one predictor and a normal prior, in the target's own variables, are all there is."""
-        return not (self.removed or self.heavy or self.frame.kind or self.seen.sparse or self.seen.several)
-
-    def constants(self, numbers: Any) -> Any:
-        """The record of the loss with its numbers."""
-        return self.record(*(numbers[k] for k in range(len(numbers))), *(self.seen.several or ()))
-
-    def batch(self, arrays: Arrays, rows: Any) -> Batch:
-        """From where they are."""
-        return Batch(rows, self.place.taken(arrays["data"], rows))
-
-    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
-        """nρᵢ′, or nwᵢℓ′."""
-        u = self.seen.predict_at(batch.data, self.frame.displace(arrays, x))
-        return self._slopes(arrays["numbers"], u, batch.data)
-
-    def bends(self, arrays: Arrays, away: Any, batch: Batch) -> Any:
-        """nwᵢℓ″ aᵢᵀ·away; nothing is left in variables from which the second order was taken."""
-        if self.second_order:
-            return jnp.zeros((*batch.rows.shape, *self.seen.tail))
-        return self.seen.turned(arrays["mode curvatures"][batch.rows], self.seen.predict_at(batch.data, away))
-
-    def _slopes(self, numbers: Any, u: Any, some: Arrays) -> Any:
-        """Of some rows, by what these have and the numbers of the loss."""
-        seen, t = self.seen, u
-        if self.removed:
-            t = some["predictors"] + u
-        elif self.shifted:
-            t = seen.shifted(u, some["offset"])
-        found = slope_of(self.record)(self.constants(numbers), t, some["y"])
-        if self.weighed:
-            found = seen.weighed(found, some["weights"])
-        if self.removed:
-            found = found - some["slopes"]
-        if self.second_order:
-            found = found - seen.turned(some["curvatures"], u)
-        return self.n * found
-
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
-        """(1/n) Σᵢ partᵢ Wᵀaᵢ."""
-        at = self.frame.displace(arrays, x)
-        return self.frame.pull(arrays, self.place.summed(arrays["data"], self._sum, arrays["numbers"], at))
-
-    def _sum(self, some: Arrays, numbers: Any, at: Any) -> Any:
-        """Over some rows; for one chain on a GPU, where a loss is all there is to a row, with one read of X."""
-        plain = self.plain and not (self.shifted or self.weighed)
-        if plain and fused.serves(some["X"], self.record, len(at)):
-            kind = self.seen.dtype
-            found = fused.gradient(some["X"], some["y"].astype(kind), at[0].astype(kind), self.record)
-            return found[None].astype(jnp.float64)
-        return self.seen.combine(some, self._every_slope(some, numbers, at) / self.n)
-
-    def every_part(self, arrays: Arrays, x: Any) -> Any:
-        """Of all rows at once."""
-        at = self.frame.displace(arrays, x)
-        return self.place.each(arrays["data"], self._every_slope, arrays["numbers"], at)
-
-    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
-        """Where all rows are at hand, each slope is found once."""
-        if self.place.mesh is not None:
-            return super().remembered(arrays, x)
-        parts = self.every_part(arrays, x)
-        return parts, self.frame.pull(arrays, self.seen.combine(arrays["data"], parts / self.n))
-
-    def _every_slope(self, some: Arrays, numbers: Any, at: Any) -> Any:
-        return self._slopes(numbers, self.seen.predict(some, at), some)
-
-    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
-        """(1/B) Σ_b part_b Wᵀa_{i_b}."""
-        return self.frame.pull(arrays, self.seen.combine_at(batch.data, parts / batch.rows.shape[1]))
-
-    def prior(self, arrays: Arrays, x: Any) -> Any:
-        """Λ(x − p) + ψ′; in other variables b + M z, and what is left of ψ′."""
-        if not self.removed:
-            at = self.frame.out(arrays, x)
-            slope = (at - arrays["prior mean"]) * arrays["prior precision"]
-            return self.frame.pull(arrays, slope + priors.slopes(arrays, at) if self.heavy else slope)
-        if self.second_order and not self.heavy:
-            return x - arrays["force"]
-        u = self.frame.displace(arrays, x)
-        slope = u * arrays["prior precision"]
-        if self.heavy:
-            slope = slope + (priors.slopes(arrays, arrays["centre"] + u) - arrays["ψ slopes"])
-        if self.second_order:
-            return x + self.frame.pull(arrays, slope - u * arrays["bend"]) - arrays["force"]
-        return self.frame.pull(arrays, slope) - arrays["force"]
+def weighted(parts: Any, weights: Any) -> Any:
+    """Parts times the weights of their rows, where there are weights."""
+    return parts if weights is None else parts * weights[:, :, None]
 
 
 @dataclass(frozen=True)
@@ -243,8 +128,16 @@ class QuadraticOperations(Operations):
 
     shared: bool
 
+    @staticmethod
+    def of(form: QuadraticForm) -> Source:
+        """Of a form; a precision that all components share is not among their data."""
+        shared = {"mean precision": form.mean_precision, "mean force": form.mean_force}
+        data = {"forces": form.forces}
+        (shared if form.shared else data)["precision"] = form.precision
+        return Source(QuadraticOperations(form.shared), shared, data)
+
     def batch(self, arrays: Arrays, rows: Any) -> Batch:
-        """By index; a precision that all share is not among them."""
+        """By index."""
         return Batch(rows, {name: array[rows] for name, array in arrays["data"].items()})
 
     def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
@@ -252,20 +145,20 @@ class QuadraticOperations(Operations):
         return self._gradients(arrays, x, batch.data, "cbde,ce->cbd")
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
-        """Of all components."""
+        """Gradients of all components."""
         return self._gradients(arrays, x, arrays["data"], "nde,ce->cnd")
 
-    def _gradients(self, arrays: Arrays, x: Any, some: Arrays, axes: str) -> Any:
+    def _gradients(self, arrays: Arrays, x: Any, data: Arrays, axes: str) -> Any:
         if self.shared:
-            return (x @ arrays["precision"])[:, None, :] - some["forces"]
-        return jnp.einsum(axes, some["precision"], x, precision=EXACT) - some["forces"]
+            return (x @ arrays["precision"])[:, None, :] - data["forces"]
+        return jnp.einsum(axes, data["precision"], x, precision=EXACT) - data["forces"]
 
     def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """Their mean."""
         return parts.mean(axis=1)
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
-        """None."""
+        """Zero: components share nothing."""
         return jnp.zeros_like(x)
 
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
@@ -275,10 +168,16 @@ class QuadraticOperations(Operations):
 
 @dataclass(frozen=True)
 class FunctionOperations(Operations):
-    """A user's log-likelihood and log prior (`targets.functions`), in the variables of a frame."""
+    """A user's log likelihood and log prior (`targets.functions`), in the variables of a map."""
 
     functions: Any
-    frame: Frame
+    map: Map
+
+    @staticmethod
+    def of(form: FunctionsForm) -> Source:
+        """Of a form."""
+        variables, arrays = Map.of(form.whitening)
+        return Source(FunctionOperations(form.functions, variables), arrays, form.data)
 
     @property
     def place(self) -> Any:
@@ -291,54 +190,44 @@ class FunctionOperations(Operations):
         return replace(self, functions=functions), copies
 
     def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
-        """They are."""
+        """As they are: a model's rows were cut when it was made."""
         return self, data
 
-    def kind(self, arrays: Arrays) -> Any:
-        """As the user's functions see it."""
+    @property
+    def dtype(self) -> Any:
+        """That of the user's params."""
         return self.functions.dtype
 
-    def batch(self, arrays: Arrays, rows: Any) -> Batch:
-        """From where they are."""
-        return Batch(rows, self.place.taken(arrays["data"], rows))
-
     def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
-        """Gradients of −n log-likelihood, in the user's variables."""
-        return -self.functions.n * self.functions.each_gradient(self.frame.out(arrays, x), batch.data)
+        """Gradients of −n log likelihood, in the user's variables."""
+        return -self.functions.n * self.functions.each_gradient(self.map.out(arrays, x), batch.data)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
         """Of all rows."""
-        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.frame.out(arrays, x))
+        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.map.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
         """Their mean."""
-        return self.frame.pull(arrays, parts.mean(axis=1))
+        return self.map.pull(arrays, parts.mean(axis=1))
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
         """That of −log prior."""
-        return -self.frame.pull(arrays, self.functions.prior_gradient(self.frame.out(arrays, x)))
+        return -self.map.pull(arrays, self.functions.prior_gradient(self.map.out(arrays, x)))
 
     def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
         """One gradient of the sum over the batch."""
-        total = self.functions.batch_gradient(self.frame.out(arrays, x), batch.data)
-        return self.frame.pull(arrays, total * (-self.functions.n / batch.rows.shape[1]))
+        total = self.functions.batch_gradient(self.map.out(arrays, x), batch.data)
+        return self.map.pull(arrays, total * (-self.functions.n / batch.rows.shape[1]))
 
     def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
-        """The difference of two."""
+        """The difference of two means."""
         return self.mean(arrays, x, batch) - self.mean(arrays, point, batch)
 
     def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
         """Block by block of rows."""
-        value, slope = self.functions.energies(arrays["data"], self.frame.out(arrays, x))
-        return value, self.frame.pull(arrays, slope)
+        value, gradient = self.functions.energies(arrays["data"], self.map.out(arrays, x))
+        return value, self.map.pull(arrays, gradient)
 
     def pass_over(self, arrays: Arrays, x: Any) -> Any:
         """Block by block of rows."""
-        return -self.frame.pull(arrays, self.functions.whole_gradient(arrays["data"], self.frame.out(arrays, x)))
-
-
-def weighed(parts: Any, weights: Any) -> Any:
-    """Each part times its weight, where there are weights."""
-    if weights is None:
-        return parts
-    return parts * (weights if parts.ndim == 2 else weights[:, :, None])
+        return -self.map.pull(arrays, self.functions.whole_gradient(arrays["data"], self.map.out(arrays, x)))

@@ -1,123 +1,128 @@
-"""Rows of a matrix, dense or sparse, as one predictor sees them or several do (`targets.rows`, `targets.blocks`)."""
+"""Rows with linear predictors in JAX: the gradient of the log likelihood, summed over some rows or over all.
+
+    ∇ Σᵢ wᵢℓ(tᵢ, yᵢ) = Σᵢ wᵢℓ′(tᵢ, yᵢ) aᵢ ,      tᵢ = oᵢ + aᵢᵀx
+
+It stands here once, for one chain and some rows: `Design.predict`, `RowOperations._slopes` and `Design.combine`. Chains
+are an axis that `vmap` adds, of the states alone where all chains share the rows, and of the rows too where each has a
+batch of its own. A row always has m linear predictors, m = 1 among them. (`gpu.py` has the sum once more, as a kernel.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.nn import sigmoid, softplus
+from jax.scipy import special
+from jax.sharding import Mesh
 
-Arrays = dict[str, Any]
+from svrhmc.engines.jax import gpu
+from svrhmc.engines.jax.maps import Arrays, Map
+from svrhmc.engines.jax.operations import EXACT, Batch, Operations, Source
+from svrhmc.families.base import Formulas
+from svrhmc.families.primitives import array_primitives
+from svrhmc.targets.forms import RowsForm
+from svrhmc.targets.placed import OnDevice, Place, cut_over
+from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
-EXACT = jax.lax.Precision.HIGHEST
+_HALF_LOG = 0.9189385332046727  # ½ log 2π
+_BATCHES, _ALL = (0, None, 0), (None, None, 0)  # axes of chains: of rows, of a loss's numbers and of states
+
+
+def _mills(s: Any) -> tuple[Any, Any]:
+    """λ = φ(s)/Φ(s) as the exponential of a difference of logarithms, and s + λ."""
+    hazard = jnp.exp(-0.5 * s * s - _HALF_LOG - special.log_ndtr(s))
+    return hazard, s + hazard
+
+
+PRIMITIVES = array_primitives(jnp, lambda: special)
+PRIMITIVES.mills, PRIMITIVES.softplus, PRIMITIVES.sigmoid = _mills, softplus, sigmoid
+PRIMITIVES.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
+
+
+@cache
+def formulas(record: Any) -> Formulas:
+    """Those of a family over JAX's primitives, by the type of its record."""
+    functions: Formulas = record.formulas(PRIMITIVES)
+    return functions
+
+
+def slopes(loss: Any, t: Any, y: Any) -> Any:
+    """∂ℓ/∂t at linear predictors t, (…, m), of the family whose record, with its numbers, is given."""
+    record: Any = type(loss)
+    functions = formulas(record)
+    if functions.arguments > 1:
+        return jnp.stack(functions.slope(loss, *(t[..., j] for j in range(functions.arguments)), y), axis=-1)
+    if _has_blocks(record):
+        return functions.slope(loss, t, y)
+    return functions.slope(loss, t[..., 0], y)[..., None]
+
+
+def _has_blocks(record: Any) -> bool:
+    """Whether forms and states have an axis of linear predictors for such a family."""
+    return "blocks" in record._fields
 
 
 @dataclass(frozen=True)
-class Seen:
-    """aᵢᵀx of one predictor: a number; or of `several` = (k, q), k blocks of coefficients and q parameters that all
-    rows share: m = k + q numbers, the last axis.
+class Design:
+    """Rows aᵢ of a design matrix, dense ("X") or sparse ("columns" and "values" of as many entries in every row).
 
-    width: the columns of the matrix. Its rows come as arrays, "X", or "columns" and "values" where it is sparse: all
-    that there are, with one axis of rows; or those of batches, with two, (chains, batch). dtype: of its numbers.
+    x has `blocks` times the columns of the matrix, `width`, and then `shared` parameters that are predictors of every
+    row by themselves: m = blocks + shared. dtype: of the matrix.
     """
 
     width: int
+    blocks: int
+    shared: int
     sparse: bool
     dtype: Any
-    several: tuple[int, int] | None = None
+
+    @staticmethod
+    def of(form: RowsForm) -> tuple[Design, Arrays]:
+        """Of a form, with its arrays."""
+        rows: Any = form.rows.seen_once
+        sparse = rows.storage == "sparse"
+        arrays = dict(zip(("columns", "values"), padded(rows.X), strict=True)) if sparse else {"X": rows.X}
+        return Design(rows.dim, form.loss.blocks, form.loss.shared, sparse, rows.X.dtype), arrays
 
     @property
-    def tail(self) -> tuple[int, ...]:
-        """Of what a row has: (), or (m,)."""
-        return () if self.several is None else (sum(self.several),)
+    def predictors(self) -> int:
+        """Of a row: m."""
+        return self.blocks + self.shared
 
-    def predict_at(self, batch: Arrays, at: Any) -> Any:
-        """aᵢᵀx of the rows of batches: (chains, dim) → (chains, batch, …)."""
-        return self._stacked(at, batch["y"].shape[1], lambda part: self._predict_at(batch, part))
-
-    def predict(self, rows: Arrays, at: Any) -> Any:
-        """Of all rows: (chains, n, …)."""
-        return self._stacked(at, len(rows["y"]), lambda part: self._predict(rows, part))
-
-    def combine_at(self, batch: Arrays, weights: Any) -> Any:
-        """Σ_b w_b a_{i_b}: (chains, batch, …) → (chains, dim)."""
-        return self._joined(weights, lambda part: self._combine_at(batch, part))
-
-    def combine(self, rows: Arrays, weights: Any) -> Any:
-        """Σᵢ wᵢaᵢ over all rows."""
-        return self._joined(weights, lambda part: self._combine(rows, part))
-
-    def shifted(self, t: Any, offset: Any) -> Any:
-        """Offsets belong to the first predictor."""
-        return t + offset if self.several is None else t.at[..., 0].add(offset)
-
-    def weighed(self, each: Any, weights: Any) -> Any:
-        """Slopes times the weights of their rows."""
-        return each * weights if self.several is None else each * weights[..., None]
-
-    def turned(self, curvatures: Any, u: Any) -> Any:
-        """Cᵢuᵢ."""
-        return curvatures * u if self.several is None else (curvatures * u[..., None, :]).sum(axis=-1)
-
-    def _stacked(self, at: Any, count: int, predict: Callable[[Any], Any]) -> Any:
-        if self.several is None:
-            return predict(at)
-        blocks, shared = self.several
-        edge = blocks * self.width
-        found = jax.vmap(predict, in_axes=1, out_axes=-1)(at[:, :edge].reshape(len(at), blocks, self.width))
-        last = jnp.broadcast_to(at[:, None, edge:], (len(at), count, shared))
-        return jnp.concatenate([found, last], axis=-1)
-
-    def _joined(self, weights: Any, combine: Callable[[Any], Any]) -> Any:
-        if self.several is None:
-            return combine(weights)
-        blocks = self.several[0]
-        found = jax.vmap(combine, in_axes=-1, out_axes=1)(weights[..., :blocks])
-        return jnp.concatenate([found.reshape(len(found), -1), weights[..., blocks:].sum(axis=1)], axis=-1)
-
-    def _predict_at(self, batch: Arrays, at: Any) -> Any:
+    def predict(self, rows: Arrays, x: Any) -> Any:
+        """aᵢᵀx at one state: (rows, m)."""
+        edge = self.blocks * self.width
+        coefficients = x[:edge].reshape(self.blocks, self.width)
         if self.sparse:
-            seen = jax.vmap(lambda state, where: state[where])(at, batch["columns"])
-            return (batch["values"].astype(jnp.float64) * seen).sum(axis=-1)
-        X = batch["X"]
-        return (X * at.astype(X.dtype)[:, None, :]).sum(axis=-1).astype(jnp.float64)
+            t = jnp.einsum("ie,iek->ik", rows["values"].astype(jnp.float64), coefficients.T[rows["columns"]])
+        else:  # in this order, as else XLA transposes what it gives for all chains
+            t = jnp.einsum("kd,id->ki", coefficients.astype(self.dtype), rows["X"], precision=EXACT).T
+            t = t.astype(jnp.float64)
+        return jnp.concatenate([t, jnp.broadcast_to(x[edge:], (len(t), self.shared))], axis=1)
 
-    def _predict(self, rows: Arrays, at: Any) -> Any:
+    def combine(self, rows: Arrays, slopes: Any) -> Any:
+        """Σᵢ sᵢaᵢ: (rows, m) → (dim,)."""
+        by_block = slopes[:, : self.blocks].T
         if self.sparse:
-            return (rows["values"].astype(jnp.float64)[None] * at[:, rows["columns"]]).sum(axis=-1)
-        X = rows["X"]
-        return jnp.einsum("nd,cd->cn", X, at.astype(X.dtype), precision=EXACT).astype(jnp.float64)
+            values = rows["values"].astype(jnp.float64) * by_block[:, :, None]
+            columns, total = rows["columns"].ravel(), jnp.zeros((self.blocks, self.width))
+            total = total.at[:, columns].add(values.reshape(self.blocks, -1))
+        else:
+            total = self._combine_dense(rows["X"], by_block.astype(self.dtype))
+        return jnp.concatenate([total.ravel(), slopes[:, self.blocks :].sum(axis=0)])
 
-    def _combine_at(self, batch: Arrays, weights: Any) -> Any:
-        if self.sparse:
-            values = batch["values"].astype(jnp.float64) * weights[..., None]
-            add = jax.vmap(lambda where, what: jnp.zeros(self.width).at[where.ravel()].add(what.ravel()))
-            return add(batch["columns"], values)
-        X = batch["X"]
-        return (weights.astype(X.dtype)[:, :, None] * X).sum(axis=1).astype(jnp.float64)
-
-    def _combine(self, rows: Arrays, weights: Any) -> Any:
-        if self.sparse:
-            where, values = rows["columns"].ravel(), rows["values"].astype(jnp.float64)
-            add = jax.vmap(lambda w: jnp.zeros(self.width).at[where].add((values * w[:, None]).ravel()))
-            return add(weights)
-        X = rows["X"]
-        whole, weights = len(X) // _GROUP * _GROUP, weights.astype(X.dtype)
-        groups = weights[:, :whole].reshape(len(weights), -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
-        total = jnp.einsum("cgm,gmd->gcd", *groups, precision=EXACT).sum(axis=0, dtype=jnp.float64)
-        return total + jnp.einsum("cn,nd->cd", weights[:, whole:], X[whole:], precision=EXACT)
-
-
-def stored(rows: Any, several: tuple[int, int] | None) -> tuple[Seen, Arrays]:
-    """How rows are seen, and their arrays."""
-    if rows.storage == "dense":
-        return Seen(rows.dim, False, rows.X.dtype, several), {"X": rows.X}
-    columns, values = padded(rows.X)
-    return Seen(rows.dim, True, values.dtype, several), {"columns": columns, "values": values}
+    def _combine_dense(self, X: Any, slopes: Any) -> Any:
+        """Group by group of rows, whose sums are added in float64, and what is left."""
+        whole = len(X) // _GROUP * _GROUP
+        groups = slopes[:, :whole].reshape(self.blocks, -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
+        total = jnp.einsum("kgi,gid->gkd", *groups, precision=EXACT).sum(axis=0, dtype=jnp.float64)
+        return total + jnp.matmul(slopes[:, whole:], X[whole:], precision=EXACT)
 
 
 def padded(matrix: Any) -> tuple[Any, Any]:
@@ -125,6 +130,190 @@ def padded(matrix: Any) -> tuple[Any, Any]:
     sizes = np.diff(matrix.indptr)
     shape = (len(sizes), max(1, int(sizes.max(initial=0))))
     columns, values = np.zeros(shape, np.int32), np.zeros(shape, matrix.data.dtype)
-    there = np.arange(shape[1]) < sizes[:, None]
-    columns[there], values[there] = matrix.indices, matrix.data
+    filled = np.arange(shape[1]) < sizes[:, None]
+    columns[filled], values[filled] = matrix.indices, matrix.data
     return columns, values
+
+
+@dataclass(frozen=True)
+class RowOperations(Operations):
+    """The loss of a family at linear predictors, in the variables of a map, less what was removed at its centre.
+
+    record: the type of the family's record. removed: the highest order that was taken out of every row's loss, 0 to 2.
+    Rows have "y" and the arrays of their design; "offset" (n, m), "weights" (n,), "slopes" (n, m) and "curvatures"
+    (n, m, m) where there are any.
+    """
+
+    n: int
+    record: Any
+    design: Design
+    map: Map
+    removed: int
+    place: Place
+
+    @staticmethod
+    def of(form: RowsForm) -> Source:
+        """Of a form."""
+        removed, n = form.removed, form.rows.n
+        (design, matrix), (variables, map_arrays) = Design.of(form), Map.of(form.whitening)
+        m, data = design.predictors, {"y": form.y, **matrix}
+        if form.weights is not None:
+            data["weights"] = form.weights
+        if removed is not None:  # its predictors have the offset
+            data |= {"offset": removed.predictors.reshape(n, m), "slopes": removed.slopes.reshape(n, m)}
+            data |= {"curvatures": removed.curvatures.reshape(n, m, m)} if removed.second_order else {}
+        elif form.offset is not None:  # that of the first predictor
+            data["offset"] = np.pad(form.offset[:, None], ((0, 0), (0, m - 1)))
+        order = 2 if "curvatures" in data else 1 if "slopes" in data else 0
+        shared = {"numbers": np.array(form.loss.numbers, np.float64), **map_arrays, **prior_arrays(form)}
+        row = {name: jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for name, array in data.items()}
+        place = OnDevice(n, row, n)
+        return Source(RowOperations(n, form.loss.kernel, design, variables, order, place), shared, data)
+
+    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+        """In sections, each of which is summed at once."""
+        place, sections = cut_over(mesh, self.n, self.place.row, self.n, data)
+        return replace(self, place=place), sections
+
+    @property
+    def dtype(self) -> Any:
+        """That of the matrix."""
+        return self.design.dtype
+
+    @property
+    def formulas(self) -> Formulas:
+        """Those of the family."""
+        return formulas(self.record)
+
+    @property
+    def plain(self) -> bool:
+        """Where rows are dense, with one predictor and simple formulas, in the target's own variables."""
+        own = self.map.kind is None and not self.removed and not self.design.sparse
+        return own and not _has_blocks(self.record) and self.formulas.elementary
+
+    def stored(self, table: Any) -> Any:
+        """Without the axis of predictors where the family has none."""
+        return table if _has_blocks(self.record) else table[..., 0]
+
+    def loss(self, numbers: Any) -> Any:
+        """The family's record with its numbers."""
+        sizes = (self.design.blocks, self.design.shared) if _has_blocks(self.record) else ()
+        return self.record(*(numbers[k] for k in range(len(numbers))), *sizes)
+
+    def _slopes(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+        """wᵢℓ′ of some rows at one state, which u is away from the centre: (rows, m)."""
+        t = away = self.design.predict(rows, u)
+        if "offset" in rows:
+            t = rows["offset"] + away
+        slope = slopes(self.loss(numbers), t, rows["y"])
+        if "weights" in rows:
+            slope = slope * rows["weights"][:, None]
+        if "slopes" in rows:
+            slope = slope - rows["slopes"]
+        if "curvatures" in rows:
+            slope = slope - _times(rows["curvatures"], away)
+        return slope
+
+    def _gradient(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+        """Σᵢ wᵢℓ′aᵢ over some rows at one state."""
+        return self.design.combine(rows, self._slopes(rows, numbers, u))
+
+    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+        """n wᵢℓ′."""
+        u = self.map.displace(arrays, x)
+        return self.n * jax.vmap(self._slopes, _BATCHES)(batch.data, arrays["numbers"], u)
+
+    def every_part(self, arrays: Arrays, x: Any) -> Any:
+        """Of all rows at once."""
+        every, u = jax.vmap(self._slopes, _ALL), self.map.displace(arrays, x)
+        return self.n * self.place.each(arrays["data"], every, arrays["numbers"], u)
+
+    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
+        """(1/B) Σ_b part_b Wᵀa_{i_b}."""
+        return self.map.pull(arrays, jax.vmap(self.design.combine)(batch.data, parts / batch.rows.shape[1]))
+
+    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+        """Σᵢ wᵢℓ′ Wᵀaᵢ."""
+        u = self.map.displace(arrays, x)
+        return self.map.pull(arrays, self.place.summed(arrays["data"], self._sum, arrays["numbers"], u))
+
+    def _sum(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+        """Over some rows that all chains share; for one chain on a GPU, where rows are plain, with one read of X."""
+        if not gpu.reads_once(self, rows, len(u)):
+            return jax.vmap(self._gradient, _ALL)(rows, numbers, u)
+        whole = len(rows["y"]) // gpu.TILE * gpu.TILE
+        rest = {name: array[whole:] for name, array in rows.items()}
+        return gpu.gradient(self, rows["X"][:whole], rows["y"][:whole], u[0]) + self._sum(rest, numbers, u)
+
+    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+        """Where all rows are at hand, each slope is evaluated once."""
+        if self.place.mesh is not None:
+            return super().remembered(arrays, x)
+        parts = self.every_part(arrays, x)
+        total = jax.vmap(self.design.combine, (None, 0))(arrays["data"], parts / self.n)
+        return parts, self.map.pull(arrays, total)
+
+    def hessian_parts(self, arrays: Arrays, direction: Any, batch: Batch) -> Any:
+        """n wᵢℓ″ aᵢᵀ·direction; nothing is left in variables from which the second order was taken."""
+        if self.removed == 2:
+            return jnp.zeros((*batch.rows.shape, self.design.predictors))
+        along = jax.vmap(self.design.predict)(batch.data, direction)
+        m = self.design.predictors
+        return _times(arrays["mode curvatures"][batch.rows].reshape(*batch.rows.shape, m, m), along)
+
+    def prior(self, arrays: Arrays, x: Any) -> Any:
+        """Λ(x − p) + ψ′; in variables from which something was removed b + M z, and what is left of ψ′."""
+        if not self.removed:
+            at = self.map.out(arrays, x)
+            gradient = (at - arrays["prior mean"]) * arrays["prior precision"] + prior_slopes(arrays, at)
+            return self.map.pull(arrays, gradient)
+        taken = x - arrays["force"] if self.removed == 2 else -arrays["force"]
+        if self.removed == 2 and "ψ kinds" not in arrays:
+            return taken
+        u = self.map.displace(arrays, x)
+        more = prior_slopes(arrays, arrays["centre"] + u) - arrays.get("ψ slopes", 0.0)
+        return taken + self.map.pull(arrays, u * arrays["prior precision"] + more)
+
+
+def _times(curvatures: Any, u: Any) -> Any:
+    """Cᵢuᵢ, of m × m curvatures."""
+    return (curvatures * u[..., None, :]).sum(axis=-1)
+
+
+def prior_arrays(form: RowsForm) -> Arrays:
+    """Precision and mean of the normal prior, the force that was put back, and of each coordinate the kind of its ψ, 0
+    where it has none, the numbers of ψ, and its slope at the centre of variables from which something was removed.
+
+    Where curvatures were removed, the precision is what is left of it.
+    """
+    heavy, removed, dim = form.heavy, form.removed, form.rows.dim
+    arrays: Arrays = {"prior precision": form.prior_precision, "prior mean": form.prior_mean}
+    if removed is not None:
+        centre = form.whitening.centre
+        arrays["force"] = removed.force
+        if removed.second_order:
+            arrays["prior precision"] = form.prior_precision - form.prior_curvature(centre)
+    if heavy is None:
+        return arrays
+    every: Arrays = {"ψ kinds": np.zeros(dim, np.int32), "ψ location": np.zeros(dim)}
+    every |= {"ψ scale": np.ones(dim), "ψ shape": np.ones(dim)}
+    for array, some in zip(every.values(), (heavy.kinds, heavy.location, heavy.scale, heavy.shape), strict=True):
+        array[heavy.columns] = some
+    if removed is not None:
+        every["ψ slopes"] = heavy.slope(centre)
+    return arrays | every
+
+
+def prior_slopes(arrays: Arrays, x: Any) -> Any:
+    """ψ′ of every coordinate at states (chains, dim), by kind; `targets.priors` has the definitions."""
+    if "ψ kinds" not in arrays:
+        return 0.0
+    kinds, d = arrays["ψ kinds"], x - arrays["ψ location"]
+    scale, shape = arrays["ψ scale"], arrays["ψ shape"]
+    by_kind = {
+        STUDENT: (shape + 1) * d / (shape * scale**2 + d**2),
+        LAPLACE: d / jnp.hypot(d, shape) / scale,
+        HALF_STUDENT: (shape + 1) / (1 + shape * jnp.exp(-2 * d)) - 1,
+        HALF_POWER: jnp.exp(shape * d) - 1,
+    }
+    return jnp.select([kinds == kind for kind in by_kind], list(by_kind.values()), 0.0)

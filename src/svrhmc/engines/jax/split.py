@@ -14,11 +14,11 @@ from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.pool import program
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State
-from svrhmc.engines.jax import words
+from svrhmc.engines.jax import randomness
 from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, steps_at_once
+from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import Operations
-from svrhmc.engines.jax.rows import Arrays
-from svrhmc.engines.jax.spread import placed
+from svrhmc.engines.jax.placement import placed
 from svrhmc.gradients import Memory
 
 _KICKS = 64  # leapfrogs for which there is room: a step of another length is not compiled anew
@@ -58,8 +58,8 @@ def advance(
     """
     chains, dim = place.z.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
-    velocity = words.normals(keys, steps, dim, Purpose.NOISE, Purpose.NOISE_FINE)
-    coins = words.uniforms(keys, steps, 2, Purpose.ACCEPT)
+    velocity = randomness.normals(keys, steps, dim, Purpose.NOISE, Purpose.NOISE_FINE)
+    coins = randomness.uniforms(keys, steps, 2, Purpose.ACCEPT)
     step_size, jitter, halvings = sizes
 
     def leapfrog(k: Any, carried: Any) -> Any:
@@ -89,8 +89,8 @@ def advance(
         return place, draws.at[i].set(z), slopes.at[i].set(gradient)
 
     room = jnp.zeros((capacity, chains, dim))
-    found: tuple[Place, Any, Any] = jax.lax.fori_loop(0, count, step, (place, room, room))
-    return found
+    result: tuple[Place, Any, Any] = jax.lax.fori_loop(0, count, step, (place, room, room))
+    return result
 
 
 class SplitKernel(JaxKernel):
@@ -149,8 +149,8 @@ class SplitKernel(JaxKernel):
         sampler = self.sampler
         first, second = self.stream.keys(step // HIGH)
         sizes = (sampler.step_size, sampler.jitter, sampler.halvings)
-        found: tuple[Place, Any, Any] = advance(
+        result: tuple[Place, Any, Any] = advance(
             self._operations, self._capacity, self._arrays, self._kicks, sampler.leapfrogs, sizes,
             (jnp.asarray(first), jnp.asarray(second)), place, step, count,
         )  # fmt: skip
-        return found
+        return result

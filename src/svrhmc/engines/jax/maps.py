@@ -1,15 +1,16 @@
-"""The map of a sparse factor in JAX: x = x̂ + P L⁻ᵀz, with an L that is sparse in its first columns (the head) and dense
-in the last ones (the core); `whitening.factors` has the definition.
+"""The variables of chains in JAX: x = centre + W z, for each kind of whitening.
 
-Every entry of the head below the diagonal takes its part from one number, for that of another which must be known by
-then. Entries are sorted by how many others have to go before, into stages whose entries do not wait for each other; a
-stage is one or several lines of equal length, filled up with zeros. What is not yet divided by Lⱼⱼ is in `sums`, so
-that y = sums/Lⱼⱼ can be read at any time.
+That of a sparse factor is x = x̂ + P L⁻ᵀz, with an L that is sparse in its first columns (the head) and dense in the
+last ones (the core); `whitening.factors` has the definition. Every entry of the head below the diagonal takes its part
+from one number, for that of another which must be known by then. Entries are sorted by how many others have to go
+before, into stages whose entries do not wait for each other; a stage is one or several lines of equal length, filled up
+with zeros. What is not yet divided by Lⱼⱼ is in `sums`, so that y = sums/Lⱼⱼ can be read at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,7 +23,59 @@ Arrays = dict[str, Any]
 _LEAST = 256  # entries of a line
 
 
-def factor_arrays(how: Any) -> Arrays:
+@dataclass(frozen=True)
+class Map:
+    """The kind of a whitening, whose centre and W are among the arrays; None where x = z."""
+
+    kind: str | None = None
+
+    @staticmethod
+    def of(whitening: Any) -> tuple[Map, Arrays]:
+        """Of a whitening or None, with its arrays."""
+        if whitening is None:
+            return Map(), {}
+        sparse = whitening.kind == "sparse"
+        return Map(whitening.kind), _factor_arrays(whitening) if sparse else dict(whitening.arrays())
+
+    def displace(self, arrays: Arrays, z: Any) -> Any:
+        """W z."""
+        if self.kind is None:
+            return z
+        return _MAPS[self.kind][0](arrays, z)
+
+    def out(self, arrays: Arrays, z: Any) -> Any:
+        """x."""
+        return z if self.kind is None else arrays["centre"] + self.displace(arrays, z)
+
+    def pull(self, arrays: Arrays, gradient: Any) -> Any:
+        """Wᵀg."""
+        if self.kind is None:
+            return gradient
+        return _MAPS[self.kind][1](arrays, gradient)
+
+
+def _displace_dense(arrays: Arrays, z: Any) -> Any:
+    return z @ arrays["factor"].T
+
+
+def _pull_dense(arrays: Arrays, gradient: Any) -> Any:
+    return gradient @ arrays["factor"]
+
+
+def _displace_low_rank(arrays: Arrays, z: Any) -> Any:
+    return arrays["scale"] * _stretched(arrays, z)
+
+
+def _pull_low_rank(arrays: Arrays, gradient: Any) -> Any:
+    return _stretched(arrays, arrays["scale"] * gradient)
+
+
+def _stretched(arrays: Arrays, z: Any) -> Any:
+    """z, longer by some gain in each direction of the basis."""
+    return z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
+
+
+def _factor_arrays(how: Any) -> Arrays:
     """The centre, the order of elimination, 1/Lⱼⱼ, the lines of the head, and the core as a matrix."""
     head = len(how.begin) - 1
     columns = np.repeat(np.arange(head), np.diff(how.begin))
@@ -32,8 +85,8 @@ def factor_arrays(how: Any) -> Arrays:
     core[np.tril_indices(size, -1)] = how.core
     core[np.diag_indices(size)] = 1 / how.inverse[head:]
     names = ("factor columns", "factor rows", "factor values")
-    found = {"centre": how.centre, "order": how.order, "inverse": how.inverse, "core": core}
-    return found | dict(zip(names, lines, strict=True))
+    arrays = {"centre": how.centre, "order": how.order, "inverse": how.inverse, "core": core}
+    return arrays | dict(zip(names, lines, strict=True))
 
 
 def _stages(begin: Any, rows: Any, head: int) -> Any:
@@ -57,15 +110,15 @@ def _lines(stages: Any, *entries: Any) -> list[Any]:
     order = np.argsort(stages, kind="stable")
     within = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(first, counts) + within
-    out = []
-    for each in entries:
-        line = np.zeros(int(room.sum()), np.asarray(each).dtype)
-        line[places] = np.asarray(each)[order]
-        out.append(line.reshape(-1, length))
-    return out
+    lines = []
+    for values in entries:
+        line = np.zeros(int(room.sum()), np.asarray(values).dtype)
+        line[places] = np.asarray(values)[order]
+        lines.append(line.reshape(-1, length))
+    return lines
 
 
-def displace(arrays: Arrays, z: Any) -> Any:
+def _displace_factor(arrays: Arrays, z: Any) -> Any:
     """P y with Lᵀy = z."""
     head, inverse = _head(arrays), arrays["inverse"]
     sums = z.at[:, head:].set(_solved(arrays, z[:, head:], 1) / inverse[head:])
@@ -77,7 +130,7 @@ def displace(arrays: Arrays, z: Any) -> Any:
     return jnp.zeros_like(z).at[:, arrays["order"]].set(_swept(arrays, line, sums) * inverse)
 
 
-def pull(arrays: Arrays, gradient: Any) -> Any:
+def _pull_factor(arrays: Arrays, gradient: Any) -> Any:
     """y with L y = Pᵀg."""
     head, inverse, count = _head(arrays), arrays["inverse"], len(arrays["factor values"])
 
@@ -105,3 +158,10 @@ def _head(arrays: Arrays) -> int:
 
 def _line(arrays: Arrays, k: Any) -> tuple[Any, ...]:
     return tuple(arrays[name][k] for name in ("factor columns", "factor rows", "factor values"))
+
+
+_MAPS = {
+    "dense": (_displace_dense, _pull_dense),
+    "low rank": (_displace_low_rank, _pull_low_rank),
+    "sparse": (_displace_factor, _pull_factor),
+}

@@ -1,4 +1,4 @@
-"""Operations and arrays of each form, and how they lie on several devices.
+"""Where chains and rows are: the operations and arrays of a form, on one device or on several.
 
 With D devices, C chains and n rows, of which a step uses B, work can be shared out in two ways:
 
@@ -30,18 +30,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from svrhmc.core.arrays import Indices
-from svrhmc.engines.jax import factors, priors
-from svrhmc.engines.jax.operations import (
-    Frame,
-    FunctionOperations,
-    Operations,
-    QuadraticOperations,
-    RowOperations,
-)
-from svrhmc.engines.jax.rows import Arrays, stored
+from svrhmc.engines.jax.maps import Arrays
+from svrhmc.engines.jax.operations import FunctionOperations, Operations, QuadraticOperations, Source
+from svrhmc.engines.jax.rows import RowOperations
 from svrhmc.targets.devices import chosen, mesh_of, require_room, room_each, sharding
-from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
-from svrhmc.targets.placed import OnDevice
 
 _USED = 0.8  # of a device's free memory that copies of the rows may take: chains need some too
 _REMEDY = "give float32 rows, more devices, or engine='numba'"
@@ -67,16 +59,6 @@ class Spread(NamedTuple):
         return jax.device_put(arrays, sharding(self.mesh, False))
 
 
-class Made(NamedTuple):
-    """Operations of a form, and the arrays that they work on: those that all rows share, and those that rows have, on
-    the host or (a model's) where they are already.
-    """
-
-    operations: Operations
-    shared: Arrays
-    data: Any
-
-
 class Placed(NamedTuple):
     """Operations of a form, with all arrays on the devices."""
 
@@ -85,79 +67,31 @@ class Placed(NamedTuple):
     arrays: Arrays
 
 
-def _of_rows(form: RowsForm) -> Made:
-    removed, loss = form.removed, form.loss
-    seen, matrix = stored(form.rows.seen_once, (loss.blocks, loss.shared) if loss.tail else None)
-    shared: Arrays = {
-        "numbers": np.array(loss.numbers, np.float64),
-        "prior precision": form.prior_precision, "prior mean": form.prior_mean,
-        **_map(form.whitening), **priors.heavy_arrays(form),
-    }  # fmt: skip
-    data: Arrays = {"y": form.y, **matrix}
-    if removed is not None:
-        shared["force"] = removed.force
-        data |= {"predictors": removed.predictors, "slopes": removed.slopes}
-        data |= {"curvatures": removed.curvatures} if removed.second_order else {}
-    data |= {} if form.offset is None else {"offset": form.offset}
-    data |= {} if form.weights is None else {"weights": form.weights}
-    operations = RowOperations(
-        form.rows.n, form.rows.dim, loss.kernel, _frame(form.whitening), seen, removed is not None,
-        removed is not None and removed.second_order, form.offset is not None, form.weights is not None,
-        form.heavy is not None, OnDevice(form.rows.n, _row(data), form.rows.n),
-    )  # fmt: skip
-    return Made(operations, shared, data)
-
-
-def _of_quadratics(form: QuadraticForm) -> Made:
-    shared = {"mean precision": form.mean_precision, "mean force": form.mean_force}
-    data = {"forces": form.forces}
-    (shared if form.shared else data)["precision"] = form.precision
-    return Made(QuadraticOperations(form.shared), shared, data)
-
-
-def _of_functions(form: FunctionsForm) -> Made:
-    return Made(FunctionOperations(form.functions, _frame(form.whitening)), _map(form.whitening), form.data)
-
-
-def _frame(whitening: Any) -> Frame:
-    return Frame(None if whitening is None else whitening.kind)
-
-
-def _map(whitening: Any) -> Arrays:
-    if whitening is None:
-        return {}
-    return factors.factor_arrays(whitening) if whitening.kind == "sparse" else dict(whitening.arrays())
-
-
-def _row(data: Arrays) -> Any:
-    return {name: jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for name, array in data.items()}
-
-
-_MAKERS: dict[str, Callable[[Any], Made]] = {
-    "rows": _of_rows,
-    "quadratic": _of_quadratics,
-    "functions": _of_functions,
+_FORMS: dict[str, Callable[[Any], Source]] = {
+    "rows": RowOperations.of,
+    "quadratic": QuadraticOperations.of,
+    "functions": FunctionOperations.of,
 }
 _PLACED: WeakKeyDictionary[Any, dict[Any, Placed]] = WeakKeyDictionary()
 
 
 def placed(form: Any, devices: Any = None, chains: int = 0) -> Placed:
-    """Operations and arrays of a form, found once for it.
+    """Operations and arrays of a form, made once for it.
 
     devices: as `Sampler.run` takes them; those of a model are its own.
     chains: how many make steps with batches, 0 where every step passes over all rows.
     """
-    there = chosen(devices)
-    mesh = getattr(form, "mesh", None if there is None else mesh_of(there))
+    asked = chosen(devices)
+    mesh = getattr(form, "mesh", None if asked is None else mesh_of(asked))
     key = mesh, mesh is not None and chains >= mesh.size
-    known = _PLACED.setdefault(form, {})
-    if key not in known:
-        known[key] = _placed(_MAKERS[form.kind](form), *key)
-    return known[key]
+    made = _PLACED.setdefault(form, {})
+    if key not in made:
+        made[key] = _placed(_FORMS[form.kind](form), *key)
+    return made[key]
 
 
-def _placed(made: Made, mesh: Mesh | None, batches: bool) -> Placed:
-    operations, shared, data = made
+def _placed(source: Source, mesh: Mesh | None, batches: bool) -> Placed:
+    operations, shared, data = source
     new = [leaf for leaf in jax.tree.leaves(data) if not isinstance(leaf, jax.Array)]
     if mesh is None:
         require_room("the arrays of the target", _bytes(shared) + _bytes(new), _REMEDY)

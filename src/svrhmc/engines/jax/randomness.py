@@ -30,8 +30,8 @@ def normals(keys: tuple[Any, Any], steps: Any, count: int, coarse: Purpose, fine
     high = _in_halves(words(keys, steps, coarse, (count + 1) // 2), count)
     above = (high >> jnp.uint32(31)) > 0
     if fine is None:
-        found = _upper_quantile32((high & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32))
-        return jnp.where(above, found, -found)
+        quantile = _upper_quantile32((high & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32))
+        return jnp.where(above, quantile, -quantile)
     low = _in_halves(words(keys, steps, fine, (count + 1) // 2), count)
     magnitude = (high & jnp.uint32(0x7FFFFFFF)).astype(jnp.float64)
     twice = (magnitude + (low.astype(jnp.float64) + 0.5) * 2.0**-32) * 2.0**-31
@@ -108,7 +108,7 @@ def rows(
     return jax.lax.fori_loop(1, count, one, picks)
 
 
-def weighted(keys: tuple[Any, Any], steps: Any, count: int, threshold: Any, alias: Any) -> Any:
+def weighted_rows(keys: tuple[Any, Any], steps: Any, count: int, threshold: Any, alias: Any) -> Any:
     """Row numbers drawn by an alias table."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, Purpose.BATCH, count))
     bucket, rest = divide(w0, w1, jnp.uint64(len(alias)))

@@ -1,4 +1,4 @@
-"""The linear half of a step in JAX, as `svrhmc.scheme.move` has it, and which states are kept."""
+"""A scheme in JAX: the linear half of a step, as `svrhmc.scheme.move` has it, and which states are kept."""
 
 from __future__ import annotations
 

@@ -1,0 +1,231 @@
+"""Kernels of our own for GPUs, through Pallas and Triton: a gradient with one read of X, and many steps in one kernel.
+
+Both are for dense rows with one linear predictor, and add up slope times row in registers (`_row_sum`):
+
+- XLA reads X twice for a gradient over all rows, for Xθ and for Xᵀs. `gradient` reads it once: a program takes a tile
+  of rows, and the sums of all programs are added in float64.
+- A turn of a loop that XLA makes starts a kernel for every part of a step, which takes longer than the parts themselves
+  where batches are small. In `walk` a chain is a program: x and v stay in registers from step to step, and a step reads
+  the rows of its batch once, for
+
+      tᵢ = aᵢᵀx ;      g = ∇prior(x) + ḡ + (1/B) Σᵢ (n wᵢℓ′(oᵢ + tᵢ, yᵢ) − mᵢ) aᵢ .
+
+  Normals and row numbers of all steps are made before, by `randomness.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from svrhmc.engines.jax.scheme import Kept, Noise, move
+from svrhmc.gradients import Recipe
+
+TILE = 64  # rows of a program of `gradient`
+_COLUMNS = tuple(1 << k for k in range(4, 10))
+_MOST = 1 << 17  # bytes of a batch, which lies in registers
+_WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes for each
+
+triton: Any = None
+with suppress(ImportError):  # that it will go one day is announced; without it XLA does everything
+    triton = import_module("jax.experimental.pallas.triton")
+
+
+def on_gpu() -> bool:
+    """Whether kernels can be made, and are worth it."""
+    return triton is not None and jax.default_backend() == "gpu"
+
+
+def _row_sum(X: Any, x: Any, slope: Callable[[Any], Any]) -> Any:
+    """Σᵢ slope(aᵢᵀx)aᵢ over some rows of X, in its precision."""
+    s = slope(jnp.sum(X * x[None, :], axis=1))
+    return jnp.sum(X * s[:, None], axis=0)
+
+
+def _call(kernel: Callable[..., None], warps: int, **options: Any) -> Callable[..., Any]:
+    """A kernel as a function; interpreted on a CPU."""
+    parameters = triton.CompilerParams(num_warps=warps, num_stages=1)
+    return pl.pallas_call(kernel, interpret=jax.default_backend() == "cpu", compiler_params=parameters, **options)
+
+
+def reads_once(operations: Any, rows: dict[str, Any], chains: int) -> bool:
+    """Whether `gradient` is for such rows, and worth it: for one state. (Many share a read by XLA too.)"""
+    if not on_gpu() or not operations.plain or chains != 1 or rows.keys() != {"X", "y"}:
+        return False
+    X = rows["X"]
+    fits = X.dtype == jnp.float32 and X.shape[1] in _COLUMNS and len(X) >= TILE
+    return fits and not operations.record._fields
+
+
+def gradient(operations: Any, X: Any, y: Any, x: Any, tile: int = TILE, warps: int = _WARPS) -> Any:
+    """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ at one state, over whole tiles of rows whose number of columns is a power of 2."""
+    (n, dim), slope, loss = X.shape, operations.formulas.slope, operations.record()
+    count = n // tile
+
+    def kernel(X_ref: Any, y_ref: Any, x_ref: Any, sum_ref: Any) -> None:
+        labels = y_ref[...]
+        sum_ref[...] = _row_sum(X_ref[...], x_ref[...], lambda t: slope(loss, t, labels))[None, :]
+
+    sums = _call(
+        kernel,
+        warps,
+        grid=(count,),
+        in_specs=[
+            pl.BlockSpec((tile, dim), lambda i: (i, 0)),
+            pl.BlockSpec((tile,), lambda i: (i,)),
+            pl.BlockSpec((dim,), lambda i: (0,)),
+        ],
+        out_specs=pl.BlockSpec((1, dim), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((count, dim), X.dtype),
+    )(X, y.astype(X.dtype), x.astype(X.dtype))
+    return sums.sum(axis=0, dtype=jnp.float64)
+
+
+class Walk(NamedTuple):
+    """Which steps are made of those whose random numbers are at hand, and which states are kept of them."""
+
+    begin: Any
+    end: Any
+    before: Any  # steps made before the first random number
+    kept: Kept
+
+
+def makes_steps(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
+    """Whether `walk` is for such steps."""
+    anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
+    if not on_gpu() or not operations.plain or "ψ kinds" in arrays or operations.place.mesh is not None:
+        return False
+    if recipe.full or recipe.order != 1 or not anchored:
+        return False
+    X = arrays["data"]["X"]
+    width, count = _sizes(X, recipe)
+    return width * count * X.dtype.itemsize <= _MOST
+
+
+def walk(
+    operations: Any,
+    recipe: Recipe,
+    arrays: dict[str, Any],
+    memory: dict[str, Any],
+    noise: Noise,
+    scheme: tuple[Any, ...],
+    numbers: tuple[Any, Any],
+    steps: Walk,
+    state: tuple[Any, Any, Any, Any],
+) -> tuple[Any, Any, Any, Any]:
+    """Steps from `begin` to `end` of chains at (x, v), of which `slot` states were kept in `draws`: all four then.
+
+    numbers: normals (steps, chains, normals, dim) and row numbers (steps, chains, batch).
+    """
+    x, v, draws, slot = state
+    (chains, dim), batch = x.shape, recipe.batch
+    data = arrays["data"]
+    width, count = _sizes(data["X"], recipe)
+    warps = max(1, min(_WARPS, data["X"].dtype.itemsize * width * count // _OF_WARP))
+    given = {
+        "X": data["X"], "y": data["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
+        "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
+        "walk": jnp.stack([jnp.asarray(number, jnp.int64) for number in (*steps[:3], *steps.kept, slot)]),
+    }  # fmt: skip
+    given |= {"numbers": arrays["numbers"]} if len(arrays["numbers"]) else {}
+    given |= {"offset": data["offset"][:, 0]} if "offset" in data else {}
+    given |= {"weights": data["weights"]} if "weights" in data else {}
+    given |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
+    if recipe.reference == "mode":
+        given |= {"anchor": arrays["mode anchor"].reshape(1, -1), "parts": arrays["mode parts"][None, :, 0]}
+    elif recipe.reference == "snapshot":
+        given |= {"anchor": memory["anchor"], "parts": memory["table"][..., 0]}
+    own = 0 if recipe.reference == "mode" else 1  # whether a chain has a reference of its own
+    names = (*given, "x", "v", "draws")
+
+    def kernel(*refs: Any) -> None:
+        ref = dict(zip(names, refs, strict=False))
+        x_out, v_out, draws_out = refs[len(names) :]
+        chain, cols, places = pl.program_id(0), jnp.arange(width), jnp.arange(count)
+        there, real = cols < dim, places < batch
+
+        def row(name: str, *where: Any) -> Any:
+            return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
+
+        begin, end, before, first, thin, slot = (ref["walk"][k] for k in range(6))
+        precision, mean = row("precision"), row("mean")
+        anchor = row("anchor", own * chain) if "anchor" in ref else 0.0
+        loss = operations.record(*(ref["numbers"][k] for k in range(len(arrays["numbers"]))))
+        slope = operations.formulas.slope
+        P, Lp, kick, Q, Lq = _cut([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
+
+        def noise_of(i: Any) -> list[Any]:
+            return [row("normals", i, chain, k).astype(jnp.float64) for k in range(noise.total)]
+
+        def rows_of(i: Any) -> Any:
+            """Row numbers of a step; beyond the batch 0. They are read a step before they are needed."""
+            return triton.load(ref["rows"].at[jnp.minimum(i, len(numbers[1]) - 1), chain, places], mask=real, other=0)
+
+        def read(rows: Any) -> tuple[Any, dict[str, Any]]:
+            """Rows of X, 0 beyond the batch, and what else they have: read after X, whose registers it would take."""
+            where, mask = (rows[:, None], cols[None, :]), real[:, None] & there[None, :]
+            A, others = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
+            for name, index in (("y", ()), ("offset", ()), ("weights", ()), ("chances", ()), ("parts", (own * chain,))):
+                if name in ref:
+                    others[name] = triton.load(ref[name].at[(*index, rows)], mask=real, other=1.0)
+            return A, others
+
+        def mean_of_batch(x: Any, A: Any, others: dict[str, Any]) -> Any:
+            """What the batch adds to g."""
+
+            def change(t: Any) -> Any:
+                t = t.astype(jnp.float64)
+                t = t + others["offset"] if "offset" in others else t
+                s = operations.n * slope(loss, t, others["y"])
+                s = s * others["weights"] if "weights" in others else s
+                s = s - others["parts"] if "parts" in others else s
+                s = s / (recipe.n * others["chances"]) if "chances" in others else s
+                return (s / batch).astype(A.dtype)
+
+            return _row_sum(A, x.astype(A.dtype), change).astype(jnp.float64)
+
+        def step(i: Any, carried: Any) -> Any:
+            x, v, slot, rows = carried
+            normals, after = noise_of(i), rows_of(i + 1)
+            x, v = move(P, Lp, noise.before, x, v, normals)
+            g = (x - mean) * precision + anchor + mean_of_batch(x, *read(rows))
+            x, v = move(Q, Lq, noise.after, x, v, normals)
+            x, v = x - kick[0] * g, v - kick[1] * g
+            keeps = Kept(first, thin).has(before + i + 1)
+            triton.store(draws_out.at[slot, chain, cols], x, mask=there & keeps)
+            return x, v, slot + keeps.astype(slot.dtype), after
+
+        started = row("x", chain), row("v", chain), slot, rows_of(begin)
+        x, v, *_ = jax.lax.fori_loop(begin, end, step, started)
+        triton.store(x_out.at[chain, cols], x, mask=there)
+        triton.store(v_out.at[chain, cols], v, mask=there)
+
+    after = _call(
+        kernel,
+        warps,
+        grid=(chains,),
+        out_shape=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (x, v, draws)],
+        input_output_aliases={len(names) - 1: 2},
+    )(*given.values(), x, v, draws)
+    until, since = (steps.kept.count(steps.before + step) for step in (steps.end, steps.begin))
+    return *after, slot + until - since
+
+
+def _sizes(X: Any, recipe: Recipe) -> tuple[int, int]:
+    """Of a row and of a batch, as powers of 2."""
+    return 1 << (X.shape[1] - 1).bit_length(), 1 << (recipe.batch - 1).bit_length()
+
+
+def _cut(numbers: list[Any], parts: tuple[Any, ...]) -> list[list[Any]]:
+    """Numbers in lists as long as these parts."""
+    lists, begin = [], 0
+    for part in parts:
+        lists.append(numbers[begin : begin + len(part)])
+        begin += len(part)
+    return lists
