@@ -8,8 +8,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import svrhmc
-from svrhmc.posterior import search
-from svrhmc.posterior.alerts import alert_of_verdict
+from svrhmc.results.advice import warn_of_verdict
+from svrhmc.sampling import search
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
@@ -59,5 +59,5 @@ def test_a_warning_says_what_to_do(verdict, complete, needed, advice):
     found = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
     certificate = replace(found.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
     with pytest.warns(svrhmc.VerdictWarning, match=advice) as told:
-        alert_of_verdict(replace(found, certificate=certificate, complete=complete))
+        warn_of_verdict(replace(found, certificate=certificate, complete=complete))
     assert f"'{verdict}': for this test. " in str(told[0].message)

@@ -14,10 +14,10 @@ import svrhmc
 from svrhmc import cli, diagnostics, distances, dynamics, fitting, gradients, targets, theory, whitening
 from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
-from svrhmc.posterior.correction import correction
-from svrhmc.posterior.influence import Influence
-from svrhmc.reporting import figures
-from svrhmc.reporting.numbers import Coefficient
+from svrhmc.results import figures
+from svrhmc.results.prior import Influence
+from svrhmc.results.summary import Coefficient
+from svrhmc.sampling.correction import correction
 from svrhmc.tables import reading
 from svrhmc.targets import priors
 
@@ -316,7 +316,7 @@ def test_weights_below_0_are_refused_by_every_door():
 def test_draws_that_hardly_differ_have_a_figure():
     one = np.nextafter(1.0, 2.0)
     for draws in ([1.0, one, one], [1.0, 1.0, 1.0], [0.0, 0.0, 5e-324]):
-        assert "<svg" in figures.marginal("a", np.array([draws]), 1.0, 1e-18)
+        assert "<svg" in figures.marginal_figure("a", np.array([draws]), 1.0, 1e-18)
 
 
 @pytest.mark.parametrize("precision", [1e-100, 1e100])

@@ -13,9 +13,9 @@ import scipy.sparse
 from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
-from svrhmc.posterior.fresh import Fresh
-from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.shape import Shape
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.gaussianity import Gaussianity
+from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening import whitened
 
 DECIDED = ("exact", "certified")
@@ -86,27 +86,27 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     """Case 2: rows drawn by importance meet the five; where even ones do not, the draws contradict the correction."""
     mean, sd = rare_truth()
     target = with_a_rare_column(150_000)
-    monkeypatch.setattr("svrhmc.posterior.fresh._FULL_SECONDS", 0.0)
+    monkeypatch.setattr("svrhmc.sampling.gradients._FULL_SECONDS", 0.0)
     sampler = Sampler(Anchored(0.5), Minibatch(400, importance=True))
     found = sample(target, method=sampler)
     assert (found.certificate.verdict, found.certificate.corrects) == ("certified", True)
     assert abs(found.mean[3] - mean) < 0.02 * sd + 4 * found.errors[0][3]
-    monkeypatch.setattr(Fresh, "batches", lambda self, size: Minibatch(size))
-    monkeypatch.setattr(Fresh, "row_noise", 1e-3)
+    monkeypatch.setattr(FreshGradients, "batches", lambda self, size: Minibatch(size))
+    monkeypatch.setattr(FreshGradients, "row_noise", 1e-3)
     missed = sample(target, method=sampler)
     assert abs(missed.corrected.mean[3] - mean) > 0.15 * sd
     assert (missed.certificate.verdict, missed.certificate.corrects) == ("undecided", False)
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
     for doubt in ("staying", "refusing_tail"):  # its five rows make a long tail, which is doubted already
-        monkeypatch.setattr(f"svrhmc.posterior.search.{doubt}", lambda number: "")
+        monkeypatch.setattr(f"svrhmc.sampling.search.{doubt}", lambda number: "")
     exact = sample(target, draws=1000, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
     assert "do not agree with the gradients at them" in str(exact)
 
 
 def shape_of(target):
-    return Shape(Fresh(whitened(target), 1, Ledger(target.n, math.inf, math.inf, False)))
+    return Gaussianity(FreshGradients(whitened(target), 1, Budget(target.n, math.inf, math.inf, False)))
 
 
 def events(count, n=20_000):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from svrhmc.posterior.parameters import Parameters
-from svrhmc.posterior.pareto import NO_MEAN, NO_VARIANCE, UNSTABLE, pareto_shapes
+from svrhmc.sampling.parameters import NO_MEAN, NO_VARIANCE, UNSTABLE, Parameters, pareto_shapes
 
 LAWS = {  # and the largest moment that exists
     "pareto, no variance": (lambda rng, size: rng.pareto(1.3, size), 1.3),

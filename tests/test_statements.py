@@ -9,7 +9,7 @@ from scipy.special import ndtri
 import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary
-from svrhmc.posterior.statements import moved, probability
+from svrhmc.results.probability import moved, probability
 
 
 def gaussian(scale=1.0, shift=0.0, **settings):
