@@ -118,7 +118,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "posterior_" in state:
-            state["posterior_"] = replace(state["posterior_"])
+            state["posterior_"] = state["posterior_"].about(None)
         return state
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> npt.NDArray[Any]:

@@ -70,7 +70,7 @@ def fitted(found: Read, asked: Asked, family: str | None, **settings: Any) -> Po
         classes=() if classes is None else tuple(map(str, classes)),
         offset=asked.offset or "",
     )
-    return posterior_of(made, design=design, **settings)
+    return posterior_of(made, design=design, **settings).about(None)  # as its rows stay in the folder
 
 
 def _features(formula: str) -> list[str] | None:

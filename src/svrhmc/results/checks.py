@@ -20,11 +20,11 @@ Each of these says something in at most one of a thousand fits of a right model,
 hundred: coefficients that were fitted to the same rows make residuals smaller, and tests more cautious. What is too
 small to matter is not said, however many rows show it. Checked are at most 50,000 rows, spread evenly.
 
-How well a model fits: what it says of rows that it was not fitted to, where there are enough of them.
-
-The model is fitted once more to four fifths of the rows (its mode, which takes a few passes), and its means μ are
-compared with what was seen in the others. Where rows are few, the rows that were fitted are looked at, and the report
-says so: the fit then looks better than it is."""
+For the report, what the model says of rows that it was not fitted to is compared with what was seen there, where there
+are enough of them (`check`). The model is fitted once more to four fifths of the rows (its mode, which takes a few
+passes), and its means μ are compared with what was seen in the others. Where rows are few, the rows that were fitted
+are looked at, and the report says so: the fit then looks better than it is.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.results.advice import Advice
 from svrhmc.results.predict import Predictions, even_rows
 from svrhmc.targets.forms import RowsForm, rows_of
@@ -52,24 +52,6 @@ _MOST_HELD, _MOST_NUMBERS = 20_000, 20_000_000  # rows looked at, and numbers in
 _COPIES = 20  # new y of each row
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Of each row: all its predictors and the first of them, how many observations it stands for, a, b, r̄ and q."""
-
-    predictors: Array
-    t: Array
-    weights: Array
-    below: Array
-    at_most: Array
-    residual: Array
-    square: Array
-
-    @property
-    def total(self) -> float:
-        """Observations in all."""
-        return float(self.weights.sum())
-
-
 def misfits(
     form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice
 ) -> tuple[tuple[str, ...], int]:
@@ -85,25 +67,45 @@ def misfits(
         return (), 0
     with np.errstate(all="ignore"):
         t = some.predictors(mean[None])[0]
+        columns = _Columns(some, weights, names, first, advice)
         if some.loss.outcome == "classes":
-            said = _classes(some, t, weights, names, first, advice)
+            sentences = _of_classes(some, t, weights, columns, advice)
         else:
-            found = _fitted(some, t, weights)
-            if found is None:
+            residuals = _residuals(some, t, weights)
+            if residuals is None:
                 return (), 0
-            said = [*_by_law(some, found), *_patterns(some, found, names, first, advice)]
-    return tuple(map(advice.named, filter(None, said))), some.rows.n
+            sentences = _of_law(some, residuals, columns, advice)
+    return tuple(map(advice.named, filter(None, sentences))), some.rows.n
 
 
-def _fitted(some: RowsForm, t: Array, weights: Array) -> Fitted | None:
+@dataclass(frozen=True, eq=False)
+class _Residuals:
+    """Of each row: all its predictors and the first of them, how many observations it stands for, a, b, r̄ and q."""
+
+    predictors: Array
+    t: Array
+    weights: Array
+    below: Array
+    at_most: Array
+    mean: Array
+    square: Array
+
+    @property
+    def total(self) -> float:
+        """Observations in all."""
+        return float(self.weights.sum())
+
+
+def _residuals(some: RowsForm, t: Array, weights: Array) -> _Residuals | None:
+    """None where the family does not say its law, or it is beyond float64."""
     from scipy.special import ndtri
 
     law = some.loss.cumulative(t, some.y, some.weights if some.loss.tried else None)
     if law is None:
         return None
-    a, b = (np.clip(each, 0.0, 1.0) for each in law)
+    a, b = (np.clip(probability, 0.0, 1.0) for probability in law)
     low, high = ndtri(a), ndtri(b)
-    at_a, at_b = _density(low), _density(high)
+    at_a, at_b = (np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) for z in (low, high))
     width = np.maximum(b - a, 1e-300)
     jumps = b > a
     r = np.where(jumps, (at_a - at_b) / width, ndtri(np.clip(b, 1e-300, 1 - 1e-16)))
@@ -111,146 +113,146 @@ def _fitted(some: RowsForm, t: Array, weights: Array) -> Fitted | None:
     q = np.where(jumps, 1 + edges / width, r**2)
     if not (np.isfinite(r).all() and np.isfinite(q).all()):
         return None
-    return Fitted(t, some.loss.predictor(t), weights, a, b, r, q)
+    return _Residuals(t, some.loss.predictor(t), weights, a, b, r, q)
 
 
-def _density(z: Array) -> Array:
-    return np.asarray(np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi), np.float64)
-
-
-def _by_law(some: RowsForm, found: Fitted) -> list[str]:
-    """What single rows, and their spread, say."""
-    loss, said = some.loss, []
+def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Advice) -> list[str]:
+    """What single rows say, their spread, and residuals against fitted values and against columns of numbers."""
+    loss, sentences = some.loss, []
     if loss.outcome == "counts":
-        said.append(_zeros(some, found))
-    several = loss.outcome == "counts" or (some.weights is not None and loss.tried and bool((some.weights > 1).any()))
-    said.append(_dispersion(some, found) if several else "")
-    said.append(_far(some, found))
-    return said
+        sentences.append(_zeros(some, residuals))
+    if loss.outcome == "counts" or (some.weights is not None and loss.tried and bool((some.weights > 1).any())):
+        sentences.append(_dispersion(some, residuals))
+    sentences.append(_outliers(some, residuals))
+    pattern = _pattern(residuals.t, residuals.mean, residuals.weights)
+    if pattern is not None and pattern.p < _CHANCE and pattern.largest > _MATTERS:
+        if loss.outcome == "events":
+            sentences.append(_calibration(some, residuals, pattern, advice))
+        else:
+            sentences.append(
+                f"Pattern: along the fitted values residuals go {pattern.course}: the mean of y has another form. "
+                f"Try: {advice.curves}."
+            )
+    return [*sentences, columns.clearest([residuals.mean])]
 
 
-def _zeros(some: RowsForm, found: Fitted) -> str:
-    loss, zero = some.loss, np.zeros(some.rows.n)
-    p = np.exp(-loss.value(found.predictors, zero) - loss.constant(zero))
-    w = found.weights
-    seen, expected, variance = float(w @ (some.y == 0)), float(w @ p), float(w @ (p * (1 - p)))
-    if variance < _ZEROS or abs(seen - expected) < _deviations(_CHANCE) * np.sqrt(variance):
+def _zeros(some: RowsForm, residuals: _Residuals) -> str:
+    loss, zero, w = some.loss, np.zeros(some.rows.n), residuals.weights
+    p = np.exp(-loss.value(residuals.predictors, zero) - loss.constant(zero))
+    count, expected, variance = float(w @ (some.y == 0)), float(w @ p), float(w @ (p * (1 - p)))
+    if variance < _ZEROS or abs(count - expected) < _deviations(_CHANCE) * np.sqrt(variance):
         return ""
-    if abs(seen - expected) < _MORE * min(expected, found.total - expected):
+    if abs(count - expected) < _MORE * min(expected, residuals.total - expected):
         return ""
-    many = seen > expected
-    advice = f"{loss.overdispersed}; " if many and loss.overdispersed else ""
+    remedy = f"{loss.overdispersed}; " if count > expected and loss.overdispersed else ""
     apart = "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli', and the rows with y > 0 apart"
-    counted = f"{seen:,.0f} of {found.total:,.0f} are 0, where the model expects {expected:,.0f}"
-    return f"Zeros: {counted}. Try: {advice}{apart}."
+    counted = f"{count:,.0f} of {residuals.total:,.0f} are 0, where the model expects {expected:,.0f}"
+    return f"Zeros: {counted}. Try: {remedy}{apart}."
 
 
-def _dispersion(some: RowsForm, found: Fitted) -> str:
-    w, away = found.weights, found.square - 1
+def _dispersion(some: RowsForm, residuals: _Residuals) -> str:
+    w, away = residuals.weights, residuals.square - 1
     z = float(w @ away) / max(float(np.sqrt(w @ away**2)), 1e-300)
-    ratio = float(w @ found.square) / found.total
+    ratio = float(w @ residuals.square) / residuals.total
     if z < _deviations(2 * _CHANCE) or ratio < 1 + _MORE:
         return ""
-    advice = some.loss.overdispersed
-    return f"Dispersion: y varies {ratio:.2g} times as much as the model says." + (f" Try: {advice}." if advice else "")
+    remedy = some.loss.overdispersed
+    return f"Dispersion: y varies {ratio:.2g} times as much as the model says." + (f" Try: {remedy}." if remedy else "")
 
 
-def _far(some: RowsForm, found: Fitted) -> str:
-    """Outliers, and tails that are too heavy."""
+def _outliers(some: RowsForm, residuals: _Residuals) -> str:
+    """Single rows far off, and tails that are too heavy."""
     from scipy.special import pdtr
 
-    w, total = found.weights, found.total
-    chance = 2 * np.minimum(found.at_most, 1 - found.below)
+    w, total = residuals.weights, residuals.total
+    chance = 2 * np.minimum(residuals.at_most, 1 - residuals.below)
     least = int(np.argmin(chance))
     outlier = float(chance[least]) * total < _CHANCE
-    beyond = float(w @ (np.abs(found.residual) > _FAR)) if some.loss.outcome == "numbers" else 0.0
+    beyond = float(w @ (np.abs(residuals.mean) > _FAR)) if some.loss.outcome == "numbers" else 0.0
     tails = beyond > 0 and 1 - pdtr(beyond - 1, _BEYOND * total) < _CHANCE
     if not (outlier or tails):
         return ""
-    r, advice = abs(float(found.residual[least])), some.loss.far_off
+    r, remedy = abs(float(residuals.mean[least])), some.loss.far_off
     where = f"row {least:,}" if some.rows.n < _ROWS else "one"
-    said = f"{where} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
+    far = f"{where} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
     if tails:
-        said = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {_BEYOND * total:,.2g} are expected; {said}"
-    return f"Outliers: {said}. Look at it" + (f"; or try: {advice}." if advice else ".")
+        far = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {_BEYOND * total:,.2g} are expected; {far}"
+    return f"Outliers: {far}. Look at it" + (f"; or try: {remedy}." if remedy else ".")
 
 
-def _patterns(some: RowsForm, found: Fitted, names: tuple[str, ...], first: int, advice: Advice) -> list[str]:
-    """Residuals against fitted values, and against columns of numbers."""
-    grouped = _groups(found.t, found.residual, found.weights)
-    said = []
-    if grouped is not None and grouped.p < _CHANCE and grouped.largest > _MATTERS:
-        events = some.loss.outcome == "events"
-        said.append(_calibration(some, found, grouped, advice) if events else _trend(grouped, advice))
-    return [*said, _along_columns(some, [found.residual], found.weights, names, first, advice)]
-
-
-def _along_columns(
-    some: RowsForm, residuals: list[Array], weights: Array, names: tuple[str, ...], first: int, advice: Advice
-) -> str:
-    """The column of numbers along which some of the residuals have the clearest pattern."""
-    width = min(some.rows.columns - first, _COLUMNS)
-    X = some.rows.taken(np.arange(some.rows.n))[:, first : first + width]
-    columns = [j for j in range(width) if _varied(X[:, j])]
-    found = [(j, grouped) for j in columns for r in residuals if (grouped := _groups(X[:, j], r, weights)) is not None]
-    if not found:
-        return ""
-    j, worst = min(found, key=lambda each: each[1].p)
-    if worst.p * len(found) >= _CHANCE or worst.largest < _MATTERS:
-        return ""
-    name = names[j + first].rpartition(": ")[2]
-    return (
-        f"Pattern: along {name} residuals go {worst.course}: its effect is not the straight line of the model. "
-        f"Try: {advice.of_column(name)}."
-    )
-
-
-def _varied(column: Array) -> bool:
-    """Whether it has more than two values: a column of two has no curve."""
-    away = column[column != column[0]]
-    return bool(len(away) and (away != away[0]).any())
-
-
-def _trend(grouped: _Groups, advice: Advice) -> str:
-    return (
-        f"Pattern: along the fitted values residuals go {grouped.course}: the mean of y has another form. "
-        f"Try: {advice.curves}."
-    )
-
-
-def _calibration(some: RowsForm, found: Fitted, grouped: _Groups, advice: Advice) -> str:
+def _calibration(some: RowsForm, residuals: _Residuals, pattern: _Pattern, advice: Advice) -> str:
     """Where the share that was seen is furthest from the probability."""
-    rows = grouped.rows[int(np.argmax(np.abs(grouped.scores)))]
-    w = found.weights[rows] if not some.loss.tried else some.weights[rows]  # type: ignore[index]
-    said = float(np.average(some.loss.mean(found.t[rows]), weights=w))
-    seen = float(np.average(np.maximum(some.y[rows], 0.0), weights=w))
+    rows = pattern.worst
+    w = residuals.weights[rows] if not some.loss.tried else some.weights[rows]  # type: ignore[index]
+    model = float(np.average(some.loss.mean(residuals.t[rows]), weights=w))
+    share = float(np.average(np.maximum(some.y[rows], 0.0), weights=w))
     return (
-        f"Calibration: where the model says {said:.2g}, a share of {seen:.2g} is seen. Try: {advice.curves}, or "
+        f"Calibration: where the model says {model:.2g}, a share of {share:.2g} is seen. Try: {advice.curves}, or "
         f"{advice.link}."
     )
 
 
-def _classes(some: RowsForm, t: Array, weights: Array, names: tuple[str, ...], first: int, advice: Advice) -> list[str]:
+def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, advice: Advice) -> list[str]:
     """The class whose probabilities are furthest from what is seen, and residuals of all classes along columns."""
     mean = some.loss.mean(t)
     away = [(some.y == k) - mean[:, k] for k in range(mean.shape[1])]
-    residuals = [each / np.sqrt(np.mean(each**2)) for each in away]
-    found = [(k, g) for k, r in enumerate(residuals) if (g := _groups(mean[:, k], r, weights)) is not None]
-    said = []
-    if found:
-        k, worst = min(found, key=lambda each: each[1].p)
-        if worst.p * len(found) < _CHANCE and worst.largest > _MATTERS:
-            rows = worst.rows[int(np.argmax(np.abs(worst.scores)))]
-            model, seen = (float(np.average(each[rows], weights=weights[rows])) for each in (mean[:, k], some.y == k))
-            said.append(
-                f"Calibration: of class {k}, where the model says {model:.2g}, a share of {seen:.2g} is seen. Try: "
+    residuals = [difference / np.sqrt(np.mean(difference**2)) for difference in away]
+    patterns = [(k, p) for k, r in enumerate(residuals) if (p := _pattern(mean[:, k], r, weights)) is not None]
+    sentences = []
+    if patterns:
+        k, worst = min(patterns, key=lambda pair: pair[1].p)
+        if worst.p * len(patterns) < _CHANCE and worst.largest > _MATTERS:
+            rows = worst.worst
+            model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], some.y == k))
+            sentences.append(
+                f"Calibration: of class {k}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
                 f"{advice.curves}."
             )
-    return [*said, _along_columns(some, residuals, weights, names, first, advice)]
+    return [*sentences, columns.clearest(residuals)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Groups:
+class _Columns:
+    """The columns of numbers of some rows, along which residuals may have a pattern."""
+
+    some: RowsForm
+    weights: Array
+    names: tuple[str, ...]
+    first: int
+    advice: Advice
+
+    def clearest(self, residuals: list[Array]) -> str:
+        """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
+        rows = self.some.rows
+        width = min(rows.columns - self.first, _COLUMNS)
+        X = rows.taken(np.arange(rows.n))[:, self.first : self.first + width]
+        curved = [j for j in range(width) if _has_three_values(X[:, j])]
+        patterns = [
+            (j, pattern)
+            for j in curved
+            for r in residuals
+            if (pattern := _pattern(X[:, j], r, self.weights)) is not None
+        ]
+        if not patterns:
+            return ""
+        j, worst = min(patterns, key=lambda pair: pair[1].p)
+        if worst.p * len(patterns) >= _CHANCE or worst.largest < _MATTERS:
+            return ""
+        name = self.names[j + self.first].rpartition(": ")[2]
+        return (
+            f"Pattern: along {name} residuals go {worst.course}: its effect is not the straight line of the model. "
+            f"Try: {self.advice.of_column(name)}."
+        )
+
+
+def _has_three_values(column: Array) -> bool:
+    """A column of two has no curve."""
+    away = column[column != column[0]]
+    return bool(len(away) and (away != away[0]).any())
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
     """Rows of each group, S_g, their mean residuals, and how probable so large a Σ S_g² is."""
 
     rows: list[Any]
@@ -264,33 +266,46 @@ class _Groups:
         return float(np.abs(self.means).max())
 
     @property
+    def worst(self) -> Any:
+        """The rows of the group that is furthest off."""
+        return self.rows[int(np.argmax(np.abs(self.scores)))]
+
+    @property
     def course(self) -> str:
         """From group to group, in standard deviations."""
         shown = self.means[np.unique(np.linspace(0, len(self.means) - 1, 5).round().astype(int))]
-        return ", ".join(f"{each:+.2f}" for each in shown) + " (in standard deviations)"
+        return ", ".join(f"{mean:+.2f}" for mean in shown) + " (in standard deviations)"
 
 
-def _groups(x: Array, residual: Array, weights: Array) -> _Groups | None:
-    """Groups of about equal weight by x, in which equal x stay together; None where there are not two."""
+def _pattern(x: Array, residual: Array, weights: Array) -> _Pattern | None:
+    """In groups by x; None where there are not two."""
     from scipy.special import chdtrc
 
-    order = np.argsort(x, kind="stable")
-    x, r, w = x[order], residual[order], weights[order]
-    total = float(w.sum())
+    total = float(weights.sum())
     count = int(min(_GROUPS, total // _IN_GROUP))
     if count < 2:
         return None
-    group = np.minimum((np.cumsum(w) - w / 2) / total * count, count - 1).astype(int)
-    group = group[np.searchsorted(x, x, "left")]
+    order, group = equal_groups(x, weights, count)
     _, group = np.unique(group, return_inverse=True)
     count = int(group[-1]) + 1
     if count < 2:
         return None
-    sums, sizes, squares = (np.bincount(group, each, count) for each in (w * r, w, w * r * r))
+    r, w = residual[order], weights[order]
+    sums, sizes, squares = (np.bincount(group, values, count) for values in (w * r, w, w * r * r))
     variance = np.maximum(squares, sizes * squares.sum() / total)
     scores = sums / np.sqrt(np.maximum(variance, 1e-300))
     rows = [order[group == k] for k in range(count)]
-    return _Groups(rows, scores, sums / sizes, float(chdtrc(count, (scores**2).sum())))
+    return _Pattern(rows, scores, sums / sizes, float(chdtrc(count, (scores**2).sum())))
+
+
+def equal_groups(x: Array, weights: Array, count: int) -> tuple[Indices, Indices]:
+    """The order of x, and the group of each in that order: groups of about equal weight, in which equal x stay
+    together.
+    """
+    order = np.argsort(x, kind="stable")
+    x, w = x[order], weights[order]
+    group = np.minimum((np.cumsum(w) - w / 2) / float(w.sum()) * count, count - 1).astype(int)
+    return order, group[np.searchsorted(x, x, "left")]
 
 
 def _deviations(chance: float) -> float:

@@ -14,7 +14,7 @@ from itertools import count
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.results.checks import Check
+from svrhmc.results.checks import Check, equal_groups
 from svrhmc.results.summary import Coefficient, number
 
 _ids = count(1)
@@ -120,8 +120,8 @@ def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, tit
     high = [max(row.upper, row.mode + z * row.laplace_sd) if beside else row.upper for row in rows]
     left, right = min(0.0, *low), max(0.0, *high)
     pad = 0.04 * (right - left)
-    each = _ROW + (8 if beside else 0)
-    height = each * len(rows) + 52
+    row_height = _ROW + (8 if beside else 0)
+    height = row_height * len(rows) + 52
     described = "; ".join(
         f"{row.name}: {number(row.mean)} ({number(row.lower)} to {number(row.upper)})" for row in rows[:40]
     )
@@ -131,7 +131,7 @@ def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, tit
     out.bottom(axis, bottom, 4, axis_name)
     out.line(axis(0), 4, axis(0), bottom, "zero")
     for k, row in enumerate(rows):
-        y = 4 + each * (k + 0.5) - (5 if beside else 0)
+        y = 4 + row_height * (k + 0.5) - (5 if beside else 0)
         out.text(_LABELS, y + (9 if beside else 4.5), row.name, "end", "t", 18)
         out.line(axis(row.lower), y, axis(row.upper), y, "bar")
         out.dot(axis(row.mean), y, "mark")
@@ -144,7 +144,7 @@ def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, tit
 def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
     """A histogram of the draws, with Laplace's density over it."""
     flat = np.ravel(draws)
-    low, high = (float(each) for each in np.quantile(flat, [0.002, 0.998]))
+    low, high = (float(end) for end in np.quantile(flat, [0.002, 0.998]))
     if not high - low > max(_NARROW * max(abs(low), abs(high)), 1e-300):  # no room for bins
         low, high = low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2
     counts, edges = np.histogram(flat, 30, (low, high), density=True)
@@ -179,15 +179,15 @@ def chains_figure(name: str, draws: Array) -> str:
     return out.write("small")
 
 
-def fit_figure(found: Check) -> tuple[str, str]:
+def fit_figure(check: Check) -> tuple[str, str]:
     """A figure, and what it shows in words."""
     makers = {"events": _calibration, "classes": _calibration, "counts": _rootogram, "numbers": _residuals}
-    return makers[found.outcome](found)
+    return makers[check.outcome](check)
 
 
-def _calibration(found: Check) -> tuple[str, str]:
-    fitted, seen = found.fitted.reshape(-1), found.seen.reshape(-1)
-    weights = np.repeat(found.weights, found.fitted.size // len(found.weights))
+def _calibration(check: Check) -> tuple[str, str]:
+    fitted, seen = check.fitted.reshape(-1), check.seen.reshape(-1)
+    weights = np.repeat(check.weights, check.fitted.size // len(check.weights))
     points = _binned(fitted, seen, weights)
     out = Drawing(
         WIDTH, 330, "Calibration curve",
@@ -205,27 +205,27 @@ def _calibration(found: Check) -> tuple[str, str]:
         out.dot(across(p), up(s), "mark")
     brier = float(np.average((fitted - seen) ** 2, weights=weights))
     overall = float(np.average(seen, weights=weights))
-    told = "On the diagonal, events happen as often as the model says; the bars are 90% intervals of chance."
-    if found.outcome == "events":
+    caption = "On the diagonal, events happen as often as the model says; the bars are 90% intervals of chance."
+    if check.outcome == "events":
         flat = overall * (1 - overall)
-        told += f" The Brier score is {brier:.3g}; the overall share alone would have {flat:.3g}."
-    return out.write(), told
+        caption += f" The Brier score is {brier:.3g}; the overall share alone would have {flat:.3g}."
+    return out.write(), caption
 
 
-def _rootogram(found: Check) -> tuple[str, str]:
+def _rootogram(check: Check) -> tuple[str, str]:
     """√ of how often each count was seen, hanging from √ of how often the model has it."""
-    most = int(min(max(found.seen.max(), np.quantile(found.new, 0.999)), _COUNTS - 1))
-    total = float(found.weights.sum())
-    new = np.clip(found.new, 0, most).astype(int)
-    expected = np.array([float(((new == k) @ found.weights).mean()) for k in range(most + 1)])
-    seen = np.bincount(np.clip(found.seen, 0, most).astype(int), found.weights, most + 1)
+    most = int(min(max(check.seen.max(), np.quantile(check.new, 0.999)), _COUNTS - 1))
+    total = float(check.weights.sum())
+    new = np.clip(check.new, 0, most).astype(int)
+    expected = np.array([float(((new == k) @ check.weights).mean()) for k in range(most + 1)])
+    seen = np.bincount(np.clip(check.seen, 0, most).astype(int), check.weights, most + 1)
     top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(seen)
     out = Drawing(
         WIDTH, 330, "Hanging rootogram",
         "; ".join(f"{k}: seen {s:.0f}, expected {e:.1f}" for k, (s, e) in enumerate(zip(seen, expected, strict=True))),
     )  # fmt: skip
     across, up = Axis(-0.5, most + 0.5, 52, 452), Axis(min(0.0, float(hang.min())), float(top.max()), 284, 30)
-    out.bottom(across, 284, 284, f"count ({most} and more in the last bar)" if (found.seen > most).any() else "count")
+    out.bottom(across, 284, 284, f"count ({most} and more in the last bar)" if (check.seen > most).any() else "count")
     out.side(up, 52, 452, "square root of the number of rows")
     wide = 0.7 * (across(1) - across(0))
     for k in range(most + 1):
@@ -235,22 +235,22 @@ def _rootogram(found: Check) -> tuple[str, str]:
     out.path([(across(k), up(float(t))) for k, t in enumerate(top)], "other")
     for k, t in enumerate(top):
         out.dot(across(k), up(float(t)), "second", 3)
-    told = (
+    caption = (
         "The line is how often the model has each count; the bars hang from it and are as long as what was seen. Bars "
         f"that end near 0 fit. Zeros: {seen[0]:,.0f} seen, {expected[0]:,.1f} expected of {total:,.0f} rows."
     )
-    return out.write(), told
+    return out.write(), caption
 
 
-def _residuals(found: Check) -> tuple[str, str]:
-    fitted, away = found.fitted, found.seen - found.fitted
-    points = _binned(fitted, away, found.weights)
-    ends = [float(each) for each in np.quantile(away, [0.005, 0.995])]
+def _residuals(check: Check) -> tuple[str, str]:
+    fitted, away = check.fitted, check.seen - check.fitted
+    points = _binned(fitted, away, check.weights)
+    ends = [float(end) for end in np.quantile(away, [0.005, 0.995])]
     out = Drawing(
         WIDTH, 330, "Residuals against fitted values",
         "; ".join(f"at {number(p)} on average {number(s)}" for p, s, _ in points),
     )  # fmt: skip
-    low, high = (float(each) for each in np.quantile(fitted, [0.005, 0.995]))
+    low, high = (float(end) for end in np.quantile(fitted, [0.005, 0.995]))
     across, up = Axis(low, high, 66, 452), Axis(min(0.0, ends[0]), max(0.0, ends[1]), 284, 30)
     out.bottom(across, 284, 30, "fitted value")
     out.side(up, 66, 452, "seen less fitted")
@@ -258,8 +258,8 @@ def _residuals(found: Check) -> tuple[str, str]:
     for k in np.unique(np.linspace(0, len(fitted) - 1, min(_DOTS, len(fitted))).round().astype(int)):
         out.dot(across(float(fitted[k])), up(float(away[k])), "speck", 2.2)
     out.path([(across(p), up(s)) for p, s, _ in points], "other")
-    total = float(np.average((found.seen - np.average(found.seen, weights=found.weights)) ** 2, weights=found.weights))
-    left = float(np.average(away**2, weights=found.weights))
+    total = float(np.average((check.seen - np.average(check.seen, weights=check.weights)) ** 2, weights=check.weights))
+    left = float(np.average(away**2, weights=check.weights))
     share = f" The model explains {1 - left / total:.1%} of the variance." if total > 0 else ""
     return (
         out.write(),
@@ -268,19 +268,16 @@ def _residuals(found: Check) -> tuple[str, str]:
 
 
 def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, float]]:
-    """Means of x and y, and the weight, in groups of about equal weight by x; equal x stay together."""
-    order = np.argsort(x, kind="stable")
+    """Means of x and y, and the weight, in groups of about equal weight by x."""
+    order, groups = equal_groups(x, weights, _BINS)
     x, y, weights = x[order], y[order], weights[order]
-    groups = np.minimum((np.cumsum(weights) - weights / 2) / weights.sum() * _BINS, _BINS - 1).astype(int)
-    groups = groups[np.searchsorted(x, x, "left")]
-    found = []
+    bins = []
     for k in np.unique(groups):
         some = groups == k
-        total = float(weights[some].sum())
-        if total > 0:
-            means = (float(np.average(each[some], weights=weights[some])) for each in (x, y))
-            found.append((*means, total))
-    return found  # type: ignore[return-value]
+        w = weights[some]
+        if w.sum() > 0:
+            bins.append((float(np.average(x[some], weights=w)), float(np.average(y[some], weights=w)), float(w.sum())))
+    return bins
 
 
 def _normal(level: float) -> float:

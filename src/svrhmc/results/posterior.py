@@ -318,9 +318,9 @@ class Posterior:
             raise requirement("the posterior", "as `sample` or `fit` gave it, with its rows", "one from a file", why)
         return form
 
-    def about(self, target: FiniteSum, kept: FittedRows | None = None) -> Posterior:
-        """The same, with a target and some rows of its table: for what needs the rows that were fitted, which no file
-        keeps.
+    def about(self, target: FiniteSum | None, kept: FittedRows | None = None) -> Posterior:
+        """The same with another target, or none, and with some rows of its table: for what needs the rows that were
+        fitted, which no file keeps.
         """
         return replace(self, _target=target, _table_rows=kept)
 
