@@ -45,20 +45,15 @@ def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
     """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts and parameters that
     rows share are left out beside other coefficients, whose scale they do not have.
     """
-    names, mean, stated, levels = (
-        posterior.labels,
-        posterior.mean,
-        posterior.parameters,
-        [*level_ends(level), 0.25, 0.75],
-    )
+    stated, levels = posterior.parameters, [*level_ends(level), 0.25, 0.75]
     if stated is None:
-        ends = posterior.quantile(levels)
+        names, mean, ends = posterior.labels, posterior.mean, posterior.quantile(levels)
     else:
         names, mean, ends = stated.names, stated.moments.mean, np.quantile(stated.flat(), levels, axis=0)
     shared = 0 if posterior.model is None else posterior.model.loss.shared
     slopes = [j for j, name in enumerate(names[: len(names) - shared]) if name.rpartition(": ")[2] != _INTERCEPT]
     shown = (slopes or list(range(len(names))))[:_MOST]
-    steps, said = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
+    steps, change = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
     mean, ends = mean[shown] * steps, ends[:, shown] * steps
     place = np.arange(len(shown))[::-1]
     colour = COLOURS[0]
@@ -74,7 +69,9 @@ def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
         axes.set_yticks(place, [names[j] for j in shown])
         axes.set_ylim(-0.8, len(shown) - 0.2)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"coefficient: mean, half and {level:.0%} of its probability" + (f"\n({said})" if said else ""))
+        axes.set_xlabel(
+            f"coefficient: mean, half and {level:.0%} of its probability" + (f"\n({change})" if change else "")
+        )
         if len(slopes) > _MOST:
             axes.set_title(f"the first {_MOST} of {len(slopes):,}", loc="left", fontsize=11)
         if path is not None:

@@ -78,7 +78,7 @@ class Prediction:
         if self.trials is not None and self.probability is not None:
             columns = {"trials": self.trials, "probability": self.probability, **columns}
         if self.new_quantiles is not None and len(self.classes) != 2:
-            columns |= {f"new {name}": each for name, each in zip(named, self.new_quantiles, strict=True)}
+            columns |= {f"new {name}": values for name, values in zip(named, self.new_quantiles, strict=True)}
         return Summary(rows, columns)
 
     def __repr__(self) -> str:
@@ -136,8 +136,8 @@ class Model:
         rows = make_rows(X if units is None else units.rows(X))
         shift = None
         if offset is not None:
-            each = offset if np.ndim(offset) else np.full(rows.n, offset)
-            shift = np.asarray(real_array("offset", each, (rows.n,)), np.float64)
+            of_rows = offset if np.ndim(offset) else np.full(rows.n, offset)
+            shift = np.asarray(real_array("offset", of_rows, (rows.n,)), np.float64)
         if units is not None:
             shift = units.response + (np.zeros(rows.n) if shift is None else shift)
         return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
@@ -163,15 +163,15 @@ class Predictions:
         """With the u that `chances` has for the rows from one on, so many of them."""
         for start, t, chosen in self.predictors():
             trials = None if self.trials is None else self.trials[chosen]
-            each = self.form.loss.mean(t)
-            mean = each if trials is None else each * trials
-            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials), each)
+            of_one = self.form.loss.mean(t)
+            mean = of_one if trials is None else of_one * trials
+            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials), of_one)
 
     def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
         """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
-        n, each = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
-        for start in range(0, n, each):
-            chosen = np.arange(start, min(start + each, n))
+        n, size = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
+        for start in range(0, n, size):
+            chosen = np.arange(start, min(start + size, n))
             yield start, self.form.chosen(chosen).predictors(self.x), chosen
 
     def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
@@ -253,8 +253,8 @@ def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:
     >>> evenly(4, 100, 12), evenly(4, 100, 3)
     ((4, array([ 0, 50, 99])), (3, array([0])))
     """
-    each = max(1, min(count, most // chains)) if chains <= most else 1
-    return min(chains, most), np.unique(np.linspace(0, count - 1, each).round().astype(np.int64))
+    of_chain = max(1, min(count, most // chains)) if chains <= most else 1
+    return min(chains, most), np.unique(np.linspace(0, count - 1, of_chain).round().astype(np.int64))
 
 
 def even_rows(n: int, most: int, seed: int) -> Indices:

@@ -216,9 +216,9 @@ def _coefficients(posterior: Any, rows: Sequence[Coefficient]) -> str:
         shown = sorted(slopes, key=lambda row: -row.distance)[:_FOREST]
         shown = [row for row in slopes if row in shown]
         places = [posterior.names.index(row.name) for row in shown]
-        steps, said = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
+        steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
         drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
-        unit = said or "for one more of the column"
+        unit = change or "for one more of the column"
         figure = forest_figure(drawn, f"change of {predictor}", _LEVEL, "Coefficients")
         few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
         inside.append(
@@ -320,17 +320,19 @@ def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
     strongest = sorted(range(len(rows)), key=lambda j: -rows[j].prior_share)[:8]
     if len(places):
         names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
-        told = f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
+        sentence = (
+            f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
+        )
     else:
-        told = "Of every coefficient more is known from the data than from the prior."
-    told = f"{told} {entangled(posterior)}".rstrip()
+        sentence = "Of every coefficient more is known from the data than from the prior."
+    sentence = f"{sentence} {entangled(posterior)}".rstrip()
     body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
     head = ("", "prior’s share", "shift, in sd")
     table = _table(
         "Where the prior counts most: its share of what is known, and how far it moved the mean", head, body, len(body)
     )
     stated = posterior.prior.said[:1].upper() + posterior.prior.said[1:]
-    return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(told)}</p>{table}")
+    return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(sentence)}</p>{table}")
 
 
 def _again(posterior: Any, command: str, python: str) -> str:

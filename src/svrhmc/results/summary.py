@@ -45,8 +45,8 @@ class Coefficient(NamedTuple):
 
 def names_of(posterior: Any) -> tuple[str, ...]:
     """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
-    found: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
-    return found
+    names: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
+    return names
 
 
 def columns_of(posterior: Any, level: float) -> dict[str, Array]:
@@ -56,21 +56,20 @@ def columns_of(posterior: Any, level: float) -> dict[str, Array]:
         return {name: column for name, column in stated.items() if not name.startswith("mcse")}
     low, high = end_names(level)
     ends = posterior.quantile(level_ends(level))
-    found = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
-    return {**found, "ess": posterior.ess, "r_hat": posterior.r_hat}
+    moments = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
+    return {**moments, "ess": posterior.ess, "r_hat": posterior.r_hat}
 
 
 def summary_of(posterior: Any, level: float) -> Summary:
     """The same with the standard errors, and with what there is to know besides."""
     if posterior.parameters is not None:
-        summary: Summary = posterior.parameters.summary(level, title(posterior), notes(posterior))
-        return summary
-    mean, sd = posterior.errors
-    columns = columns_of(posterior, level)
-    last = {name: columns.pop(name) for name in ("ess", "r_hat")}
-    return Summary(
-        posterior.labels, {**columns, "mcse_mean": mean, "mcse_sd": sd, **last}, title(posterior), notes(posterior)
-    )
+        columns = posterior.parameters.columns(level)
+    else:
+        columns = columns_of(posterior, level)
+        last = {name: columns.pop(name) for name in ("ess", "r_hat")}
+        mean, sd = posterior.errors
+        columns |= {"mcse_mean": mean, "mcse_sd": sd, **last}
+    return Summary(names_of(posterior), columns, title(posterior), notes(posterior))
 
 
 def ratios_of(posterior: Any, level: float) -> Summary:
@@ -82,14 +81,14 @@ def ratios_of(posterior: Any, level: float) -> Summary:
     end = len(posterior.mean) - loss.shared
     places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
     low, high = end_names(level)
-    found = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+    middle, lower, upper = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
     of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
     if loss.blocks > 1 and design is not None and design.classes:
         of += f", each class against {design.classes[0]!r}"
     notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
     return Summary(
         tuple(posterior.labels[j] for j in places),
-        {loss.ratio: found[0], low: found[1], high: found[2]},
+        {loss.ratio: middle, low: lower, high: upper},
         f"{loss.ratio.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
         tuple(notes),
     )
@@ -126,52 +125,52 @@ def title(posterior: Any) -> str:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
         return f"Posterior of {what}, {dim:,} coefficient{'s' if dim > 1 else ''}{', ' + many if many else ''}."
     linked = _linked(None if posterior.model is None else posterior.model.loss)
-    said = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
+    sentence = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
     if design.guessed:
-        said += f" ({design.guessed})"
+        sentence += f" ({design.guessed})"
     if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
-        said += f"; classes in order: {' < '.join(design.classes)}"
+        sentence += f"; classes in order: {' < '.join(design.classes)}"
     elif len(design.classes) == 2:
-        said += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
+        sentence += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
     elif design.classes:
-        said += f"; classes are compared with {design.classes[0]!r}"
+        sentence += f"; classes are compared with {design.classes[0]!r}"
     elif design.trials or design.tried:
         of = f" of {design.trials!r}" if design.trials else ""
-        said += f"; modelled is the probability of a success in each of the trials{of}"
+        sentence += f"; modelled is the probability of a success in each of the trials{of}"
     if many:
-        said += f"; {many}"
+        sentence += f"; {many}"
     if design.dropped:
-        said += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
-    return f"{said}."
+        sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
+    return f"{sentence}."
 
 
 def notes(posterior: Any) -> tuple[str, ...]:
     """The sentences after the table."""
-    found = []
+    sentences = []
     if levels := _baselines(posterior):
-        found.append(f"Levels of categories are compared with {levels}.")
-    found += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
+        sentences.append(f"Levels of categories are compared with {levels}.")
+    sentences += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
     if posterior.modes is not None:
-        found.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
-    found += heavy(posterior)
+        sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
+    sentences += heavy(posterior)
     if posterior.parameters is not None:
-        found.append(
+        sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
             "were sampled and which the verdict is about (posterior.mean, posterior.trace)."
         )
     if posterior.prior is not None:
-        found.append(f"Prior: {posterior.prior.said}.")
+        sentences.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
-            found.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
-        if said := entangled(posterior):
-            found.append(said)
-    return (*found, *(f"Clash: {clash}" for clash in posterior.clashes))
+            sentences.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
+        if sentence := entangled(posterior):
+            sentences.append(sentence)
+    return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
 def heavy(posterior: Any) -> tuple[str, ...]:
     """Which parameters, as a model states them, have no standard deviation to report."""
-    told = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
-    return (f"Tails: {told}",) if told else ()
+    sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
+    return (f"Tails: {sentence}",) if sentence else ()
 
 
 def fit(posterior: Any) -> tuple[str, ...]:
@@ -179,7 +178,7 @@ def fit(posterior: Any) -> tuple[str, ...]:
     if not posterior.checked_rows:
         return ()
     if posterior.misfits:
-        return tuple(f"Misfit: {each}" for each in posterior.misfits)
+        return tuple(f"Misfit: {misfit}" for misfit in posterior.misfits)
     return (f"Model: no failure to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR}).",)
 
 
@@ -201,18 +200,20 @@ def entangled(posterior: Any) -> str:
 def drawn(posterior: Any) -> str:
     """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
-    each = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
+    made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
-    return f"{each}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
+    return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
 
 
 def verdict(posterior: Any) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
     mean, sd = _chance(posterior)
-    found = posterior.certificate
-    if mean == sd == 0 and found.verdict == "exact":
+    certificate = posterior.certificate
+    if mean == sd == 0 and certificate.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
-    return f"{found.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
+    return (
+        f"{certificate.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
+    )
 
 
 def _chance(posterior: Any) -> tuple[float, float]:
@@ -220,10 +221,10 @@ def _chance(posterior: Any) -> tuple[float, float]:
     if posterior.parameters is None:
         spread, errors = posterior.sd, posterior.errors
     else:
-        found = posterior.parameters.moments
-        spread, errors = found.sd, (found.mean_error, found.sd_error)
-    known = np.isfinite(spread)
-    mean, sd = (float(ratio(error[known], spread[known]).max(initial=0.0)) for error in errors)
+        moments = posterior.parameters.moments
+        spread, errors = moments.sd, (moments.mean_error, moments.sd_error)
+    finite = np.isfinite(spread)
+    mean, sd = (float(ratio(error[finite], spread[finite]).max(initial=0.0)) for error in errors)
     return mean, sd
 
 
@@ -251,10 +252,10 @@ def short(posterior: Any) -> str:
     """One line, or two."""
     chains, draws, dim = posterior.trace.draws.shape
     what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
-    found = posterior if posterior.parameters is None else posterior.parameters.moments
+    moments = posterior if posterior.parameters is None else posterior.parameters.moments
     first = ", ".join(
         f"{name} {mean:.4g} ± {sd:.2g}"
-        for name, mean, sd in zip(names_of(posterior)[:4], found.mean[:4], found.sd[:4], strict=True)
+        for name, mean, sd in zip(names_of(posterior)[:4], moments.mean[:4], moments.sd[:4], strict=True)
     )
     many = f"{dim:,} coefficient{'s' if dim > 1 else ''}"
     return (
@@ -265,13 +266,13 @@ def short(posterior: Any) -> str:
 
 def page(posterior: Any) -> str:
     """HTML: a table, and the verdict."""
-    told = (
+    notes = (
         f"Verdict: {verdict(posterior)}",
         *heavy(posterior),
         *fit(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
-    return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), told)._repr_html_()
+    return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
 
 
 def _listed(posterior: Any, some: Any) -> str:

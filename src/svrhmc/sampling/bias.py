@@ -95,8 +95,8 @@ def balance(scheme: Scheme) -> Balance:
 
     >>> from svrhmc.dynamics import Anchored
     >>> from svrhmc.targets import synthetic
-    >>> found = balance(Anchored(1.0).scheme(synthetic(4, 2)))
-    >>> round(found.c1, 12), round(found.s0, 12)
+    >>> constants = balance(Anchored(1.0).scheme(synthetic(4, 2)))
+    >>> round(constants.c1, 12), round(constants.s0, 12)
     (1.0, 1.0)
     """
     P, Q = scheme.before.matrix(), scheme.after.matrix()
@@ -180,8 +180,8 @@ def plan_of(sampler: Sampler, space: Any, wanted: int, slow: float = 0.0) -> Pla
     used = settle if epoch <= settle else epoch
     thin = max(1, int(time / 2)) if epoch == 1 else 1  # else all parts of an epoch
     if recipe.carries:
-        each = recipe.n * (1 if space.scalar_parts else space.dim) if recipe.remembers else space.dim
-        wanted = min(wanted, max(16, _MOST_REMEMBERED // (2 * each)))
+        numbers = recipe.n * (1 if space.scalar_parts else space.dim) if recipe.remembers else space.dim
+        wanted = min(wanted, max(16, _MOST_REMEMBERED // (2 * numbers)))
     return Plan(wanted, settle + used, used, thin, max(1.0, used / (2 * time)))
 
 
@@ -287,8 +287,8 @@ class Pairs:
             sums[4 * k + 3] += square / spread**2
         at_kick = estimates(self.fresh, kicked[0], step)
         z, r, z_kick, v_kick, r_kick, r_own = (
-            how.displace(each) / spread
-            for each in (
+            how.displace(values) / spread
+            for values in (
                 pairs[0][0], fresh[0] - pairs[0][0], *kicked, at_kick - kicked[0], estimate - kicked[0],
             )
         )  # fmt: skip
@@ -443,6 +443,6 @@ class BiasJudge:
     def price(self, sampler: Sampler, gradient: Gradient, slow: float = 0.0) -> tuple[float, float]:
         """Of a pair, in seconds and in passes."""
         space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1, slow)
-        own, fresh = (each.recipe(space) for each in (sampler.gradient, gradient))
+        own, fresh = sampler.gradient.recipe(space), gradient.recipe(space)
         seconds = 3 * plan.steps * costs.of_recipe(space, own) + 3 * plan.collected * costs.of_recipe(space, fresh)
         return seconds, plan.rows(own.rows_of_estimate, fresh.rows_of_estimate) / space.n

@@ -78,7 +78,7 @@ class Budget(Deadline):
         self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
 
 
-def _restored(name: str, said: Any) -> tuple[float, float, dict[str, float]]:
+def _restored(name: str, spent: Any) -> tuple[float, float, dict[str, float]]:
     """Evaluations, seconds, and the seconds of each stage."""
-    evaluations, seconds = (nonnegative(f"{key} of the {name}", said[key]) for key in ("evaluations", "seconds"))
-    return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in said["steps"].items()}
+    evaluations, seconds = (nonnegative(f"{key} of the {name}", spent[key]) for key in ("evaluations", "seconds"))
+    return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in spent["steps"].items()}

@@ -96,15 +96,15 @@ class Measured:
 
     def draws(self, tolerance: float) -> str:
         """The verdict on the draws."""
-        found = {self.balance.verdict(tolerance, self.sighted), self.halving.verdict(tolerance)}
-        return next(word for word in ("refuted", "undecided", "certified") if word in found)
+        verdicts = {self.balance.verdict(tolerance, self.sighted), self.halving.verdict(tolerance)}
+        return next(word for word in ("refuted", "undecided", "certified") if word in verdicts)
 
     def explains(self, stein: Bias, tolerance: float) -> bool:
         """Whether the draws are as far from the corrected moments as their bias makes them, within chance."""
         width = stein.width(_NO_DOUBT)
         return all(
-            bool((np.abs(seen) - width * error <= 2 * (np.abs(known) + _WIDTH * own + tolerance)).all())
-            for seen, error, known, own in (
+            bool((np.abs(seen) - width * error <= 2 * (np.abs(bias) + _WIDTH * bias_error + tolerance)).all())
+            for seen, error, bias, bias_error in (
                 (stein.mean, stein.mean_error, self.halving.mean, self.halving.mean_error),
                 (stein.sd, stein.sd_error, self.halving.sd, self.halving.sd_error),
             )
@@ -149,9 +149,12 @@ class Certificate:
             whole("draws_needed", self.draws_needed, 0)
         elif self.reason and self.measured is not None and self.corrects:
             raise requirement("draws_needed", "given where draws are the reason", None)
-        known = () if self.measured is None else (self.measured.balance, self.measured.halving, self.measured.corrected)
-        if any(len(bias.mean) != len(self.stein.mean) for bias in known):
-            raise requirement("measured", "of as many coordinates as stein", [len(bias.mean) for bias in known])
+        measured = self.measured
+        counts = (
+            [] if measured is None else [len(b.mean) for b in (measured.balance, measured.halving, measured.corrected)]
+        )
+        if any(count != len(self.stein.mean) for count in counts):
+            raise requirement("measured", "of as many coordinates as stein", counts)
 
     @property
     def balance(self) -> Bias | None:
@@ -186,10 +189,10 @@ class Certificate:
 
     def brief(self) -> str:
         """The verdict in a few words; a run that is undecided says why."""
-        said = _BRIEF.get(self._ground, "").format(tolerance=f"{self.tolerance:g}")
-        if said and self.verdict == "local":
-            said += f"; {self.modes}, and nothing shows that there is no other"
-        return f"{self.verdict}: {said or self.because()}"
+        words = _BRIEF.get(self._ground, "").format(tolerance=f"{self.tolerance:g}")
+        if words and self.verdict == "local":
+            words += f"; {self.modes}, and nothing shows that there is no other"
+        return f"{self.verdict}: {words or self.because()}"
 
     @property
     def _ground(self) -> str:
@@ -202,29 +205,29 @@ class Certificate:
         """How large the bias of the reported numbers can be, why, and what is known of modes."""
         if self.verdict == "local":
             return f"{self._of_bias()}; {self.modes}, and nothing shows that there is no other"
-        known = self.modes and self.verdict in SOUND
-        return f"{self._of_bias()}; {self.modes}" if known else self._of_bias()
+        return f"{self._of_bias()}; {self.modes}" if self.modes and self.verdict in SOUND else self._of_bias()
 
     def _of_bias(self) -> str:
         if self.measured is None or not self.corrects:
             return self.reason or _WORDS[self._ground]
-        found, seen = self.measured.corrected, self.measured.balance
-        mean, sd = found.largest()
+        measured, corrected = self.measured, self.measured.corrected
+        mean, sd = corrected.largest()
         about = "about" if self.verdict == "refuted" else "no more than"
-        m, s = (max(pair) for pair in zip(seen.largest(), self.measured.halving.largest(), strict=True))
-        said = (
+        m, s = (max(pair) for pair in zip(measured.balance.largest(), measured.halving.largest(), strict=True))
+        error = max(float(corrected.mean_error.max()), float(corrected.sd_error.max()))
+        sentence = (
             f"{_WORDS[self._ground]}, which puts their bias at {about} {mean:.2g} sd in a mean and {sd:.2g} in "
-            f"an sd (± {_WIDTH * max(float(found.mean_error.max()), float(found.sd_error.max())):.2g}; tolerance "
-            f"{self.tolerance:g}); the draws themselves are biased by up to {m:.2g} and {s:.2g} ({self.draws})"
+            f"an sd (± {_WIDTH * error:.2g}; tolerance {self.tolerance:g}); the draws themselves are biased by "
+            f"up to {m:.2g} and {s:.2g} ({self.draws})"
         )
         if self.reason:
-            said += f"; {self.reason}, about {self.draws_needed:,} effective ones"
+            sentence += f"; {self.reason}, about {self.draws_needed:,} effective ones"
         elif self.draws_needed is not None:
-            used = f"{self.measured.effective:,.0f}"
-            said += (
+            used = f"{measured.effective:,.0f}"
+            sentence += (
                 f"; a decision would take about {self.draws_needed:,} effective draws in this check, which used {used}"
             )
-        return said
+        return sentence
 
 
 _FEW_DRAWS = "but chance alone can put them off by more than the tolerance, so more draws are needed"

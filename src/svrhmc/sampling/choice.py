@@ -115,8 +115,8 @@ class Chooser:
     def exact(self) -> Any:
         """The exact sampler of last resort; None where none is known for the target."""
         form = rows_of(self.target.form())
-        known = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
-        return self._full() if known else None
+        possible = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
+        return self._full() if possible else None
 
     @property
     def of_functions(self) -> bool:
@@ -142,18 +142,18 @@ class Chooser:
         split = self._split(loss)
         subsampled, rows = self._subsampled(loss)
         if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
-            why = f"exact, with full gradients, in {_said(split)}"
+            why = f"exact, with full gradients, in {_in_words(split)}"
             return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
         if subsampled <= min(least, split):
             few = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
             why = f"exact, with {few} a step of the {n:,} there are"
-            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_said(subsampled)}.")
+            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_in_words(subsampled)}.")
         size = None if loss.barrier else self._batch(1.0)  # batches would leave the region
         batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
         if split < math.inf and (size is None or split <= batches):
-            why = f"exact, with full gradients, in {_said(split)}: nothing else would be faster."
+            why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."
             return Choice("split-hmc", self._full(), why)
-        dear = f"would take {_said(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
+        dear = f"would take {_in_words(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
         how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
         why = f"{how} are enough for the tolerance; an exact sampler {dear}."
         return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
@@ -193,8 +193,8 @@ class Chooser:
         sampler = self._of_remainder()
         if method is not None:
             return Choice(SplitHMC.method, sampler, "as asked for.")
-        each = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
-        seconds, other = each * self.draws * costs.of_pass(self.space), self._for_components(None)
+        passes = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
+        seconds, other = passes * self.draws * costs.of_pass(self.space), self._for_components(None)
         if not self.space.identity_hessian and sampler.smaller() is None:
             seconds = math.inf  # its step could not be made any shorter
         step = min(other.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size)  # no longer than its own
@@ -204,9 +204,11 @@ class Chooser:
             modes = len(self.target.modes())
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
             short = "at least " if sampler.step_size < SplitHMC().step_size else ""  # how slow it is, nobody knows yet
-            why = f"exact, with full gradients, in {short}{_said(seconds)} for {self.draws} effective draws{passing}."
+            why = (
+                f"exact, with full gradients, in {short}{_in_words(seconds)} for {self.draws} effective draws{passing}."
+            )
             return Choice(SplitHMC.method, sampler, why)
-        dear = "need steps that are too short" if math.isinf(seconds) else f"take {_said(seconds)}"
+        dear = "need steps that are too short" if math.isinf(seconds) else f"take {_in_words(seconds)}"
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
 
     def _between(self, modes: Regions, method: str | None) -> Choice:
@@ -235,8 +237,8 @@ class Chooser:
         f, slopes = self.space.energies(z)
         lost = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)
         if lost.any():
-            found = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
-            raise requirement("the gradient", "finite wherever the log posterior is", found, _BRANCH)
+            states = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
+            raise requirement("the gradient", "finite wherever the log posterior is", states, _BRANCH)
         R = f - 0.5 * (z * z).sum(axis=1)
         return SplitHMC.for_remainder(R[1:] - R[0], how.leftover, how.least_curvature)
 
@@ -267,5 +269,5 @@ class Chooser:
         return Choice(method, full, f"{_UNBOUNDED}, and batches would be nearly all components.")
 
 
-def _said(seconds: float) -> str:
+def _in_words(seconds: float) -> str:
     return f"about {seconds:.2g} s" if seconds >= 0.095 else "less than a tenth of a second"

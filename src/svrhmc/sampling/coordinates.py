@@ -36,7 +36,6 @@ from svrhmc.whitening.nearest import nearest
 _BLOCK = 1 << 13  # rows at a time
 _NUMBERS, _LEAST = 1 << 20, 64  # numbers of draws at a time, and draws at least
 _MODES = "modes"
-_SAID = ("doubt", "starts", "one mode")  # of modes, in words
 _SEARCH = "search"  # the record of what was found on the way to the mode, and of the curvature there
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
@@ -229,19 +228,19 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     if record is not None:
         budget.restore(record)
         how = whitening_in(record, target.dim, beside=(_MODES,))
-        modes, alone = record.array(_MODES, (None, target.dim)), record.value(_SAID[2], optional, text)
+        modes, alone = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
         if not len(modes):
             raise record.unusable("it has no mode")
         if len(np.unique(modes, axis=0)) < len(modes) or (alone is not None and len(modes) > 1):
             raise record.unusable("it has one mode several times, or several where there is one")
-        doubt, starts = (record.value(name, text) for name in _SAID[:2])
-        target.recall_modes(modes, doubt, starts, alone)
+        target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), alone)
     else:
         with journal.recording(_SEARCH, budget):
             how = _whitening(target, seed, budget)
-            modes, known = target.modes(), (target.doubt, target.mode_starts, target.one_mode)
-        said = {"kind": how.kind, "map": how.said(), "ledger": budget.said(), **dict(zip(_SAID, known, strict=True))}
-        journal.put("variables", said, {**how.arrays(), _MODES: modes})
+            modes = target.modes()
+        in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
+        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.said(), **in_words}
+        journal.put("variables", settings, {**how.arrays(), _MODES: modes})
         journal.remove(_SEARCH)
     return how
 

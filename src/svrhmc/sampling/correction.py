@@ -16,7 +16,7 @@ leaves π invariant must give them the mean 0: where they have another, its chai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -50,11 +50,11 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
         here, pulled, variance = x[:, :, some], h[:, :, some], variances[some]
         away = here - here.mean(axis=(0, 1))
         terms = pulled / np.sqrt(variance), (away * pulled / variance - 1) / 2
-        return [numbers for each in terms for numbers in (each.mean(axis=(0, 1)), standard_error(each))]
+        return [numbers for values in terms for numbers in (values.mean(axis=(0, 1)), standard_error(values))]
 
     columns = some_columns(x.shape[0] * x.shape[1], x.shape[2])
-    found = [once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
-    return Bias(*(np.concatenate(numbers) for numbers in zip(*found, strict=True)))
+    pieces = [once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
+    return Bias(*(np.concatenate(numbers) for numbers in zip(*pieces, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +81,12 @@ class Correction:
     def means(self, x: Array, h: Array) -> Array:
         """x with its controls taken off, for draws (…, dim)."""
         terms: Array = x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
-        return _without(self.controls(x - self.centre, h)[1:], terms, self.alpha[None])
+        return _without(_controls(x - self.centre, h, self.control)[1:], terms, self.alpha[None])
 
     def squares(self, x: Array, h: Array) -> Array:
         """(x − x̄)² with its controls taken off."""
         a = x - self.mean
-        return _without(self.controls(a, h), a * a, self.beta[None])
-
-    def controls(self, a: Array, h: Array) -> tuple[Array, Array, Array]:
-        """h, a h − v and a²h − 2a v: of mean 0 under π."""
-        ah = a * h
-        return h, ah - self.control, a * (ah - 2 * self.control)
+        return _without(_controls(a, h, self.control), a * a, self.beta[None])
 
     def terms(self, x: Array, h: Array) -> tuple[Array, Array]:
         """Those of the mean and of the variance."""
@@ -170,7 +165,7 @@ def corrected_functions(
     dim, rows, count = x.shape[2], x.shape[0] * x.shape[1], g.shape[2]
     if rows * dim * count > _PRODUCTS:
         return None
-    flat_g, flat_x, flat_h = (np.ascontiguousarray(each).reshape(rows, -1) for each in (g, x, h))
+    flat_g, flat_x, flat_h = (np.ascontiguousarray(values).reshape(rows, -1) for values in (g, x, h))
     away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
     many = rows >= MANY * dim
 
@@ -187,6 +182,12 @@ def corrected_functions(
         return _corrected(here, first, near, x.shape[:2], dim if many else 0, one_mode)
 
     return _joined([_Piece.recorded(of, some) for some in some_columns(rows, count)])
+
+
+def _controls(a: Array, h: Array, v: Array) -> tuple[Array, Array, Array]:
+    """h, a h − v and a²h − 2a v: of mean 0 under π."""
+    ah = a * h
+    return h, ah - v, a * (ah - 2 * v)
 
 
 class _Near(NamedTuple):
@@ -247,10 +248,10 @@ def _best_coordinate(X: Array, Y: Array) -> Array:
     """The same with one column of X for each of Y, that with the largest correlation."""
     squares = np.maximum(np.einsum("nj,nj->j", X, X), 1e-300)
     right = X.T @ Y
-    which, found = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
+    which, coefficients = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
     columns = np.arange(right.shape[1])
-    found[which, columns] = right[which, columns] / squares[which]
-    return found
+    coefficients[which, columns] = right[which, columns] / squares[which]
+    return coefficients
 
 
 def _fitted(slopes: Array) -> int:
@@ -271,12 +272,8 @@ def _corrected(
     wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int, one_mode: bool
 ) -> _Piece:
     """Moments of some quantities (draw, quantity), `first` being these less their multiples of h."""
-    none = np.zeros(wanted.shape[1])
-    shape = (*chains, len(none))
-    found = Correction(none, near.control, none, np.zeros((2, len(none))), none, np.zeros((3, len(none))), none)
-
-    found = replace(found, centre=first.mean(axis=0))
-    two = found.controls(near.u - found.centre, near.pulled)[1:]
+    shape, centre = (*chains, wanted.shape[1]), first.mean(axis=0)
+    two = _controls(near.u - centre, near.pulled, near.control)[1:]
     alpha, others = _fits(two, first)
     mean = _without(two, first, alpha[None]).mean(axis=0)
     left = _without(two, first, others)
@@ -284,7 +281,7 @@ def _corrected(
     del two, first
 
     away = wanted - mean
-    squares, controls = away * away, found.controls(near.u - mean, near.pulled)
+    squares, controls = away * away, _controls(near.u - mean, near.pulled, near.control)
     beta, others = _fits(controls, squares)
     variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     enough = variance > _LEAST * raw  # few draws can leave less than nothing
@@ -303,15 +300,15 @@ def _corrected(
         raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]
     mean_error = np.hypot(fitted * mean_apart, shares[0] * raw_errors[0])
     sd_error = ratio(np.hypot(square_apart, shares[1] * raw_errors[1]), 2 * sd)
-    return _Piece(found.centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
+    return _Piece(centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
 
 
 def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:
     """Coefficients (control, coordinate) of the least squares of what is wanted on the controls, each in units of its
     spread; and the same for each part of the run from the others, (part, control, coordinate).
     """
-    F = [each - each.mean(axis=0) for each in controls]
-    units = [np.sqrt(np.maximum(np.einsum("nj,nj->j", each, each) / len(each), 1e-300)) for each in F]
+    F = [control - control.mean(axis=0) for control in controls]
+    units = [np.sqrt(np.maximum(np.einsum("nj,nj->j", f, f) / len(f), 1e-300)) for f in F]
     away, count = wanted - wanted.mean(axis=0), len(controls)
     gram = np.empty((_PARTS, wanted.shape[1], count, count))
     right = np.empty((_PARTS, wanted.shape[1], count, 1))
@@ -335,8 +332,8 @@ def _without(controls: tuple[Array, ...], wanted: Array, coefficients: Array) ->
     """What is wanted less its controls, with coefficients (part, control, coordinate) for each part of the run."""
     terms = wanted.copy()
     blocks = _blocks(len(wanted)) if len(coefficients) > 1 else [slice(None)]
-    for here, each in zip(blocks, coefficients, strict=True):
-        for beta, control in zip(each, controls, strict=True):
+    for here, of_part in zip(blocks, coefficients, strict=True):
+        for beta, control in zip(of_part, controls, strict=True):
             terms[here] -= beta * control[here]
     return terms
 

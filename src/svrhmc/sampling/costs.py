@@ -78,15 +78,15 @@ def of_pass(space: Any) -> float:
     if space.at_hand < space.n:
         return max(float(space.target.pass_seconds), _PASS)
     rates = _rates(space)
-    each = rates.row + _row(space, rates.entry, _near(rates).entry)
-    return float(1e-9 * (space.n * each + _apart(space)))
+    of_row = rates.row + _row(space, rates.entry, _near(rates).entry)
+    return float(1e-9 * (space.n * of_row + _apart(space)))
 
 
 def of_rows(space: Any, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
     rates = _rates(space)
-    each = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
-    return float(1e-9 * (rows * each + _apart(space)))
+    of_row = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
+    return float(1e-9 * (rows * of_row + _apart(space)))
 
 
 def of_correction(space: Any, draws: int) -> float:

@@ -45,8 +45,8 @@ class Gaussianity:
 
     def recall(self, tail: float | None, spread: Array | None) -> None:
         """As they were found before."""
-        found = {"tail": tail, "spread": spread}
-        self.__dict__.update({name: value for name, value in found.items() if value is not None})
+        measured = {"tail": tail, "spread": spread}
+        self.__dict__.update({name: value for name, value in measured.items() if value is not None})
 
     @property
     def visible(self) -> bool:
@@ -126,7 +126,7 @@ class Gaussianity:
         assert form is not None
         slopes, curved = some.slopes[rows], form.turned(some.curvatures[rows], u)
         values = form.values(t, rows)
-        found = []
+        remainders = []
         with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
             for away in distances:
                 look()
@@ -135,5 +135,6 @@ class Gaussianity:
                     for s in (-away, away)
                 ]
                 prior = [some.prior_remainder(s * unit) for s in (-away, away)]
-                found.append(np.concatenate([each @ weights + more for each, more in zip(rest, prior, strict=True)]))
-        return np.array(found)
+                sides = [values @ weights + more for values, more in zip(rest, prior, strict=True)]
+                remainders.append(np.concatenate(sides))
+        return np.array(remainders)

@@ -82,8 +82,8 @@ class Modes:
         count = len(self.weight)
         if not self.known:
             return f"{count}, whose weights are not known"
-        each = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
-        return f"{count}, with weights {', '.join(each)}{', …' if count > _SHOWN else ''}"
+        weights = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
+        return f"{count}, with weights {', '.join(weights)}{', …' if count > _SHOWN else ''}"
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each mode: weight, error, arrivals and all coordinates."""

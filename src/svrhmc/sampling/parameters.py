@@ -27,7 +27,7 @@ import numpy as np
 from svrhmc import diagnostics
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.summaries import end_names, level_ends
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
 from svrhmc.targets.base import FiniteSum
 
@@ -122,10 +122,6 @@ class Parameters:
             "mean": moments.mean, "sd": moments.sd, low: ends[0], high: ends[1], "mcse_mean": moments.mean_error,
             "mcse_sd": moments.sd_error, "ess": diagnostics.bulk_ess(x), "r_hat": diagnostics.rank_r_hat(x),
         }  # fmt: skip
-
-    def summary(self, level: float, title: str, notes: tuple[str, ...]) -> Summary:
-        """A table of them."""
-        return Summary(self.names, self.columns(level), title, notes)
 
 
 def stated_parameters(
