@@ -21,8 +21,8 @@ import scipy.sparse
 
 import svrhmc
 from svrhmc import sample, targets
-from svrhmc.posterior import automatic
-from svrhmc.posterior.ledger import Ledger
+from svrhmc.sampling import run
+from svrhmc.sampling.budget import Budget
 
 
 def dense(n, dim, family="bernoulli", **settings):
@@ -119,7 +119,7 @@ LONGEST = 3.0  # seconds of a run with a budget in passes
 def told(target, settings, clock):
     """One run: seconds on the wall, of the processor and of compilation (by the clock), passes, and what came of it."""
     began, ledgers = (time.perf_counter(), time.process_time()), []
-    automatic.Ledger = lambda *given: ledgers.append(Ledger(*given, clock=clock)) or ledgers[-1]
+    run.Budget = lambda *given: ledgers.append(Budget(*given, clock=clock)) or ledgers[-1]
     try:
         found = sample(target, **settings)
         said = f"{found.method}, {found.trace.draws.shape[1]} draws, {found.certificate.verdict}"

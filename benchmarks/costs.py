@@ -18,9 +18,9 @@ from svrhmc.dynamics import Anchored
 from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Minibatch
-from svrhmc.posterior import costs
-from svrhmc.posterior.correction import effective_draws
-from svrhmc.posterior.fresh import _STILL
+from svrhmc.sampling import costs
+from svrhmc.sampling.doubts import effective_draws
+from svrhmc.sampling.gradients import _STILL
 from svrhmc.whitening import LowRankWhitening, dense_whitening, whitened
 
 CHAINS, THREADS, ROUNDS, PIECE = np.arange(4), 2, 6, 0.15
@@ -135,7 +135,7 @@ def once():
 
 
 def of_families():
-    """What a row costs beside its entries, in a pass and drawn at random, and what `svrhmc.posterior.costs` says."""
+    """What a row costs beside its entries, in a pass and drawn at random, and what `svrhmc.sampling.costs` says."""
     print("\n| family | predictors | pass, ns a row | said | row of a batch, ns | said |\n|---|---|---|---|---|---|")
     n, dim, batch = 20_000, 20, 100
     rng = np.random.default_rng(0)

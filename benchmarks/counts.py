@@ -17,10 +17,10 @@ import svrhmc
 from svrhmc.diagnostics import ess
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.regions import region
-from svrhmc.posterior.choice import Chooser
-from svrhmc.posterior.fresh import Fresh
-from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.shape import Shape
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.choice import Chooser
+from svrhmc.sampling.gaussianity import Gaussianity
+from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening import whitened
 
 CHAINS = np.arange(4)
@@ -67,9 +67,9 @@ def compare(n, dim, mean, rounds):
     print(f"  rows expected: {found.rows:.2f}; with R = √dim + 6: {region(space, 0.5, math.sqrt(dim) + 6).rows:.2f}")
     measured("SubsampledMH", SubsampledMH().chains(space, 0, CHAINS, 1), 4000, n, rounds)
     measured("SplitHMC", SplitHMC().chains(space, 0, CHAINS, 1), 100, n, 1)
-    ledger = Ledger(n, math.inf, math.inf, False)
-    fresh = Fresh(space, 1, ledger)
-    batches = Chooser(target, space, 1000, 0.02, math.inf, fresh, Shape(fresh), ledger).choose("anchored").sampler
+    ledger = Budget(n, math.inf, math.inf, False)
+    fresh = FreshGradients(space, 1, ledger)
+    batches = Chooser(target, space, 1000, 0.02, math.inf, fresh, Gaussianity(fresh), ledger).choose("anchored").sampler
     chains = batches.chains(space, 0, CHAINS, 1, fresh.laplace(CHAINS))
     measured(f"Anchored, {batches.gradient.batch_size}", chains, 4000, n, rounds)
 

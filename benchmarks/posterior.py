@@ -37,7 +37,7 @@ from svrhmc.exact import SplitHMC
 from svrhmc.gradients import Minibatch
 from svrhmc.plots import COLOURS, MARKERS, STYLE, require_matplotlib
 from svrhmc.plots import save as save_figure
-from svrhmc.posterior.correction import effective_draws
+from svrhmc.sampling.doubts import effective_draws
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,8 @@ import pytest
 
 from svrhmc import diagnostics
 from svrhmc.core.jaxed import scope
-from svrhmc.posterior.correction import error_of_mean
-from svrhmc.posterior.parameters import grids
+from svrhmc.sampling.correction import error_of_mean
+from svrhmc.sampling.parameters import grids
 
 POINTS = 100
 CHAINS, WARMUP, DRAWS = 4, 1000, 4000  # of NUTS

@@ -8,7 +8,7 @@ from conftest import LIMIT
 from svrhmc import Sampler, theory
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
-from svrhmc.posterior.balance import Balance, balance
+from svrhmc.sampling.bias import Balance, balance
 from svrhmc.scheme import move
 
 DYNAMICS = [

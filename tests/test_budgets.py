@@ -19,12 +19,12 @@ from svrhmc.engines.reference import ReferenceChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
-from svrhmc.posterior import automatic, drawing, search
-from svrhmc.posterior.fresh import Fresh
-from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.pairs import Pairs
-from svrhmc.posterior.result import Posterior
-from svrhmc.posterior.search import Search
+from svrhmc.results.posterior import Posterior
+from svrhmc.sampling import drawing, run, search
+from svrhmc.sampling.bias import Pairs
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling.search import Search
 from svrhmc.targets import stored
 from svrhmc.targets.generalised import GeneralisedLinear
 
@@ -44,7 +44,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(automatic, "Ledger", functools.partial(Ledger, clock=made))
+    monkeypatch.setattr(run, "Budget", functools.partial(Budget, clock=made))
     return made
 
 
@@ -318,7 +318,7 @@ def is_laplace(found, target, chains=4):
 
 @pytest.mark.parametrize(
     ("owner", "name", "most"),
-    [(Fresh, "at", 1), (ReferenceChains, "extend", 1)],
+    [(FreshGradients, "at", 1), (ReferenceChains, "extend", 1)],
     ids=["choice", "tuning"],
 )
 def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, clock, monkeypatch):
@@ -384,7 +384,7 @@ def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch
 @pytest.fixture
 def slow_draws(clock, monkeypatch):
     """A step takes 0.01 s, and gradients at the draws and moments take a third as long as the draws themselves."""
-    plain, of = CompiledChains.extend, search.Found.of
+    plain, of = CompiledChains.extend, search.DrawMoments.of
 
     def extend(self, count, *rest):
         clock.now += 0.01 * count
@@ -395,7 +395,7 @@ def slow_draws(clock, monkeypatch):
         return of(few, *rest)
 
     monkeypatch.setattr(CompiledChains, "extend", extend)
-    monkeypatch.setattr(search.Found, "of", staticmethod(found_of))
+    monkeypatch.setattr(search.DrawMoments, "of", staticmethod(found_of))
 
 
 @pytest.mark.usefixtures("slow_draws")
@@ -472,7 +472,7 @@ def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatc
 
 
 def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
-    plain, armed = Fresh.at, []
+    plain, armed = FreshGradients.at, []
 
     def at(self, gradient, states, seed, first=0):
         if seed >= 1 << 50:  # those at the draws
@@ -480,7 +480,7 @@ def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
             clock.now = FAR
         return plain(self, gradient, states, seed, first)
 
-    monkeypatch.setattr(Fresh, "at", at)
+    monkeypatch.setattr(FreshGradients, "at", at)
     found = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(armed) == 1
     assert found.certificate.verdict == "undecided"

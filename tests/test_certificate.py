@@ -16,29 +16,12 @@ from svrhmc.checkpoint import InMemory
 from svrhmc.diagnostics import standard_error
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.posterior.certificate import (
-    Bias,
-    Certificate,
-    Chance,
-    Measured,
-    judge,
-    judge_invariant,
-    unmeasured,
-    unsettled,
-)
-from svrhmc.posterior.correction import (
-    Correction,
-    agreement,
-    correction,
-    effective_draws,
-    longest_stay,
-    stein_bias,
-    tail_draws,
-)
-from svrhmc.posterior.fresh import Fresh
-from svrhmc.posterior.ledger import Ledger
-from svrhmc.posterior.pairs import Pairs, plan_of, settling_steps
-from svrhmc.posterior.tails import heavy_tail
+from svrhmc.sampling.bias import Pairs, plan_of, settling_steps
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, judge_invariant, unmeasured
+from svrhmc.sampling.correction import Correction, correction, stein_bias
+from svrhmc.sampling.doubts import agreement, effective_draws, heavy_tail, longest_stay, tail_draws, unsettled
+from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.scheme import IDENTITY, StepNoise, pushed, step_noise
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.theory import stationary
@@ -277,11 +260,10 @@ def test_a_tail_without_a_variance_is_noticed_where_it_holds_some_of_the_varianc
         ),
     )  # fmt: skip
     ledger = SimpleNamespace(pays=lambda seconds, passes: True, evaluations=0.0)
-    drawn = SimpleNamespace(x=draws, stopped=False)
-    found = heavy_tail(target, drawn, np.ones(2), ledger)
+    found = heavy_tail(target, draws, np.ones(2), ledger)
     assert (said in found) if said else found == ""
     assert ledger.evaluations == (35 if count else 0)
-    assert heavy_tail(target, SimpleNamespace(x=draws, stopped=True), np.ones(2), ledger) == ""
+    assert heavy_tail(target, draws, np.ones(2), ledger, stopped=True) == ""
 
 
 def test_the_longest_stay_of_a_chain():
@@ -331,10 +313,10 @@ def measure(sampler, target, chains=2000, seed=1, whitening=None):
     sd = np.sqrt(np.diag(law.covariance))
     curve = np.array([np.zeros(2), np.ones(2), np.zeros(2)])
     control = Correction(np.ones(2), how.variances, law.mean, curve[1:] * 0, law.mean, curve, sd**2)
-    fresh = Fresh(space, 1, Ledger(target.n, math.inf, math.inf, False))
+    fresh = FreshGradients(space, 1, Budget(target.n, math.inf, math.inf, False))
     plan = plan_of(sampler, space, chains)
     pairs = Pairs(sampler, fresh.setup(Full(), np.arange(plan.chains), 7), control, seed)
-    ledger = Ledger(target.n, math.inf, math.inf, False)
+    ledger = Budget(target.n, math.inf, math.inf, False)
     return pairs.measured(pairs.averages(how.into(start[: plan.chains]), plan, InMemory(), "pairs", ledger), 1.0)
 
 

@@ -19,7 +19,7 @@ from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, target
 from svrhmc.core.errors import StorageError
 from svrhmc.core.storage import read_record, write_record
 from svrhmc.exact import SplitHMC
-from svrhmc.posterior.drawing import Drawing
+from svrhmc.sampling.drawing import Drawing
 from svrhmc.whitening import whitened
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ each part otherwise. Moments and ∇f are known.
 import numpy as np
 import pytest
 
-from svrhmc.posterior.correction import correction
+from svrhmc.sampling.correction import correction
 
 SHARE, PLACE, WIDTH, STAY = 0.015, -3.5, 0.4, 13.0
 MEAN = SHARE * PLACE

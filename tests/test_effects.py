@@ -6,11 +6,9 @@ import pytest
 import svrhmc
 from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
-from svrhmc.posterior.effects import varied
-from svrhmc.posterior.kept import spread
-from svrhmc.posterior.levels import level_averages
-from svrhmc.posterior.prediction import thinned
-from svrhmc.posterior.statements import moved
+from svrhmc.results.effects import level_averages, varied
+from svrhmc.results.predict import even_rows, thinned
+from svrhmc.results.probability import moved
 
 N = 300
 
@@ -145,11 +143,11 @@ def test_a_posterior_from_a_file_says_what_is_missing_and_takes_a_table(tmp_path
 
 
 def test_rows_are_spread_evenly_and_in_step_with_nothing():
-    places = spread(12_000, 1000, 0)
+    places = even_rows(12_000, 1000, 0)
     assert len(np.unique(places)) == 1000
     assert np.abs(places - 12 * np.arange(1000) - 6).max() <= 6
     assert len(np.unique(places % 12)) == 12  # every twelfth row would be one month of the year
-    assert (spread(12_000, 1000, 1) != places).any()
+    assert (even_rows(12_000, 1000, 1) != places).any()
     X = np.column_stack([np.ones(50), np.full(50, 1e6), np.arange(50.0), 2000 + np.arange(50) % 2])
     assert varied(targets.linear(X, np.zeros(50)).form()).tolist() == [2, 3]
 
@@ -192,7 +190,7 @@ def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
     assert (np.abs((found - found[:, :1]) - (expected - expected[:, :1])) < 1e-8 * size).all()
     if family not in ("categorical", "gaussian"):
         assert sum(looks) <= 40 * min(levels, 16 + 32 + 64 + 128 + 4)
-    monkeypatch.setattr("svrhmc.posterior.levels._ENOUGH", np.inf)  # the control: a degree of 16 is not enough
+    monkeypatch.setattr("svrhmc.results.effects._ENOUGH", np.inf)  # the control: a degree of 16 is not enough
     rough = level_averages(rows, each, x, w)
     if levels == 400 and family == "bernoulli":
         assert np.abs((rough - rough[:, :1]) - (expected - expected[:, :1])).max() > 1e-5

@@ -13,7 +13,7 @@ from svrhmc import cli
 from svrhmc.commands import fit as command
 from svrhmc.commands import predict, written
 from svrhmc.commands.asked import quoted
-from svrhmc.posterior.prediction import Prediction
+from svrhmc.results.predict import Prediction
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)

@@ -8,18 +8,18 @@ import pytest
 
 import svrhmc
 from svrhmc import checkpoint, diagnostics
-from svrhmc.posterior import correction, units
+from svrhmc.sampling import coordinates, correction, doubts
 
 MEASURED = """
 import resource
 import numpy as np
-from svrhmc.posterior import correction as c
+from svrhmc.sampling import correction as c, doubts as d
 rng = np.random.default_rng(0)
 x, h = rng.normal(size=(4, 12_500, 50)), rng.normal(size=(4, 12_500, 50))
 few = x[:, :500]
-c.effective_draws(few), c.tail_draws(few), c.agreement(few), c.correction(few, h[:, :500], np.ones(50))
+d.effective_draws(few), d.tail_draws(few), d.agreement(few), c.correction(few, h[:, :500], np.ones(50))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-c.effective_draws(x), c.tail_draws(x), c.agreement(x), c.correction(x, h, np.ones(50))
+d.effective_draws(x), d.tail_draws(x), d.agreement(x), c.correction(x, h, np.ones(50))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -90,8 +90,8 @@ def test_draws_are_mapped_some_at_a_time(monkeypatch, kind, numbers):
     X = np.random.default_rng(0).normal(size=(40, 5))
     how = svrhmc.whitening.whitening(svrhmc.targets.linear(X, X[:, 0]), kind)
     z = np.random.default_rng(1).normal(size=(3, 150, 5))
-    monkeypatch.setattr(units, "_NUMBERS", numbers)
-    shown = units.Shown(how, None)
+    monkeypatch.setattr(coordinates, "_NUMBERS", numbers)
+    shown = coordinates.ReportedCoordinates(how, None)
     assert (shown.out(z, 7) == how.out(z, 7)).all()
     expected = how.displace(z, 7)
     assert (shown.displace(z, 7, into=z) == expected).all()
@@ -103,7 +103,7 @@ def test_blocks_change_no_number(monkeypatch, block):
     rng = np.random.default_rng(0)
     x, h = rng.normal(size=(3, 201, 7)), rng.normal(size=(3, 201, 7))
     h[..., 1] += x[..., 0] ** 3
-    measures = (correction.effective_draws, correction.tail_draws, correction.agreement, diagnostics.standard_error)
+    measures = (doubts.effective_draws, doubts.tail_draws, doubts.agreement, diagnostics.standard_error)
     monkeypatch.setattr(diagnostics, "_BLOCK", 1 << 30)
     whole = [measure(x) for measure in measures]
     corrected = correction.correction(x, h, np.ones(7))[1]

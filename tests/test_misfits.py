@@ -10,8 +10,8 @@ from scipy import stats
 
 import svrhmc
 from svrhmc.fitting.regress import regression
-from svrhmc.posterior.advice import Advice
-from svrhmc.posterior.misfits import misfits
+from svrhmc.results.advice import Advice
+from svrhmc.results.checks import misfits
 from svrhmc.targets import families
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from svrhmc.posterior.parameters import Parameters
-from svrhmc.posterior.pareto import NO_MEAN, NO_VARIANCE, UNSTABLE, pareto_shapes
+from svrhmc.core.summaries import Summary
+from svrhmc.sampling.parameters import NO_MEAN, NO_VARIANCE, UNSTABLE, Parameters, pareto_shapes
 
 LAWS = {  # and the largest moment that exists
     "pareto, no variance": (lambda rng, size: rng.pareto(1.3, size), 1.3),
@@ -72,7 +72,7 @@ def test_of_a_parameter_without_variance_quantiles_are_reported_and_no_sd():
     assert "loose (k" in said.split("is unstable")[1]
     assert "light" not in said
     assert found.heavy(1).count("more") == 3  # "or more" twice, and one name that is left out
-    assert "nan" in str(found.summary(0.9, "", ()))
+    assert "nan" in str(Summary(found.names, found.columns(0.9)))
 
 
 def test_light_parameters_say_nothing():

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 import svrhmc
-from svrhmc.posterior import prediction
-from svrhmc.posterior.prediction import Model, Predictions, log_likelihoods, thinned
+from svrhmc.results import predict
+from svrhmc.results.predict import Model, Predictions, log_likelihoods, thinned
 
 rng = np.random.default_rng(0)
 X = np.column_stack([np.ones(40), rng.normal(size=40)])
@@ -86,7 +86,7 @@ def test_blocks_of_rows_change_nothing(family, monkeypatch):
     x = np.random.default_rng(2).normal(size=(30, target.dim))
     many = np.random.default_rng(3).normal(size=(1500, 2))
     whole = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
-    monkeypatch.setattr(prediction, "_HELD", 1)
+    monkeypatch.setattr(predict, "_HELD", 1)
     cut = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
     assert np.array_equal(whole.mean, cut.mean)
     assert np.array_equal(whole.quantiles, cut.quantiles)

@@ -7,7 +7,7 @@ import pytest
 
 from svrhmc import sample, targets
 from svrhmc.exact import SplitHMC
-from svrhmc.posterior.correction import correction
+from svrhmc.sampling.correction import correction
 from svrhmc.whitening import LowRankWhitening, whitened, whitening
 from svrhmc.whitening.outstanding import Krylov
 from svrhmc.whitening.products import _found

@@ -13,7 +13,7 @@ from svrhmc.core import progress
 from svrhmc.dynamics import UBU
 from svrhmc.fitting import doors
 from svrhmc.gradients import Full
-from svrhmc.posterior import drawing, search
+from svrhmc.sampling import drawing, search
 from svrhmc.targets import synthetic
 
 

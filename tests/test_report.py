@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.posterior.certificate import Certificate
-from svrhmc.reporting import checks, coefficients, coefficients_csv, figures, page, words
-from svrhmc.reporting.checks import Check
-from svrhmc.reporting.svg import Axis
+from svrhmc.reporting import coefficients, coefficients_csv
+from svrhmc.results import checks, figures, summary
+from svrhmc.results import report as written
+from svrhmc.results.checks import Check
+from svrhmc.results.figures import Axis
+from svrhmc.sampling.certificate import Certificate
 from svrhmc.targets.families import FAMILIES
 
 NASTY = "<script>alert('x')</script>\"&"
@@ -117,7 +119,7 @@ def test_colours_stand_out_from_the_paper(text):
 def test_numbers_are_those_of_the_posterior(posterior, text):
     rows = coefficients(posterior)
     for row in rows:
-        assert words.number(row.mean) in text
+        assert summary.number(row.mean) in text
     assert [row.mean for row in rows] == posterior.mean.tolist()
     assert all(row.lower < row.mean < row.upper for row in rows)
     assert coefficients_csv((rows[0]._replace(name="=1+1"),)).splitlines()[1].startswith("'=1+1,")
@@ -194,7 +196,7 @@ def test_verdicts_are_sentences(posterior):
 
     def said(verdict, reason=""):
         told = Certificate(verdict, 0.02, posterior.certificate.stein, None, verdict, reason, corrects=not reason)
-        return words.verdict(replace(posterior, certificate=told))
+        return written.verdict(replace(posterior, certificate=told))
 
     assert said("certified").startswith("The numbers are computed correctly: bias and chance")
     assert said("refuted").startswith("Do not use the numbers")
@@ -204,7 +206,7 @@ def test_verdicts_are_sentences(posterior):
     )
     assert "no verdict was asked for" in said("unjudged")
     local = replace(posterior.certificate, verdict="local", modes="2 modes found from 64 starts")
-    told = words.verdict(replace(posterior, certificate=local))
+    told = written.verdict(replace(posterior, certificate=local))
     assert told.endswith("around 2 modes found from 64 starts, but nothing shows that there is no other.")
 
 
@@ -220,7 +222,7 @@ def test_a_report_of_many_coefficients_shows_some_of_them():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(300, 40)) * np.geomspace(1, 1e4, 40)
     found = svrhmc.fit("y ~ .", {"y": rng.normal(size=300), **{f"x{j}": X[:, j] for j in range(40)}})
-    text = page.page(found)
+    text = written.page(found)
     assert "The 30 that are furthest from 0 of 40" in text
     assert "for one standard deviation of a number" in text
     assert "coefficients is clearly away" in text or "are clearly away" in text
@@ -231,19 +233,19 @@ def test_what_is_unusual_is_said(posterior):
 
     share = np.array([0.9, 0.0, 0.0, 0.0])
     strong = replace(posterior, prior=replace(posterior.prior, share=share), complete=False)
-    text = page.page(strong)
+    text = written.page(strong)
     assert "Of Intercept more is known from the prior than from the data" in text
     assert "a budget ended the run" in text
-    assert "The prior</h2>" not in page.page(replace(posterior, prior=None))
+    assert "The prior</h2>" not in written.page(replace(posterior, prior=None))
     rows = coefficients(posterior)
     nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
-    assert words.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
-    assert words.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
+    assert written.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
+    assert written.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
 
 
 def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
     table = {"y": [3.0, 1.0, 4.0, 1.0, 5.0], "x": [1.0, 2.0, np.nan, 4.0, 5.0], "years": [1.0, 2.0, 1.0, 3.0, 2.0]}
-    text = unescape(page.page(svrhmc.fit("y ~ x", table, "poisson", exposure="years", missing="drop")))
+    text = unescape(written.page(svrhmc.fit("y ~ x", table, "poisson", exposure="years", missing="drop")))
     assert "svrhmc.fit('y ~ x', table, 'poisson', exposure='years', missing='drop', seed=0, tolerance=0.02)" in text
     assert "<dt>Exposure</dt><dd>years</dd>" in text
     assert "Average effects on the mean of y" in text

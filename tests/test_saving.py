@@ -23,9 +23,9 @@ OLD = json.loads((STORED / "traces-0.1.0.json").read_text())
 
 
 def same(one, other):
-    """Whether two results are equal in every field."""
+    """Whether two results are equal in every field that a file keeps."""
     if dataclasses.is_dataclass(one):
-        names = [field.name for field in dataclasses.fields(one)]
+        names = [field.name for field in dataclasses.fields(one) if field.metadata.get("saved", True)]
         return type(one) is type(other) and all(same(getattr(one, name), getattr(other, name)) for name in names)
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other, equal_nan=True)

@@ -28,7 +28,7 @@ EXTRAS = ("arviz", "cli", "formula", "plot", "sklearn", "tables", "transport")
 QUICK = (
     "tests/test_state.py", "tests/test_stored.py", "tests/test_outside.py", "tests/test_gradients.py",
     "tests/test_dynamics.py", "tests/test_trace.py", "tests/test_diagnostics.py", "tests/test_saving.py",
-    "tests/test_reading.py", "tests/test_exchange.py", "tests/test_everyday.py", "tests/test_shell.py",
+    "tests/test_reading.py", "tests/test_arviz.py", "tests/test_fit_results.py", "tests/test_shell.py",
     "tests/faults/test_fault_caches.py",
 )  # fmt: skip
 

@@ -35,13 +35,13 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
+from svrhmc.core.summaries import level_ends
 from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
-from svrhmc.posterior.advice import ARRAYS
-from svrhmc.posterior.automatic import require_draws
-from svrhmc.posterior.prediction import Predictions, thinned
-from svrhmc.posterior.result import Posterior
-from svrhmc.posterior.statements import level_ends
+from svrhmc.results.advice import ARRAYS
+from svrhmc.results.posterior import Posterior
+from svrhmc.results.predict import Predictions, thinned
+from svrhmc.sampling.run import require_draws
 from svrhmc.targets.priors import Prior
 
 try:
@@ -118,7 +118,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "posterior_" in state:
-            state["posterior_"] = replace(state["posterior_"])
+            state["posterior_"] = state["posterior_"].about(None)
         return state
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> npt.NDArray[Any]:

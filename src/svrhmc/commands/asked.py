@@ -10,7 +10,7 @@ from typing import Any
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.families.labels import names_rows
-from svrhmc.posterior.automatic import usual_settings
+from svrhmc.posterior import usual_settings
 from svrhmc.tables.grammar import quoted
 from svrhmc.tables.reading import Read, Reading, wanted
 

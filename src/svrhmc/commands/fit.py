@@ -24,10 +24,10 @@ from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError,
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.doors import fit
 from svrhmc.fitting.regress import posterior_of, regression, require_settings
-from svrhmc.posterior.result import Posterior
-from svrhmc.posterior.summaries import entangled
 from svrhmc.reporting import Coefficient, coefficients
-from svrhmc.reporting.words import misfit, number, scale, verdict
+from svrhmc.results.posterior import Posterior
+from svrhmc.results.report import misfit, scale, verdict
+from svrhmc.results.summary import entangled, number
 from svrhmc.shell import interrupted, say
 from svrhmc.tables.reading import Read, Reading, read
 from svrhmc.targets.reading import Partitions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from svrhmc.commands.asked import Asked
 from svrhmc.core.errors import DataError
 from svrhmc.fitting.regress import posterior_of, regression
 from svrhmc.fitting.responses import Response, response_of
-from svrhmc.posterior.result import Posterior
+from svrhmc.results.posterior import Posterior
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design
 from svrhmc.tables.grammar import quoted
@@ -71,7 +70,7 @@ def fitted(found: Read, asked: Asked, family: str | None, **settings: Any) -> Po
         classes=() if classes is None else tuple(map(str, classes)),
         offset=asked.offset or "",
     )
-    return replace(posterior_of(made, **settings), design=design)
+    return posterior_of(made, design=design, **settings).about(None)  # as its rows stay in the folder
 
 
 def _features(formula: str) -> list[str] | None:

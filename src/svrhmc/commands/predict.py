@@ -14,8 +14,8 @@ from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
-from svrhmc.posterior.prediction import Prediction
-from svrhmc.posterior.result import Posterior
+from svrhmc.results.posterior import Posterior
+from svrhmc.results.predict import Prediction
 from svrhmc.shell import require_place, writing
 from svrhmc.tables.reading import Read, Reading, read
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import require_free, write_text
-from svrhmc.posterior.result import Posterior
 from svrhmc.reporting import Coefficient, coefficients_csv, report
+from svrhmc.results.posterior import Posterior
 from svrhmc.shell import require_folder, require_place
 
 MODEL, TABLE, REPORT, NETCDF, UNFINISHED = (

@@ -2,7 +2,8 @@
 
 A field is a number, a text, True or False, an array of float64 or int64, a dict or a tuple of such plain values, a
 dataclass again, or `Any`, which stands for a part (`svrhmc.core.parts`); each may be None where it says so. So a new
-field of these kinds is saved with the others and needs no line here. What a class demands beyond that it says in
+field of these kinds is saved with the others and needs no line here; one with the metadata {"saved": False} lives in
+memory alone, and has its default after it was read. What a class demands beyond that it says in
 `require_sound`, which is asked before anything is written and after anything is read: what can be saved can be loaded.
 
 A file has a format and a version. A file of a later version is refused, and says so; those of earlier versions are
@@ -160,7 +161,8 @@ _READERS: dict[Any, Any] = {
 
 def _fields(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind if isinstance(kind, type) else type(kind))
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    saved = [field.name for field in dataclasses.fields(kind) if field.metadata.get("saved", True)]
+    return {name: hints[name] for name in saved}
 
 
 def _bare(kind: Any) -> Any:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import html
 import textwrap
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import missing
+from svrhmc.core.errors import missing, requirement
 
 _WIDTH, _WIDEST = 100, 28  # of sentences, and of names in a printed table
 _SHOWN = 60  # rows that are printed; a data frame has all
@@ -81,6 +85,34 @@ class Summary:
         except ModuleNotFoundError:
             raise missing("pandas", "formula", "a data frame") from None
         return pandas.DataFrame(self.columns, index=pandas.Index(self.names, name="name"))
+
+
+def level_ends(level: float) -> tuple[float, float]:
+    """The levels at which the middle interval of so much probability ends."""
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise requirement("level", "a number above 0 and below 1", level)
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def end_names(level: float) -> tuple[str, str]:
+    """Their names: 5% and 95% for 0.9.
+
+    >>> end_names(0.9), end_names(0.95)
+    (('5%', '95%'), ('2.5%', '97.5%'))
+    """
+    low, high = (f"{round(100 * end, 10):g}%" for end in level_ends(level))
+    return low, high
+
+
+def quantile_levels(levels: npt.ArrayLike) -> tuple[float, ...]:
+    """Numbers in [0, 1], one or several; refuses others."""
+    try:
+        array = np.asarray(levels)
+    except ValueError:  # lists of unequal lengths
+        array = np.empty(0)
+    if array.dtype.kind not in "iuf" or not array.size or not ((array >= 0) & (array <= 1)).all():
+        raise requirement("levels", "numbers from 0 to 1", repr(levels))
+    return tuple(array.ravel().tolist())
 
 
 def _wrapped(sentence: str) -> str:

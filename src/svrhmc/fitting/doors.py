@@ -15,9 +15,9 @@ from svrhmc.core.progress import stage
 from svrhmc.families.base import Loss
 from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression, require_settings
 from svrhmc.fitting.responses import response_of
-from svrhmc.posterior.advice import of_formula
-from svrhmc.posterior.kept import Kept
-from svrhmc.posterior.result import Posterior
+from svrhmc.results.advice import of_formula
+from svrhmc.results.effects import FittedRows
+from svrhmc.results.posterior import Posterior
 from svrhmc.tables import designed
 from svrhmc.tables.columns import CATEGORY, Column, Columns
 from svrhmc.tables.design import log_exposure
@@ -121,9 +121,9 @@ def fit(
     ).with_transforms(made.design.transforms)
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
     counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
-    kept = Kept.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
+    table_rows = FittedRows.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     with advice.speaking(columns):
-        return replace(posterior_of(found, advice=advice, **settings), design=design).about(found.target, kept)
+        return posterior_of(found, advice=advice, design=design, table_rows=table_rows, **settings)
 
 
 def _with_exposure(offset: Any, exposure: Any) -> Any:

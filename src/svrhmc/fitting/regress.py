@@ -22,7 +22,6 @@ units of the data: a column in metres and one in millimetres give the same poste
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -36,13 +35,14 @@ from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.scales import Scales, no_column, require_size, scales_of
 from svrhmc.fitting.tall import StandardReader, known_of, require_dense
-from svrhmc.posterior.advice import ARRAYS, Advice
-from svrhmc.posterior.alerts import alert_of_verdict
-from svrhmc.posterior.automatic import require_draws, sampled, usual_settings
-from svrhmc.posterior.clashes import examined
-from svrhmc.posterior.influence import Influence
-from svrhmc.posterior.result import Posterior
-from svrhmc.posterior.units import Units
+from svrhmc.posterior import Posterior, usual_settings
+from svrhmc.results.advice import ARRAYS, Advice, warn_of_verdict
+from svrhmc.results.effects import FittedRows
+from svrhmc.results.posterior import build_posterior
+from svrhmc.results.prior import Influence
+from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.run import find_answer, require_draws
+from svrhmc.tables.design import Design
 from svrhmc.targets.coding import coding_of
 from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.priors import Flat, Normal, Prior
@@ -136,19 +136,34 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
 
 
 def posterior_of(
-    made: Regression, warning: type[Warning] = VerdictWarning, advice: Advice = ARRAYS, **settings: Any
+    made: Regression,
+    warning: type[Warning] = VerdictWarning,
+    advice: Advice = ARRAYS,
+    design: Design | None = None,
+    table_rows: FittedRows | None = None,
+    **settings: Any,
 ) -> Posterior:
     """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
-    in the words of the door.
+    in the words of the door. design, table_rows: of a table.
     """
-    found = sampled(made.target, made.units, **{**usual_settings(), **settings})
-    heavy, mean = made.target.heavy, made.units.inward(found.mean)
+    answer, cost = find_answer(made.target, made.units, **{**usual_settings(), **settings})
+    heavy, mean = made.target.heavy, made.units.inward(answer.mean)
     precision = made.precision if heavy is None else heavy.equivalent(mean, made.precision)
-    influence = Influence.of(made.location, precision, made.units.inward(found.trace.draws), made.said)
-    named = replace(found, names=made.names, prior=influence, family=made.target.loss.name)
-    told: Posterior = examined(named.about(made.target), made.given, advice)
-    alert_of_verdict(told, warning)
-    return told
+    posterior = build_posterior(
+        answer,
+        cost,
+        made.target,
+        made.units,
+        made.names,
+        family=made.target.loss.name,
+        prior=Influence.of(made.location, precision, made.units.inward(answer.trace.draws), made.said),
+        given=made.given,
+        design=design,
+        table_rows=table_rows,
+        advice=advice,
+    )
+    warn_of_verdict(posterior, warning)
+    return posterior
 
 
 def regression(

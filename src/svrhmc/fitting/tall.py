@@ -13,7 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
 from svrhmc.fitting.scales import Scales, constant_columns
-from svrhmc.posterior.units import Units
+from svrhmc.sampling.coordinates import Units
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.partitions import total_of
 from svrhmc.targets.reading import Block, Partitions, Reader, require_finite

@@ -1,0 +1,120 @@
+"""Advice to users: what to change about a model, in the words of the door that it came through, and warnings in Python,
+which reach those who never print a posterior.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from svrhmc.core.errors import DataError, VerdictWarning
+from svrhmc.sampling.certificate import SOUND, Certificate
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Of a door that takes arrays and a target; other doors say otherwise.
+
+    curve: how a column {name} gets another form than a straight line. curves: the same for all columns together.
+    prior, noise: what to do about a prior, or a noise, that contradicts the data. link: where another one is taken.
+    words: what this door calls things, by what targets call them. columns: the columns that `curve` can name, as this
+    door writes them; None where it can name all.
+    """
+
+    curve: str = "columns of its square, its logarithm or splines beside {name}"
+    curves: str = "products, logarithms or splines of columns as further columns"
+    prior: str = (
+        "Take a wider prior, bring columns and y to a scale of about 1, or use svrhmc.fit, whose priors follow the data"
+    )
+    noise: str = "leave the noise unknown: targets.glm(X, y, 'gaussian'), or svrhmc.fit"
+    link: str = "another link (svrhmc.targets.families.bernoulli('probit'))"
+    words: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] | None = None
+
+    def of_column(self, name: str) -> str:
+        """For one column that has a curve."""
+        if self.columns is None:
+            return self.curve.format(name=name)
+        return self.curve.format(name=self.columns[name]) if name in self.columns else self.curves
+
+    def named(self, sentence: str, names: Sequence[str] = ()) -> str:
+        """A sentence in the words of this door, with columns by their names where they were given as numbers."""
+        for elsewhere, here in self.words.items():
+            sentence = sentence.replace(elsewhere, here)
+
+        def by_name(numbers: re.Match[str]) -> str:
+            return ", ".join(repr(names[int(number)]) for number in numbers[0].split(", ") if int(number) < len(names))
+
+        return re.sub(r"(?<=\bcolumn )\d+|(?<=\bcolumns )\d+(, \d+)*", by_name, sentence) if names else sentence
+
+    @contextmanager
+    def speaking(self, names: Sequence[str]) -> Iterator[None]:
+        """What is refused within is refused in the words of this door. names: of the columns of the target."""
+        try:
+            yield
+        except (ValueError, DataError) as error:
+            sentence = self.named(str(error), names)
+            if type(error) not in (ValueError, DataError) or sentence == str(error):
+                raise
+            raise type(error)(sentence) from error
+
+
+_PRIOR = "Take a wider prior, or leave it out: then it follows the scale of the data"
+_WORDS = {
+    "give prior_precision > 0 or a prior": "give a prior that is not flat, or leave prior out",
+    "prior_precision must be": "the precision of the prior must be",
+    "give prior_precision > 0": "give a prior that is not flat",
+    "give a larger prior_precision": "give a narrower prior",
+}
+ARRAYS = Advice(prior=_PRIOR, noise="leave noise_variance out", words=_WORDS)
+
+
+def of_formula(columns: Mapping[str, str]) -> Advice:
+    """With columns as the formula names them."""
+    return Advice(
+        curve="bs({name}, df=4) or poly({name}, 2) in the formula",
+        curves="interactions, bs(x, df=4) or poly(x, 2) of columns x in the formula",
+        prior=_PRIOR,
+        noise="leave noise_variance out",
+        link="another link (in Python, family=svrhmc.targets.families.bernoulli('probit'))",
+        words=_WORDS,
+        columns=columns,
+    )
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside of this package from which it was called."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
+
+
+def warn_of_verdict(posterior: Any, category: type[Warning] = VerdictWarning) -> None:
+    """Warn unless the verdict is that the reported numbers are right."""
+    certificate: Certificate = posterior.certificate
+    if certificate.verdict not in SOUND:
+        reason = certificate.because().rstrip(".")
+        remedy = _remedy(certificate, posterior.complete)
+        warn_user(f"The verdict on this posterior is {certificate.verdict!r}: {reason}. {remedy}", category)
+
+
+def _remedy(certificate: Certificate, complete: bool) -> str:
+    if certificate.verdict == "unjudged":
+        return "To know whether its means and sds are right, leave out certificate=False."
+    if certificate.verdict == "refuted":
+        return "Do not use its means and sds: let method=None choose a sampler, or accept more by a larger tolerance."
+    if not complete:
+        return "Do not rely on its means and sds: give a larger budget, or none."
+    if certificate.draws_needed is not None:
+        return f"Do not rely on its means and sds: ask for draws={certificate.draws_needed}, or for a larger tolerance."
+    return "Do not rely on its means and sds."

@@ -1,0 +1,220 @@
+"""Posteriors as ArviZ keeps them, with names for variables and coordinates.
+
+With a design there is a variable for each term, as Bambi has it: `Intercept`, `age`, `plan` with a dimension `plan_dim`
+of its levels, and a dimension `class` before that where each class has coefficients of its own. The arrays that a model
+of JAX functions has for parameters are variables of their own shapes. Else there is one variable `x` with the dimension
+`coefficient`. Groups beside the draws: log_prior (of each coordinate in the variables
+that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats, observed_data,
+constant_data, and on request log_likelihood and posterior_predictive.
+
+sample_stats has what is known, and nothing else: `lp`, the log density of the posterior up to a constant; `passes`, the
+passes over the data that a chain had made by then; and `acceptance_rate`, that of the whole chain, where there is a
+Metropolis step. There is no `energy` and no `diverging`: momenta at the draws are not kept, and no run goes on after a
+divergence, which is an error here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement, whole
+from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
+from svrhmc.sampling.parameters import grids
+from svrhmc.targets.forms import RowsForm
+from svrhmc.trace import COEFFICIENT, Trace, inference_data
+
+_MOST = 1 << 30  # bytes of a group
+_SMALL = 100_000  # rows up to which observed data are given unasked
+_UNASKED, _HELD = 1 << 24, 1 << 22  # rows times draws up to which densities are found unasked, and at a time
+_INTERCEPT, _CLASS, _ROW = "Intercept", "class", "row"
+
+
+class Variable(NamedTuple):
+    """A variable: its name, its dimensions with their coordinates, and the numbers of the coefficients in it."""
+
+    name: str
+    dims: dict[str, list[Any]]
+    places: Indices
+
+
+class Wanted(NamedTuple):
+    """What is wanted beside the draws (`Posterior.to_arviz`)."""
+
+    log_likelihood: bool
+    posterior_predictive: bool
+    rows: int | npt.ArrayLike | None
+    seed: int
+    draws: int | None
+    lp: bool | None
+
+
+def to_arviz(posterior: Any, wanted: Wanted) -> Any:
+    """A `Posterior` as ArviZ has it."""
+    stated = posterior.parameters
+    variables = _variables(posterior) if stated is None else _arrays(stated.names)
+    trace = posterior.trace if wanted.draws is None else _fewer(posterior.trace, wanted.draws)
+    inner = trace.draws if posterior.units is None else posterior.units.inward(trace.draws)
+    whole_trace = posterior.trace if stated is None else replace(posterior.trace, draws=stated.draws)
+    shown = (whole_trace if wanted.draws is None else _fewer(whole_trace, wanted.draws)).draws
+    coords: dict[str, Any] = {name: labels for one in variables for name, labels in one.dims.items()}
+    dims = {one.name: list(one.dims) for one in variables}
+    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, shown)}
+    groups["sample_stats"] = _log_density(posterior, inner, wanted.lp) | trace.stats()
+    asked = wanted.log_likelihood or wanted.posterior_predictive or wanted.rows is not None
+    form = posterior.fitted() if asked else posterior.form
+    if form is not None:
+        groups["log_prior"] = _arranged(variables, form.log_prior(inner))
+        if asked or form.rows.n <= _SMALL:
+            y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
+            places = _places(wanted.rows, form.rows.n, wanted.seed)
+            coords[_ROW], dims[_clean(y)] = places, [_ROW]
+            of_rows = _of_rows(form.chosen(places), inner, wanted, trace.seed)
+            groups |= {group: {_clean(y): values} for group, values in of_rows.items()}
+            if (columns := _columns(posterior, places)) is not None:
+                names = {name: name if name not in dims else f"{name} (column)" for name in columns}
+                groups["constant_data"] = {names[name]: values for name, values in columns.items()}
+                dims |= {name: [_ROW] for name in names.values()}
+    attrs = {**trace.attributes(), "sampler": posterior.method, "verdict": str(posterior.certificate)}
+    return inference_data(groups, coords, dims, attrs)
+
+
+def _fewer(trace: Trace, most: int) -> Trace:
+    """At most so many draws, evenly from every chain."""
+    chains, places = evenly(trace.draws.shape[0], trace.draws.shape[1], most)
+    acceptance = None if trace.acceptance is None else trace.acceptance[:chains]
+    return replace(
+        trace, draws=trace.draws[:chains, places], passes=trace.passes[places], acceptance=acceptance,
+        velocity=trace.velocity[:chains], chains=trace.chains[:chains],
+    )  # fmt: skip
+
+
+def _log_density(posterior: Any, inner: Array, wanted: bool | None) -> dict[str, Array]:
+    """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
+    target, count = posterior._target, inner.shape[0] * inner.shape[1]
+    if wanted is False or target is None or not target.has_potential:
+        if wanted:
+            why = "no file keeps the rows" if target is None else "its target has gradients alone"
+            raise requirement("lp", "None or False for this posterior", wanted, why)
+        return {}
+    if wanted is None and count * target.n > _UNASKED:
+        return {}
+    x, size = inner.reshape(count, -1), max(1, _HELD // target.n)
+    potentials = [target.potentials(x[begin : begin + size]) for begin in range(0, count, size)]
+    return {"lp": -np.concatenate(potentials).reshape(inner.shape[:2])}
+
+
+def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """What there is one number of for each row; found for some rows at a time, and held once."""
+    shape = (*inner.shape[:2], form.rows.n)
+    trials = form.weights if form.loss.tried else None
+    y = form.loss.seen(form.y, trials)
+    kind = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
+    groups: dict[str, npt.NDArray[Any]] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
+    if not (wanted.log_likelihood or wanted.posterior_predictive):
+        return groups
+    if (size := 8 * math.prod(shape)) > _MOST:
+        remedy = (
+            "ask for fewer draws (draws=…) or rows (rows=…), or take them in blocks, by log_likelihood(draws) and "
+            "predict_draws(X, draws)"
+        )
+        raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
+    x = inner.reshape(-1, inner.shape[2])
+    if wanted.log_likelihood:
+        groups["log_likelihood"] = _filled(np.empty(shape), log_likelihoods(form, x))
+    if wanted.posterior_predictive:
+        blocks = Predictions(form, x, seed or 0, trials).blocks()
+        new = _filled(np.empty(shape, kind), ((block.start, block.new) for block in blocks))
+        groups["posterior_predictive"] = new
+    return groups
+
+
+def _filled(out: npt.NDArray[Any], blocks: Iterator[tuple[int, Array]]) -> npt.NDArray[Any]:
+    """(chain, draw, row) from blocks (draws, rows), each from a row on."""
+    for start, values in blocks:
+        out[:, :, start : start + values.shape[1]] = values.reshape(*out.shape[:2], -1)
+    return out
+
+
+def _columns(posterior: Any, places: Indices) -> dict[str, Any] | None:
+    """The columns of the table, where all of it is at hand."""
+    rows = posterior._table_rows
+    if rows is None or rows.columns.n < rows.n:
+        return None
+    columns = {_clean(name): column.values[places] for name, column in rows.columns.by_name.items()}
+    # texts as NumPy has them, so that they can be written to a file
+    return {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in columns.items()}
+
+
+def _places(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
+    """All rows, so many of them spread evenly, or those of these numbers."""
+    if rows is None:
+        return np.arange(n)
+    places = np.asarray(rows)
+    if not places.ndim:
+        return even_rows(n, whole("rows", places.item(), 1), seed)
+    if places.dtype.kind not in "iu" or not len(places) or places.min() < 0 or places.max() >= n:
+        raise requirement("rows", f"None, a number of rows, or numbers of rows below {n:,}", repr(rows)[:60])
+    return places.astype(np.int64)
+
+
+def _arranged(variables: list[Variable], values: Array) -> dict[str, Array]:
+    """(chain, draw, dim) as variables."""
+    return {one.name: np.ascontiguousarray(values[:, :, one.places]) for one in variables}
+
+
+def _variables(posterior: Any) -> list[Variable]:
+    """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
+    for all, as in a regression without a design.
+    """
+    dim = len(posterior.mean)
+    stated = () if posterior.units is not None else posterior.names
+    variables = _arrays(stated) if posterior.design is None else _terms(posterior)
+    names = [one.name for one in variables]
+    taken = {"chain", "draw", _ROW} | {name for one in variables for name in one.dims}
+    if not variables or len(set(names)) < len(names) or taken & set(names):
+        return [Variable("x", {COEFFICIENT: list(posterior.names or range(dim))}, np.arange(dim))]
+    return variables
+
+
+def _arrays(names: tuple[str, ...]) -> list[Variable]:
+    """The arrays of which these are the entries."""
+    variables = []
+    for name, places in (grids(names) or {}).items():
+        dims = {f"{_clean(name)}_dim_{axis}": list(range(size)) for axis, size in enumerate(places.shape)}
+        variables.append(Variable(_clean(name), dims, places))
+    return variables
+
+
+def _terms(posterior: Any) -> list[Variable]:
+    design, units = posterior.design, posterior.units
+    parts = [(_INTERCEPT, "")] * design.intercept + list(design.parts)
+    names = [_INTERCEPT] * design.intercept + list(design.names)
+    by_term: dict[str, list[int]] = {}
+    for k, (term, _) in enumerate(parts):
+        by_term.setdefault(term, []).append(k)
+    variables = []
+    blocks = np.arange(units.blocks) * len(parts)
+    classes = {_CLASS: list(design.classes[1:])} if units.blocks > 1 else {}
+    for term, members in by_term.items():
+        levels = [parts[k][1] for k in members]
+        if all(levels) and len(set(levels)) == len(levels):
+            places = blocks[:, None] + np.array(members)
+            variables.append(Variable(_clean(term), {**classes, f"{_clean(term)}_dim": levels}, places))
+        else:
+            variables += [Variable(_clean(names[k]), dict(classes), blocks[:, None] + k) for k in members]
+    variables = [one._replace(places=one.places.reshape([len(d) for d in one.dims.values()])) for one in variables]
+    last = len(posterior.mean) - units.shared
+    return variables + [
+        Variable(_clean(posterior.names[last + k]), {}, np.array(last + k)) for k in range(units.shared)
+    ]
+
+
+def _clean(name: str) -> str:
+    """Without a slash, which leads to another group there."""
+    return name.replace("/", "÷")

@@ -1,0 +1,375 @@
+"""How a model fails to fit the rows it was fitted to, in sentences, with what to try instead.
+
+At the posterior mean a row has the law F of its y. With a = P(Y < y), b = P(Y ≤ y) and z = Φ⁻¹, the quantile residual
+of y is r = z(u), u uniform on (a, b): a standard normal number if the model is right, whatever the family (Dunn &
+Smyth, Journal of Computational and Graphical Statistics 5, 1996). No random u is needed, only means over it,
+
+    r̄ = E r = (φ(z(a)) − φ(z(b)))/(b − a),       q = E r² = 1 + (z(a)φ(z(a)) − z(b)φ(z(b)))/(b − a),
+
+which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; w counts the rows that a row stands for.
+
+    pattern      rows in G ≤ 10 groups by fitted values, or by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
+                 of G degrees of freedom. V_g is Σ wr̄² in the group, or what the mean of r̄² over all rows would make of
+                 it, if that is more: so no group has less than its variance where events are rare.
+    dispersion   Σ w(q − 1)/√Σ w(q − 1)², where y counts and the family has no spread of its own to adapt
+    zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
+    outlier      W times the least of 2 min(P(Y ≤ y), P(Y ≥ y))
+    tails        how many |r| > 3 there are, beside a Poisson law of 0.0027 W
+
+Each of these says something in at most one of a thousand fits of a right model, so all together in less than one of a
+hundred: coefficients that were fitted to the same rows make residuals smaller, and tests more cautious. What is too
+small to matter is not said, however many rows show it. Checked are at most 50,000 rows, spread evenly.
+
+For the report, what the model says of rows that it was not fitted to is compared with what was seen there, where there
+are enough of them (`check`). The model is fitted once more to four fifths of the rows (its mode, which takes a few
+passes), and its means μ are compared with what was seen in the others. Where rows are few, the rows that were fitted
+are looked at, and the report says so: the fit then looks better than it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.results.advice import Advice
+from svrhmc.results.predict import Predictions, even_rows
+from svrhmc.targets.forms import RowsForm, rows_of
+
+LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
+_CHANCE = 1e-3  # of each check, to say something about a model that is right
+_ROWS, _FEWEST = 50_000, 30  # rows that are looked at, and observations below which none are
+_GROUPS, _IN_GROUP = 10, 30  # groups of a pattern at most, and observations of each at least
+_COLUMNS = 20  # that are looked at for a pattern
+_MATTERS = 0.05  # of a standard deviation: the mean residual of a group from which it is said
+_MORE = 0.1  # of a variance, or of the number of zeros: the same
+_FAR, _BEYOND = 3.0, 0.0026997960632601866  # |r| of a tail, and how probable it is
+_ZEROS = 10.0  # least variance of the number of zeros
+_FEWEST_HELD_OUT, _SHARE = 200, 5  # rows from which on, and the part of them that, is held out
+_MOST_HELD, _MOST_NUMBERS = 20_000, 20_000_000  # rows looked at, and numbers in the rows of the second fit
+_COPIES = 20  # new y of each row
+
+
+def misfits(
+    form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice
+) -> tuple[tuple[str, ...], int]:
+    """Sentences, and how many rows they are about: 0 where the model cannot be checked (too few rows, weights that do
+    not count rows, a family that does not say its law).
+
+    mean: the posterior's, in the variables of the form. names: of its columns, of which those before `first` are ones.
+    advice: what is to be tried, in the words of the door.
+    """
+    some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
+    weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
+    if weights.sum() < _FEWEST or (weights != np.round(weights)).any():
+        return (), 0
+    with np.errstate(all="ignore"):
+        t = some.predictors(mean[None])[0]
+        columns = _Columns(some, weights, names, first, advice)
+        if some.loss.outcome == "classes":
+            sentences = _of_classes(some, t, weights, columns, advice)
+        else:
+            residuals = _residuals(some, t, weights)
+            if residuals is None:
+                return (), 0
+            sentences = _of_law(some, residuals, columns, advice)
+    return tuple(map(advice.named, filter(None, sentences))), some.rows.n
+
+
+@dataclass(frozen=True, eq=False)
+class _Residuals:
+    """Of each row: all its predictors and the first of them, how many observations it stands for, a, b, r̄ and q."""
+
+    predictors: Array
+    t: Array
+    weights: Array
+    below: Array
+    at_most: Array
+    mean: Array
+    square: Array
+
+    @property
+    def total(self) -> float:
+        """Observations in all."""
+        return float(self.weights.sum())
+
+
+def _residuals(some: RowsForm, t: Array, weights: Array) -> _Residuals | None:
+    """None where the family does not say its law, or it is beyond float64."""
+    from scipy.special import ndtri
+
+    law = some.loss.cumulative(t, some.y, some.weights if some.loss.tried else None)
+    if law is None:
+        return None
+    a, b = (np.clip(probability, 0.0, 1.0) for probability in law)
+    low, high = ndtri(a), ndtri(b)
+    at_a, at_b = (np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) for z in (low, high))
+    width = np.maximum(b - a, 1e-300)
+    jumps = b > a
+    r = np.where(jumps, (at_a - at_b) / width, ndtri(np.clip(b, 1e-300, 1 - 1e-16)))
+    edges = np.where(np.isfinite(low), low, 0.0) * at_a - np.where(np.isfinite(high), high, 0.0) * at_b
+    q = np.where(jumps, 1 + edges / width, r**2)
+    if not (np.isfinite(r).all() and np.isfinite(q).all()):
+        return None
+    return _Residuals(t, some.loss.predictor(t), weights, a, b, r, q)
+
+
+def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Advice) -> list[str]:
+    """What single rows say, their spread, and residuals against fitted values and against columns of numbers."""
+    loss, sentences = some.loss, []
+    if loss.outcome == "counts":
+        sentences.append(_zeros(some, residuals))
+    if loss.outcome == "counts" or (some.weights is not None and loss.tried and bool((some.weights > 1).any())):
+        sentences.append(_dispersion(some, residuals))
+    sentences.append(_outliers(some, residuals))
+    pattern = _pattern(residuals.t, residuals.mean, residuals.weights)
+    if pattern is not None and pattern.p < _CHANCE and pattern.largest > _MATTERS:
+        if loss.outcome == "events":
+            sentences.append(_calibration(some, residuals, pattern, advice))
+        else:
+            sentences.append(
+                f"Pattern: along the fitted values residuals go {pattern.course}: the mean of y has another form. "
+                f"Try: {advice.curves}."
+            )
+    return [*sentences, columns.clearest([residuals.mean])]
+
+
+def _zeros(some: RowsForm, residuals: _Residuals) -> str:
+    loss, zero, w = some.loss, np.zeros(some.rows.n), residuals.weights
+    p = np.exp(-loss.value(residuals.predictors, zero) - loss.constant(zero))
+    count, expected, variance = float(w @ (some.y == 0)), float(w @ p), float(w @ (p * (1 - p)))
+    if variance < _ZEROS or abs(count - expected) < _deviations(_CHANCE) * np.sqrt(variance):
+        return ""
+    if abs(count - expected) < _MORE * min(expected, residuals.total - expected):
+        return ""
+    remedy = f"{loss.overdispersed}; " if count > expected and loss.overdispersed else ""
+    apart = "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli', and the rows with y > 0 apart"
+    counted = f"{count:,.0f} of {residuals.total:,.0f} are 0, where the model expects {expected:,.0f}"
+    return f"Zeros: {counted}. Try: {remedy}{apart}."
+
+
+def _dispersion(some: RowsForm, residuals: _Residuals) -> str:
+    w, away = residuals.weights, residuals.square - 1
+    z = float(w @ away) / max(float(np.sqrt(w @ away**2)), 1e-300)
+    ratio = float(w @ residuals.square) / residuals.total
+    if z < _deviations(2 * _CHANCE) or ratio < 1 + _MORE:
+        return ""
+    remedy = some.loss.overdispersed
+    return f"Dispersion: y varies {ratio:.2g} times as much as the model says." + (f" Try: {remedy}." if remedy else "")
+
+
+def _outliers(some: RowsForm, residuals: _Residuals) -> str:
+    """Single rows far off, and tails that are too heavy."""
+    from scipy.special import pdtr
+
+    w, total = residuals.weights, residuals.total
+    chance = 2 * np.minimum(residuals.at_most, 1 - residuals.below)
+    least = int(np.argmin(chance))
+    outlier = float(chance[least]) * total < _CHANCE
+    beyond = float(w @ (np.abs(residuals.mean) > _FAR)) if some.loss.outcome == "numbers" else 0.0
+    tails = beyond > 0 and 1 - pdtr(beyond - 1, _BEYOND * total) < _CHANCE
+    if not (outlier or tails):
+        return ""
+    r, remedy = abs(float(residuals.mean[least])), some.loss.far_off
+    where = f"row {least:,}" if some.rows.n < _ROWS else "one"
+    far = f"{where} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
+    if tails:
+        far = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {_BEYOND * total:,.2g} are expected; {far}"
+    return f"Outliers: {far}. Look at it" + (f"; or try: {remedy}." if remedy else ".")
+
+
+def _calibration(some: RowsForm, residuals: _Residuals, pattern: _Pattern, advice: Advice) -> str:
+    """Where the share that was seen is furthest from the probability."""
+    rows = pattern.worst
+    w = residuals.weights[rows] if not some.loss.tried else some.weights[rows]  # type: ignore[index]
+    model = float(np.average(some.loss.mean(residuals.t[rows]), weights=w))
+    share = float(np.average(np.maximum(some.y[rows], 0.0), weights=w))
+    return (
+        f"Calibration: where the model says {model:.2g}, a share of {share:.2g} is seen. Try: {advice.curves}, or "
+        f"{advice.link}."
+    )
+
+
+def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, advice: Advice) -> list[str]:
+    """The class whose probabilities are furthest from what is seen, and residuals of all classes along columns."""
+    mean = some.loss.mean(t)
+    away = [(some.y == k) - mean[:, k] for k in range(mean.shape[1])]
+    residuals = [difference / np.sqrt(np.mean(difference**2)) for difference in away]
+    patterns = [(k, p) for k, r in enumerate(residuals) if (p := _pattern(mean[:, k], r, weights)) is not None]
+    sentences = []
+    if patterns:
+        k, worst = min(patterns, key=lambda pair: pair[1].p)
+        if worst.p * len(patterns) < _CHANCE and worst.largest > _MATTERS:
+            rows = worst.worst
+            model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], some.y == k))
+            sentences.append(
+                f"Calibration: of class {k}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
+                f"{advice.curves}."
+            )
+    return [*sentences, columns.clearest(residuals)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The columns of numbers of some rows, along which residuals may have a pattern."""
+
+    some: RowsForm
+    weights: Array
+    names: tuple[str, ...]
+    first: int
+    advice: Advice
+
+    def clearest(self, residuals: list[Array]) -> str:
+        """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
+        rows = self.some.rows
+        width = min(rows.columns - self.first, _COLUMNS)
+        X = rows.taken(np.arange(rows.n))[:, self.first : self.first + width]
+        curved = [j for j in range(width) if _has_three_values(X[:, j])]
+        patterns = [
+            (j, pattern)
+            for j in curved
+            for r in residuals
+            if (pattern := _pattern(X[:, j], r, self.weights)) is not None
+        ]
+        if not patterns:
+            return ""
+        j, worst = min(patterns, key=lambda pair: pair[1].p)
+        if worst.p * len(patterns) >= _CHANCE or worst.largest < _MATTERS:
+            return ""
+        name = self.names[j + self.first].rpartition(": ")[2]
+        return (
+            f"Pattern: along {name} residuals go {worst.course}: its effect is not the straight line of the model. "
+            f"Try: {self.advice.of_column(name)}."
+        )
+
+
+def _has_three_values(column: Array) -> bool:
+    """A column of two has no curve."""
+    away = column[column != column[0]]
+    return bool(len(away) and (away != away[0]).any())
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """Rows of each group, S_g, their mean residuals, and how probable so large a Σ S_g² is."""
+
+    rows: list[Any]
+    scores: Array
+    means: Array
+    p: float
+
+    @property
+    def largest(self) -> float:
+        """The largest |mean residual| of a group, in standard deviations."""
+        return float(np.abs(self.means).max())
+
+    @property
+    def worst(self) -> Any:
+        """The rows of the group that is furthest off."""
+        return self.rows[int(np.argmax(np.abs(self.scores)))]
+
+    @property
+    def course(self) -> str:
+        """From group to group, in standard deviations."""
+        shown = self.means[np.unique(np.linspace(0, len(self.means) - 1, 5).round().astype(int))]
+        return ", ".join(f"{mean:+.2f}" for mean in shown) + " (in standard deviations)"
+
+
+def _pattern(x: Array, residual: Array, weights: Array) -> _Pattern | None:
+    """In groups by x; None where there are not two."""
+    from scipy.special import chdtrc
+
+    total = float(weights.sum())
+    count = int(min(_GROUPS, total // _IN_GROUP))
+    if count < 2:
+        return None
+    order, group = equal_groups(x, weights, count)
+    _, group = np.unique(group, return_inverse=True)
+    count = int(group[-1]) + 1
+    if count < 2:
+        return None
+    r, w = residual[order], weights[order]
+    sums, sizes, squares = (np.bincount(group, values, count) for values in (w * r, w, w * r * r))
+    variance = np.maximum(squares, sizes * squares.sum() / total)
+    scores = sums / np.sqrt(np.maximum(variance, 1e-300))
+    rows = [order[group == k] for k in range(count)]
+    return _Pattern(rows, scores, sums / sizes, float(chdtrc(count, (scores**2).sum())))
+
+
+def equal_groups(x: Array, weights: Array, count: int) -> tuple[Indices, Indices]:
+    """The order of x, and the group of each in that order: groups of about equal weight, in which equal x stay
+    together.
+    """
+    order = np.argsort(x, kind="stable")
+    x, w = x[order], weights[order]
+    group = np.minimum((np.cumsum(w) - w / 2) / float(w.sum()) * count, count - 1).astype(int)
+    return order, group[np.searchsorted(x, x, "left")]
+
+
+def _deviations(chance: float) -> float:
+    """z beyond which a standard normal number lies, on both sides together, with this chance."""
+    from scipy.special import ndtri
+
+    return float(-ndtri(chance / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Means μ of some rows (for classes with one more axis), what was seen there on the same scale, how much each row
+    counts, and new y of the model (draws, rows). outcome: events, counts, classes or numbers.
+    """
+
+    outcome: str
+    fitted: Array
+    seen: Array
+    weights: Array
+    new: Array
+    said: str
+
+
+def check(posterior: Any, seed: int = 0) -> Check | None:
+    """None where the rows that were fitted are not at hand, as with a posterior from a file."""
+    target: Any = None if posterior._target is None else posterior._target.shown()
+    form = None if target is None else rows_of(target.form())
+    if form is None or form.removed is not None:
+        return None
+    n, order = form.rows.n, np.random.default_rng(seed).permutation(form.rows.n)
+    held = np.sort(order[: min(n // _SHARE, _MOST_HELD)])
+    if n >= _FEWEST_HELD_OUT and form.heavy is None:
+        train = np.sort(order[n // _SHARE :][: max(1000, _MOST_NUMBERS // max(1, target.dim))])
+        try:
+            mode = target.share(train, target.prior_precision).minimum().first
+        except (ValueError, RuntimeError):
+            mode = None
+        if mode is not None:
+            said = (
+                f"The model was fitted once more, to {len(train):,} of the rows (its point fit), and compared with "
+                f"{len(held):,} others that it had not seen."
+            )
+            return _compared(target, held, np.tile(mode, (_COPIES, 1)), said, seed)
+    some = np.sort(order[: min(n, _MOST_HELD)])
+    said = (
+        f"Compared with {len(some):,} of the rows that were fitted, as there are too few to leave some out: a fit "
+        "looks better there than at new rows."
+    )
+    return _compared(target, some, posterior.inner(100), said, seed)
+
+
+def _compared(target: Any, rows: Any, x: Array, said: str, seed: int) -> Check:
+    form, loss = target.share(rows, target.prior_precision).form(), target.loss
+    trials = form.weights if loss.tried else None
+    means, new = [], []
+    for block in Predictions(form, x, seed, trials).blocks():
+        means.append(block.mean.mean(axis=0))
+        new.append(block.new)
+    fitted, weights = np.concatenate(means), np.ones(form.rows.n) if form.weights is None else form.weights
+    if trials is not None:
+        fitted = fitted / np.maximum(trials, 1.0)
+    seen = np.asarray(form.y, np.float64)
+    if loss.outcome == "events":
+        seen = np.maximum(seen, 0.0)  # signs are 0 and 1 on the scale of the mean, and shares are shares
+    if loss.outcome == "classes":
+        seen = np.asarray(seen[:, None] == np.arange(fitted.shape[1]), np.float64)
+    return Check(loss.outcome, fitted, seen, weights, np.concatenate(new, axis=1), said)

@@ -1,0 +1,286 @@
+"""The figures of a report, as SVG within its page: shapes with the page's colours, a title and a description for those
+who cannot see it.
+
+Colours are classes, so that one figure serves a light and a dark page; every text from outside is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from itertools import count
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.results.checks import Check, equal_groups
+from svrhmc.results.summary import Coefficient, number
+
+_ids = count(1)
+WIDTH, _LABELS, _ROW = 470.0, 150.0, 26.0
+_BINS = 10  # of a calibration curve, and of residuals
+_DOTS = 300  # residuals that are shown one by one
+_LONGEST = 160  # points of a chain that are shown
+_COUNTS = 21  # bars of a rootogram
+_NARROW = 1e-12  # of the numbers: draws closer together have no histogram
+CHAINS = ("c0", "c1", "c2", "c3")
+
+
+class Axis:
+    """A linear map from [low, high] to [begin, end] on the page, with round numbers to write along it."""
+
+    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
+        if not high > low:
+            low, high = low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2
+        self.low, self.high, self.begin, self.end = low, high, begin, end
+
+    def __call__(self, value: float) -> float:
+        """Where a value stands."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Round numbers within it.
+
+        >>> Axis(0.0, 1.0, 0, 100).ticks()
+        [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+        """
+        raw = (self.high - self.low) / about
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = power * next(m for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+        first = math.ceil(self.low / step - 1e-9)
+        return [round(k * step, 12) for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+class Drawing:
+    """Shapes on a sheet of so many units; `write` makes the text of it."""
+
+    def __init__(self, width: float, height: float, title: str, description: str) -> None:
+        self.width, self.height, self._shapes = width, height, list[str]()
+        self._title, self._description = title, description
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        """From one point to another."""
+        self._shapes.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>')
+
+    def dot(self, x: float, y: float, kind: str, radius: float = 4.0) -> None:
+        """A disc."""
+        self._shapes.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" class="{kind}"/>')
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str) -> None:
+        """A rectangle."""
+        self._shapes.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" class="{kind}"/>'
+        )
+
+    def path(self, points: Sequence[tuple[float, float]], kind: str, closed: bool = False) -> None:
+        """Through some points."""
+        if points:
+            way = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+            self._shapes.append(f'<path d="M{way}{"Z" if closed else ""}" class="{kind}"/>')
+
+    def text(self, x: float, y: float, words: str, anchor: str = "start", kind: str = "t", most: int = 0) -> None:
+        """A text; with `most`, no longer than that many signs, and the whole of it where a pointer rests."""
+        shown = words if not most or len(words) <= most else words[: most - 1] + "…"
+        whole = f"<title>{escape(words)}</title>" if shown != words else ""
+        self._shapes.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{whole}{escape(shown)}</text>'
+        )
+
+    def bottom(self, axis: Axis, y: float, top: float, name: str, about: int = 5) -> None:
+        """Numbers along the bottom, with lines up to `top`, and what they are."""
+        for value in axis.ticks(about):
+            self.line(axis(value), top, axis(value), y, "grid")
+            self.text(axis(value), y + 17, f"{value:g}".replace("-", "−"), "middle", "n")
+        self.text((axis.begin + axis.end) / 2, y + 36, name, "middle", "n", 60)
+
+    def side(self, axis: Axis, x: float, right: float, name: str, about: int = 4) -> None:
+        """Numbers along the left, with lines to `right`; what they are stands above."""
+        for value in axis.ticks(about):
+            self.line(x, axis(value), right, axis(value), "grid")
+            self.text(x - 6, axis(value) + 4.5, f"{value:g}".replace("-", "−"), "end", "n")
+        if name:
+            self.text(4, axis.end - 10, name, "start", "n", 60)
+
+    def write(self, kind: str = "figure") -> str:
+        """As HTML."""
+        k = next(_ids)
+        return (
+            f'<svg class="{kind}" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
+            f'aria-labelledby="f{k}t f{k}d"><title id="f{k}t">{escape(self._title)}</title>'
+            f'<desc id="f{k}d">{escape(self._description)}</desc>{"".join(self._shapes)}</svg>'
+        )
+
+
+def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, title: str, beside: bool = True) -> str:
+    """Means with their intervals, and beside each the point fit with Laplace's interval."""
+    z = _normal(level)
+    low = [min(row.lower, row.mode - z * row.laplace_sd) if beside else row.lower for row in rows]
+    high = [max(row.upper, row.mode + z * row.laplace_sd) if beside else row.upper for row in rows]
+    left, right = min(0.0, *low), max(0.0, *high)
+    pad = 0.04 * (right - left)
+    row_height = _ROW + (8 if beside else 0)
+    height = row_height * len(rows) + 52
+    described = "; ".join(
+        f"{row.name}: {number(row.mean)} ({number(row.lower)} to {number(row.upper)})" for row in rows[:40]
+    )
+    out = Drawing(WIDTH, height, title, described)
+    axis = Axis(left - pad, right + pad, _LABELS + 8, WIDTH - 10)
+    bottom = height - 44
+    out.bottom(axis, bottom, 4, axis_name)
+    out.line(axis(0), 4, axis(0), bottom, "zero")
+    for k, row in enumerate(rows):
+        y = 4 + row_height * (k + 0.5) - (5 if beside else 0)
+        out.text(_LABELS, y + (9 if beside else 4.5), row.name, "end", "t", 18)
+        out.line(axis(row.lower), y, axis(row.upper), y, "bar")
+        out.dot(axis(row.mean), y, "mark")
+        if beside:
+            out.line(axis(row.mode - z * row.laplace_sd), y + 11, axis(row.mode + z * row.laplace_sd), y + 11, "thin")
+            out.dot(axis(row.mode), y + 11, "hollow", 3.5)
+    return out.write()
+
+
+def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
+    """A histogram of the draws, with Laplace's density over it."""
+    flat = np.ravel(draws)
+    low, high = (float(end) for end in np.quantile(flat, [0.002, 0.998]))
+    if not high - low > max(_NARROW * max(abs(low), abs(high)), 1e-300):  # no room for bins
+        low, high = low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2
+    counts, edges = np.histogram(flat, 30, (low, high), density=True)
+    grid = np.linspace(low, high, 60)
+    density = np.exp(-0.5 * ((grid - mode) / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
+    out = Drawing(
+        220, 140, f"Posterior of {name}", f"Draws from {number(float(flat.min()))} to {number(float(flat.max()))}."
+    )
+    across, up = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
+    out.text(110, 15, name, "middle", "t", 24)
+    for height, begin, end in zip(counts, edges[:-1], edges[1:], strict=True):
+        out.box(across(begin), up(height), across(end) - across(begin), 104 - up(height), "fill")
+    out.path([(across(t), up(d)) for t, d in zip(grid, density, strict=True)], "other")
+    out.bottom(across, 104, 104, "", 3)
+    return out.write("small")
+
+
+def chains_figure(name: str, draws: Array) -> str:
+    """Up to four chains, one line each."""
+    count = draws.shape[1]
+    places = np.unique(np.linspace(0, count - 1, min(count, _LONGEST)).round().astype(int))
+    low, high = float(draws.min()), float(draws.max())
+    out = Drawing(
+        220, 140, f"Chains of {name}", f"{draws.shape[0]} chains of {count:,} draws, {number(low)} to {number(high)}."
+    )
+    across, up = Axis(0, count, 48, 214), Axis(low, high, 112, 26)
+    out.text(110, 15, name, "middle", "t", 24)
+    out.side(up, 48, 214, "", 3)
+    for kind, chain in zip(CHAINS, draws, strict=False):
+        out.path([(across(k), up(float(chain[k]))) for k in places], kind)
+    out.text(131, 132, f"{count:,} draws of each chain", "middle", "n")
+    return out.write("small")
+
+
+def fit_figure(check: Check) -> tuple[str, str]:
+    """A figure, and what it shows in words."""
+    makers = {"events": _calibration, "classes": _calibration, "counts": _rootogram, "numbers": _residuals}
+    return makers[check.outcome](check)
+
+
+def _calibration(check: Check) -> tuple[str, str]:
+    fitted, seen = check.fitted.reshape(-1), check.seen.reshape(-1)
+    weights = np.repeat(check.weights, check.fitted.size // len(check.weights))
+    points = _binned(fitted, seen, weights)
+    out = Drawing(
+        WIDTH, 330, "Calibration curve",
+        "; ".join(f"predicted {p:.2f}, seen {s:.2f}" for p, s, _ in points),
+    )  # fmt: skip
+    across, up = Axis(0, 1, 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(across, 284, 30, "predicted probability")
+    out.side(up, 52, 452, "share that was seen")
+    out.line(across(0), up(0), across(1), up(1), "zero")
+    for p, s, total in points:
+        error = 1.645 * math.sqrt(max(s * (1 - s), 0.25 / max(total, 1)) / max(total, 1))
+        out.line(across(p), up(max(0.0, s - error)), across(p), up(min(1.0, s + error)), "bar")
+    out.path([(across(p), up(s)) for p, s, _ in points], "join")
+    for p, s, _ in points:
+        out.dot(across(p), up(s), "mark")
+    brier = float(np.average((fitted - seen) ** 2, weights=weights))
+    overall = float(np.average(seen, weights=weights))
+    caption = "On the diagonal, events happen as often as the model says; the bars are 90% intervals of chance."
+    if check.outcome == "events":
+        flat = overall * (1 - overall)
+        caption += f" The Brier score is {brier:.3g}; the overall share alone would have {flat:.3g}."
+    return out.write(), caption
+
+
+def _rootogram(check: Check) -> tuple[str, str]:
+    """√ of how often each count was seen, hanging from √ of how often the model has it."""
+    most = int(min(max(check.seen.max(), np.quantile(check.new, 0.999)), _COUNTS - 1))
+    total = float(check.weights.sum())
+    new = np.clip(check.new, 0, most).astype(int)
+    expected = np.array([float(((new == k) @ check.weights).mean()) for k in range(most + 1)])
+    seen = np.bincount(np.clip(check.seen, 0, most).astype(int), check.weights, most + 1)
+    top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(seen)
+    out = Drawing(
+        WIDTH, 330, "Hanging rootogram",
+        "; ".join(f"{k}: seen {s:.0f}, expected {e:.1f}" for k, (s, e) in enumerate(zip(seen, expected, strict=True))),
+    )  # fmt: skip
+    across, up = Axis(-0.5, most + 0.5, 52, 452), Axis(min(0.0, float(hang.min())), float(top.max()), 284, 30)
+    out.bottom(across, 284, 284, f"count ({most} and more in the last bar)" if (check.seen > most).any() else "count")
+    out.side(up, 52, 452, "square root of the number of rows")
+    wide = 0.7 * (across(1) - across(0))
+    for k in range(most + 1):
+        high, low = max(top[k], hang[k]), min(top[k], hang[k])
+        out.box(across(k) - wide / 2, up(high), wide, up(low) - up(high), "fill")
+    out.line(52, up(0), 452, up(0), "zero")
+    out.path([(across(k), up(float(t))) for k, t in enumerate(top)], "other")
+    for k, t in enumerate(top):
+        out.dot(across(k), up(float(t)), "second", 3)
+    caption = (
+        "The line is how often the model has each count; the bars hang from it and are as long as what was seen. Bars "
+        f"that end near 0 fit. Zeros: {seen[0]:,.0f} seen, {expected[0]:,.1f} expected of {total:,.0f} rows."
+    )
+    return out.write(), caption
+
+
+def _residuals(check: Check) -> tuple[str, str]:
+    fitted, away = check.fitted, check.seen - check.fitted
+    points = _binned(fitted, away, check.weights)
+    ends = [float(end) for end in np.quantile(away, [0.005, 0.995])]
+    out = Drawing(
+        WIDTH, 330, "Residuals against fitted values",
+        "; ".join(f"at {number(p)} on average {number(s)}" for p, s, _ in points),
+    )  # fmt: skip
+    low, high = (float(end) for end in np.quantile(fitted, [0.005, 0.995]))
+    across, up = Axis(low, high, 66, 452), Axis(min(0.0, ends[0]), max(0.0, ends[1]), 284, 30)
+    out.bottom(across, 284, 30, "fitted value")
+    out.side(up, 66, 452, "seen less fitted")
+    out.line(66, up(0), 452, up(0), "zero")
+    for k in np.unique(np.linspace(0, len(fitted) - 1, min(_DOTS, len(fitted))).round().astype(int)):
+        out.dot(across(float(fitted[k])), up(float(away[k])), "speck", 2.2)
+    out.path([(across(p), up(s)) for p, s, _ in points], "other")
+    total = float(np.average((check.seen - np.average(check.seen, weights=check.weights)) ** 2, weights=check.weights))
+    left = float(np.average(away**2, weights=check.weights))
+    share = f" The model explains {1 - left / total:.1%} of the variance." if total > 0 else ""
+    return (
+        out.write(),
+        f"The line is the mean of the residuals: near 0 throughout, where the form of the model is right.{share}",
+    )
+
+
+def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, float]]:
+    """Means of x and y, and the weight, in groups of about equal weight by x."""
+    order, groups = equal_groups(x, weights, _BINS)
+    x, y, weights = x[order], y[order], weights[order]
+    bins = []
+    for k in np.unique(groups):
+        some = groups == k
+        w = weights[some]
+        if w.sum() > 0:
+            bins.append((float(np.average(x[some], weights=w)), float(np.average(y[some], weights=w)), float(w.sum())))
+    return bins
+
+
+def _normal(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))

@@ -1,0 +1,79 @@
+"""A forest plot: coefficients below each other, with their intervals.
+
+One axis serves coefficients whose intervals are of similar widths. Where they are not, as with columns of different
+units, each is drawn for a typical change of its column: one standard deviation of a number, and the way from the
+baseline of a category, from false to true, or from one value to the other of a column that has but two. An interaction
+is drawn for the product of the changes of its factors (`Design.typical_changes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.summaries import level_ends
+
+_MOST = 100  # coefficients in one figure
+_INTERCEPT = "Intercept"
+_ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
+
+
+def steps_of(posterior: Any, places: Sequence[int], widths: Array) -> tuple[Array, str]:
+    """For which change of its column each of some coefficients is drawn, and that in words ("" for one more of each).
+
+    widths: of their intervals. Where their columns have no scales, as those of arrays, each is drawn as it is.
+    """
+    units, design = posterior.units, posterior.design
+    if units is None or widths.max() <= _ALIKE * widths.min():
+        return np.ones(len(places)), ""
+    own = units.scale if units.step is None else units.step
+    steps = own if design is None else design.typical_changes(own)
+    every = np.concatenate(
+        [np.tile(np.append(np.ones(int(units.intercept)), steps), units.blocks), np.ones(units.shared)]
+    )
+    two = bool((steps != units.scale).any())
+    return every[list(places)], "for one standard deviation of a number" + (
+        ", or from the baseline of a category" * two
+    )
+
+
+def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
+    """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts and parameters that
+    rows share are left out beside other coefficients, whose scale they do not have.
+    """
+    stated, levels = posterior.parameters, [*level_ends(level), 0.25, 0.75]
+    if stated is None:
+        names, mean, ends = posterior.labels, posterior.mean, posterior.quantile(levels)
+    else:
+        names, mean, ends = stated.names, stated.moments.mean, np.quantile(stated.flat(), levels, axis=0)
+    shared = 0 if posterior.model is None else posterior.model.loss.shared
+    slopes = [j for j, name in enumerate(names[: len(names) - shared]) if name.rpartition(": ")[2] != _INTERCEPT]
+    shown = (slopes or list(range(len(names))))[:_MOST]
+    steps, change = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
+    mean, ends = mean[shown] * steps, ends[:, shown] * steps
+    place = np.arange(len(shown))[::-1]
+    colour = COLOURS[0]
+    with matplotlib().rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 1.2 + 0.28 * len(shown)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axvline(0.0, color="0.4", linewidth=1, linestyle="--")
+        axes.hlines(place, ends[0], ends[1], color=colour, linewidth=1.2)
+        axes.hlines(place, ends[2], ends[3], color=colour, linewidth=3.5)
+        axes.plot(mean, place, "o", color=colour, markersize=5, markeredgecolor="white")
+        axes.set_yticks(place, [names[j] for j in shown])
+        axes.set_ylim(-0.8, len(shown) - 0.2)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(
+            f"coefficient: mean, half and {level:.0%} of its probability" + (f"\n({change})" if change else "")
+        )
+        if len(slopes) > _MOST:
+            axes.set_title(f"the first {_MOST} of {len(slopes):,}", loc="left", fontsize=11)
+        if path is not None:
+            written(figure, path)
+    return figure

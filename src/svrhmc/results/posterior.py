@@ -1,0 +1,437 @@
+"""What `sample` and `fit` give back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from svrhmc.core import saving
+from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.errors import (
+    PosteriorFileError,
+    StorageError,
+    nonnegative,
+    require_finite,
+    requirement,
+    truth,
+    whole,
+)
+from svrhmc.core.parts import is_part
+from svrhmc.core.summaries import Summary, level_ends, quantile_levels
+from svrhmc.results import summary
+from svrhmc.results.advice import Advice, warn_user
+from svrhmc.results.arviz import Wanted, to_arviz
+from svrhmc.results.checks import misfits
+from svrhmc.results.effects import Effects, FittedRows, effects_of
+from svrhmc.results.plots import forest
+from svrhmc.results.predict import Block, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
+from svrhmc.results.prior import Influence, clashes, prior_in_words
+from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.sampling.answer import Answer, Cost, standard_errors
+from svrhmc.sampling.certificate import Certificate
+from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.correction import Corrected, Location
+from svrhmc.sampling.modes import Modes
+from svrhmc.sampling.parameters import Parameters
+from svrhmc.tables.design import Design
+from svrhmc.tables.expressions import require_transforms
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import RowsForm, rows_of
+from svrhmc.trace import Trace, numbered
+
+_VERSION = 1  # of its files
+_IN_MEMORY = {"saved": False}  # of fields that no file keeps
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """A posterior as `sample` returns it: draws, moments, and a verdict on them.
+
+    mean, sd: the best estimates for each coordinate; `errors` has their standard errors. They are corrected by the
+        gradients at the draws, unless the correction contradicts the draws or the chains have not settled.
+    raw: the mean and standard deviation of the draws themselves.
+    corrected: the corrected ones, with their standard errors.
+    laplace: those of the Laplace approximation, or of the nearest Gaussian law where that is far from the mode's.
+    trace: the draws; `trace.draws` has the shape (chain, draw, coordinate).
+    method: the name of the method, such as "split-hmc".
+    sampler: the sampler that was used; None for a closed form.
+    why: the reason for this choice, in one sentence.
+    certificate: the verdict, and what it rests on.
+    ess: effective draws of each coordinate (of x or of x², whichever has fewer).
+    r_hat: R-hat of each coordinate.
+    passes: passes over the data, for the mode, the sampling and the certificate together.
+    seconds: the time taken by everything but compilation.
+    compile_seconds: the time taken by compilation.
+    complete: False if the run ended before there were as many draws as asked for, because of a budget or because it
+        reached the largest number of draws that are made.
+    steps: seconds spent on each step of the search, by name.
+    model: the family and the columns of a row, which predictions need; None if the target has no rows.
+    modes: where several modes were found, what each of them is worth; None where there is one.
+
+    `fit`, the estimators and the shell fill in the rest. names: of the coordinates. units: how they follow from the
+    standardised variables that were sampled. design: how a table becomes rows. prior: the one used, and what it did.
+    family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
+    of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.results.checks`), in sentences,
+    from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
+    sampled. The target and some rows of its table are there for what needs the rows that were fitted; no file keeps
+    them.
+    """
+
+    mean: Array
+    sd: Array
+    raw: Location
+    corrected: Corrected
+    laplace: Location
+    trace: Trace
+    method: str
+    sampler: Any
+    why: str
+    certificate: Certificate
+    ess: Array
+    r_hat: Array
+    passes: float
+    seconds: float
+    compile_seconds: float
+    complete: bool
+    steps: dict[str, float] = field(default_factory=dict)
+    model: Any = None
+    names: tuple[str, ...] = ()
+    units: Units | None = None
+    design: Design | None = None
+    prior: Influence | None = None
+    family: str = ""
+    gaussian: bool = False
+    clashes: tuple[str, ...] = ()
+    parameters: Parameters | None = None
+    modes: Modes | None = None
+    misfits: tuple[str, ...] = ()
+    checked_rows: int = 0
+    _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
+    _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
+
+    def __str__(self) -> str:
+        return summary.paragraph(self)
+
+    @property
+    def errors(self) -> tuple[Array, Array]:
+        """Standard errors of the reported means and standard deviations: how far they may be off by chance alone."""
+        return standard_errors(self)
+
+    @property
+    def rows(self) -> int:
+        """How many rows were fitted; 0 where that is not known, as after `load`."""
+        return 0 if self._target is None else self._target.n
+
+    @property
+    def left_out(self) -> int:
+        """How many rows were left out because they have a weight of 0, as far as that is known."""
+        return 0 if self._target is None else self._target.left_out
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the coordinates, or x[0], x[1], … where they have none."""
+        return self.names or numbered(len(self.mean))
+
+    def quantile(self, levels: float | Sequence[float]) -> Array:
+        """Quantiles of each coordinate, (levels…, dim): those of the draws, moved and stretched so that their mean and
+        sd are the reported ones (`svrhmc.results.probability`); exact where the posterior is Gaussian.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0])).quantile([0.05, 0.5]).round(4)
+        array([[0.4952],
+               [1.1667]])
+        """
+        return quantiles(self.trace._flat(), self.mean, self.sd, levels, self.gaussian)
+
+    def interval(self, level: float = 0.9) -> Array:
+        """The middle interval of so much probability, of each coordinate: (dim, 2)."""
+        return self.quantile(level_ends(level)).T
+
+    def probability(self, statement: str) -> float:
+        """The probability of a statement about the coefficients, such as "age > 0 and plan[pro] < 2*age": the share of
+        the draws, moved as for `quantile`, for which it holds. Where a model states parameters it is about those, with
+        their draws as they are.
+
+        It may have names (any of them also between backticks), numbers, + - * / **, abs, exp, log, sqrt, comparisons
+        (chained ones too), and, or, not and brackets.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000).probability("x[0] > 7/6")
+        0.49725
+        """
+        if self.parameters is not None:
+            return probability(statement, self.parameters.names, self.parameters.flat())
+        return probability(statement, self.labels, moved(self.trace._flat(), self.mean, self.sd))
+
+    def effects(
+        self,
+        level: float = 0.9,
+        rows: int = 2000,
+        draws: int = 400,
+        seed: int = 0,
+        *,
+        variables: str | Sequence[str] | None = None,
+        table: Any = None,
+    ) -> Effects:
+        """Average marginal effects: what a change of each column does to the mean of y, averaged over the rows that
+        were fitted (`svrhmc.results.effects`).
+
+        level: of the intervals. rows, draws: at most so many are used, spread evenly; seed: chooses the rows.
+        variables: of which columns; None for all. table: rows to average over instead; one from a file needs it.
+        """
+        return effects_of(self, level, rows, draws, seed, variables, table)
+
+    def to_frame(self, level: float = 0.9) -> Any:
+        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
+        return Summary(summary.names_of(self), summary.columns_of(self, level)).to_frame()
+
+    def ratios(self, level: float = 0.9) -> Summary:
+        """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,
+        ratios of means for counts and amounts. A year of age with the ratio 0.97 multiplies the odds by 0.97.
+        """
+        return summary.ratios_of(self, level)
+
+    def draws_frame(self) -> Any:
+        """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
+        return summary.draws_of(self)
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """A table of the coefficients with their standard errors, and in sentences what was fitted, how, under which
+        prior, and how far to trust it. Print it, or take `to_frame()`.
+        """
+        return summary.summary_of(self, level)
+
+    def __repr__(self) -> str:
+        return summary.short(self)
+
+    def _repr_html_(self) -> str:
+        return summary.page(self)
+
+    def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
+        """A forest plot: mean and interval of each coefficient; the figure, saved where a path is given."""
+        return forest(self, level, path)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        offset: npt.ArrayLike | None = None,
+        trials: npt.ArrayLike | None = None,
+        levels: Sequence[float] = (0.05, 0.5, 0.95),
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> Prediction:
+        """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
+
+        X: rows with the same columns as those of the target, in the same order.
+        offset, trials: as for the target, one number for each new row. A column that `fit` was told by name is found in
+            the table; what `fit` was given as an array has to be given here too. Of rows of arrays offsets are 0 and
+            trials 1 unless they are given. With trials y is the number of successes in them, and `probability` in the
+            result is that of a success in one.
+        levels: the levels of the quantiles.
+        draws: use at most this many draws of the posterior, taken evenly from every chain.
+        seed: of the random numbers that make new y.
+
+        Rows are processed in blocks, so that rows × draws numbers are never in memory at once.
+
+        >>> from svrhmc import sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=4000)
+        >>> new = posterior.predict([[3.0]], draws=4000)
+        >>> new.mean.round(1), new.sd.round(1), new.new_sd.round(1)  # 7/6 · 3, and 1 more in the variance
+        (array([3.5]), array([1.2]), array([1.6]))
+        """
+        classes = () if self.design is None else self.design.classes
+        return predictions_at(self, X, offset, trials, draws, seed).summed(quantile_levels(levels), classes)
+
+    def predict_draws(
+        self,
+        X: Any,
+        *,
+        offset: npt.ArrayLike | None = None,
+        trials: npt.ArrayLike | None = None,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> Iterator[Block]:
+        """Predict draw by draw: yields blocks of rows, each with `start` (the number of its first row) and the arrays
+        `mean` and `new` of shape (draws, rows).
+        """
+        return predictions_at(self, X, offset, trials, draws, seed).blocks()
+
+    def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
+        """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
+
+        draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
+        """
+        form = self.fitted()
+        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
+        return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
+
+    def inner(self, most: int) -> Array:
+        """At most so many draws, in the variables of the target."""
+        x = thinned(self.trace.draws, most)
+        return x if self.units is None else self.units.inward(x)
+
+    def to_arviz(
+        self,
+        log_likelihood: bool = False,
+        posterior_predictive: bool = False,
+        rows: int | npt.ArrayLike | None = None,
+        seed: int = 0,
+        *,
+        draws: int | None = None,
+        lp: bool | None = None,
+    ) -> Any:
+        """All of it as ArviZ keeps it, with names (`svrhmc.results.arviz`); on request with the likelihood of the
+        rows (for `az.loo`) and new y of them (for `az.plot_ppc`).
+
+        Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes. rows: at most so
+        many, spread evenly by the seed, or the numbers of those that are wanted. draws: at most so many in all, taken
+        evenly from every chain. lp: whether to find the log density of each draw, which is a pass over the rows for
+        each; None: where rows times draws are at most 2²⁴.
+        """
+        wanted = Wanted(
+            truth("log_likelihood", log_likelihood),
+            truth("posterior_predictive", posterior_predictive),
+            rows,
+            whole("seed", seed, 0, (1 << 63) - 1),
+            None if draws is None else whole("draws", draws, 1),
+            None if lp is None else truth("lp", lp),
+        )
+        return to_arviz(self, wanted)
+
+    @property
+    def form(self) -> RowsForm | None:
+        """The rows that were fitted, where they are known; some of them, where they are not in memory."""
+        return None if self._target is None else rows_of(self._target.shown().form())
+
+    def fitted(self) -> RowsForm:
+        """The rows that were fitted."""
+        form = self.form
+        if form is None:
+            if self._target is not None:
+                raise no_rows("to have a likelihood of each")
+            why = "no file keeps the rows; fit again, or keep the posterior in memory"
+            raise requirement("the posterior", "as `sample` or `fit` gave it, with its rows", "one from a file", why)
+        return form
+
+    def about(self, target: FiniteSum | None, kept: FittedRows | None = None) -> Posterior:
+        """The same with another target, or none, and with some rows of its table: for what needs the rows that were
+        fitted, which no file keeps.
+        """
+        return replace(self, _target=target, _table_rows=kept)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without a target that none can hold, as after `load`."""
+        travels = self._target is None or self._target.travels
+        return {name: value for name, value in self.__dict__.items() if travels or name != "_target"}
+
+    def report(self, path: str | Path, **told: Any) -> Path:
+        """Write a report on it, one HTML file, with the keywords of `svrhmc.report`."""
+        from svrhmc.results.report import report  # which draws figures and writes a page: loaded where one is asked for
+
+        return report(self, path, **told)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file. If the process is killed meanwhile, an older file of that name stays intact.
+
+        The file has a checksum and contains no pickle. Later versions of svrhmc can read it.
+
+        >>> import tempfile
+        >>> from svrhmc import Posterior, sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/fit.posterior")
+        ...     str(Posterior.load(f"{folder}/fit.posterior")) == str(posterior)
+        True
+        """
+        saved = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
+        saving.save(Path(path), saved, "posterior", _VERSION)
+
+    @staticmethod
+    def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:
+        """Read a file that `save` wrote, in this version or an earlier one; other files raise `PosteriorFileError`.
+
+        transforms: the functions of your own that its formula calls, as `fit` was given them. A file holds none, and
+        runs none: whoever it comes from, loading it and predicting from it only calculates.
+        """
+        given = require_transforms(transforms)
+        try:
+            posterior = saving.load(Path(path), Posterior, "posterior", _VERSION)
+        except StorageError as error:
+            raise PosteriorFileError(str(error)) from error
+        design = posterior.design
+        return posterior if design is None else replace(posterior, design=design.with_transforms(given))
+
+    def require_sound(self) -> None:
+        """Raise an error unless shapes and numbers are such as `sample` returns; used when a file is read."""
+        dim = self.trace.draws.shape[2]
+        parts = {"": self, "raw.": self.raw, "corrected.": self.corrected, "laplace.": self.laplace}
+        arrays = {f"{place}{name}": getattr(part, name) for place, part in parts.items() for name in ("mean", "sd")}
+        for name, array in {**arrays, "ess": self.ess, "r_hat": self.r_hat}.items():
+            if array.shape != (dim,):
+                raise requirement(name, f"an array of {dim} numbers, as the draws have it", f"shape {array.shape}")
+        for name, array in arrays.items():
+            require_finite(name, array)
+        if len(self.certificate.stein.mean) != dim:
+            raise requirement("certificate", f"one of {dim} coordinates", len(self.certificate.stein.mean))
+        for name in ("passes", "seconds", "compile_seconds"):
+            nonnegative(name, getattr(self, name))
+        if not (self.sampler is None or hasattr(self.sampler, "invariant")):
+            raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
+
+
+def build_posterior(
+    answer: Answer,
+    cost: Cost,
+    target: FiniteSum,
+    units: Units | None,
+    names: tuple[str, ...],
+    *,
+    family: str = "",
+    prior: Influence | None = None,
+    given: bool = True,
+    design: Design | None = None,
+    table_rows: FittedRows | None = None,
+    advice: Advice | None = None,
+) -> Posterior:
+    """What a search found, with all that is known of its target, and with what is wrong with the model: a `UserWarning`
+    tells what contradicts the data's scale.
+
+    prior: what it did; None for that of the target. given: whether it was. advice: what its user can change; None
+    stands for a target.
+    """
+    form, advice = rows_of(target.shown().form()), advice or Advice()
+    contradictions: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    checked_rows = 0
+    if form is not None:
+        if prior is None:
+            draws = answer.trace.draws
+            prior = Influence.of(form.prior_mean, form.prior_precision, draws, prior_in_words(form))
+        labels = names or numbered(len(answer.mean))
+        mean = answer.mean if units is None else units.inward(answer.mean)
+        chance = float(ratio(standard_errors(answer)[0], answer.sd).max())
+        contradictions = clashes(form, prior, mean, chance, labels, given, advice)
+        if contradictions:
+            warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
+        first = int(units is not None and units.intercept)
+        failures, checked_rows = misfits(form, mean, labels, first, advice)
+    return Posterior(
+        **vars(answer),
+        **cost._asdict(),
+        model=Model.of(target),
+        names=names,
+        units=units,
+        design=design,
+        prior=prior,
+        family=family,
+        clashes=contradictions,
+        misfits=failures,
+        checked_rows=checked_rows,
+        _target=target,
+        _table_rows=table_rows,
+    )

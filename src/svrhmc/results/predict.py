@@ -1,0 +1,284 @@
+"""Predictions from the draws: the mean of y at new rows, new y themselves, and the likelihood of the rows at hand.
+
+For a draw x of the posterior and a row a the predictor is t = o + aᵀx, the mean of y there is μ(t), and a new y is the
+quantile of its law at t for a number u that is uniform on (0, 1). Averages over the draws are those of the posterior
+predictive law. Rows are taken in blocks, so that what is held at once is a block of rows times the draws, however many
+rows there are; u is a function of (seed, draw, row), so that blocks change nothing.
+
+What is summed up over the draws is about one row at a time, and u need not be independent there, only even: the u of
+row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. Of K such numbers the share below any
+p is p but for O(log K/K), where independent ones leave √(p(1 − p)/K): with a thousand draws the 5% quantile of a new y
+is off by some 0.01 sd rather than 0.07. Draws themselves (`blocks`), whose rows are seen together, have independent
+u."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array, requirement, whole
+from svrhmc.core.parts import part
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.summaries import Summary
+from svrhmc.families.base import Loss
+from svrhmc.sampling.coordinates import Units
+from svrhmc.tables.design import is_table
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.blocks import seen_by
+from svrhmc.targets.forms import RowsForm, rows_of
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.stored import make_rows
+
+_HELD = 1 << 22  # numbers of a block, rows times draws
+_TOGETHER = 256  # rows that share a step of the random stream
+_GOLDEN = (5**0.5 - 1) / 2
+_LEAST = 2.0**-54  # u is above 0
+_SQUARED = 1e150  # up to which many squares can be added
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """At each of some rows: the mean of y under each draw, and new y, summed up over the draws.
+
+    mean, sd, quantiles: of μ(t), the mean of y (for classes, their probabilities: one more axis). new_sd,
+    new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
+    of the quantiles, which are their first axis. draws: how many were used. classes: their names, where they are known.
+    trials: those of each row, of a binomial y; then y is the number of successes in them, `mean` that expected, and
+    `probability` that of a success in one trial. Print it, or take `to_frame()`.
+    """
+
+    mean: Array
+    sd: Array
+    quantiles: Array
+    new_sd: Array | None
+    new_quantiles: Array | None
+    levels: tuple[float, ...]
+    draws: int
+    classes: tuple[str, ...] = ()
+    trials: Array | None = None
+    probability: Array | None = None
+
+    @property
+    def summary(self) -> Summary:
+        """A table with a line for each row: mean, sd, quantiles of the mean of y ("5%") and of a new y ("new 5%"); for
+        classes, the probability of each. Where there are trials these are numbers of successes, and the trials and the
+        probability of a success stand before them.
+        """
+        rows = tuple(map(str, range(len(self.mean))))
+        if self.mean.ndim > 1:
+            names = self.classes or tuple(map(str, range(self.mean.shape[1])))
+            return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
+        named = [f"{100 * level:.4g}%" for level in self.levels]
+        columns = {"mean": self.mean, "sd": self.sd, **dict(zip(named, self.quantiles, strict=True))}
+        if self.trials is not None and self.probability is not None:
+            columns = {"trials": self.trials, "probability": self.probability, **columns}
+        if self.new_quantiles is not None and len(self.classes) != 2:
+            columns |= {f"new {name}": values for name, values in zip(named, self.new_quantiles, strict=True)}
+        return Summary(rows, columns)
+
+    def __repr__(self) -> str:
+        return str(self.summary)
+
+    def to_frame(self) -> Any:
+        """The same as a pandas data frame, by the numbers of the rows from 0 on."""
+        return self.summary.to_frame().reset_index(drop=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows, from `start` on: μ(t) (draws, rows, …) and new y (draws, rows) under every draw, and the mean of one
+    observation: of one trial, where y is the number of successes in several.
+    """
+
+    start: int
+    mean: Array
+    new: Array
+    each: Array
+
+
+def no_rows(purpose: str) -> ValueError:
+    """The error for what needs rows that a posterior does not have."""
+    return requirement(
+        "the posterior",
+        f"of a target whose rows have linear predictors, {purpose}",
+        "one of another kind, such as a model of functions",
+        "compute it from the draws: posterior.parameters.by_name() where parameters have names of their own, and "
+        "posterior.trace.draws",
+    )
+
+
+@part
+@dataclass(frozen=True)
+class Model:
+    """What a prediction needs of a target: its loss, and how many columns a row has."""
+
+    loss: Loss
+    columns: int
+
+    @staticmethod
+    def of(target: FiniteSum) -> Model | None:
+        """Of a target whose rows have linear predictors; None of any other."""
+        form = rows_of(target.form())
+        return None if form is None else Model(form.loss, form.rows.columns)
+
+    def at(self, X: Any, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
+        """New rows in the place of those of the target; refuses others than it has."""
+        columns = self.columns if units is None else len(units.centre)
+        if columns or np.ndim(X) != 2 or not len(X) or np.shape(X)[1]:  # an intercept alone needs no columns
+            given = make_rows(X).dim
+            if given != columns:
+                raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{given} columns")
+        rows = make_rows(X if units is None else units.rows(X))
+        shift = None
+        if offset is not None:
+            of_rows = offset if np.ndim(offset) else np.full(rows.n, offset)
+            shift = np.asarray(real_array("offset", of_rows, (rows.n,)), np.float64)
+        if units is not None:
+            shift = units.response + (np.zeros(rows.n) if shift is None else shift)
+        return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
+
+    Draw k and row i have the same u however many draws and rows there are besides.
+    """
+
+    form: RowsForm
+    x: Array
+    seed: int
+    trials: Array | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """μ(t) and new y of one block of rows after another."""
+        return self._blocks(self._uniform)
+
+    def _blocks(self, chances: Callable[[int, int], Array]) -> Iterator[Block]:
+        """With the u that `chances` has for the rows from one on, so many of them."""
+        for start, t, chosen in self.predictors():
+            trials = None if self.trials is None else self.trials[chosen]
+            of_one = self.form.loss.mean(t)
+            mean = of_one if trials is None else of_one * trials
+            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials), of_one)
+
+    def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
+        """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
+        n, size = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
+        for start in range(0, n, size):
+            chosen = np.arange(start, min(start + size, n))
+            yield start, self.form.chosen(chosen).predictors(self.x), chosen
+
+    def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
+        """Means, deviations and quantiles over the draws."""
+        means, sds, quantiles, new_sds, new_quantiles, shares = [], [], [], [], [], []
+        several = False
+        for block in self._blocks(self._even):
+            several = block.mean.ndim > block.new.ndim
+            mean, sd = _moments(block.mean)
+            means.append(mean)
+            sds.append(sd)
+            quantiles.append(np.quantile(block.mean, levels, axis=0))
+            shares.append(block.each.mean(axis=0))
+            new_sds.append(_moments(block.new)[1])
+            new_quantiles.append(np.quantile(block.new, levels, axis=0))
+        return Prediction(
+            np.concatenate(means),
+            np.concatenate(sds),
+            np.concatenate(quantiles, axis=1),
+            None if several else np.concatenate(new_sds),
+            None if several else np.concatenate(new_quantiles, axis=1),
+            levels,
+            len(self.x),
+            classes,
+            self.trials,
+            None if self.trials is None else np.concatenate(shares),
+        )
+
+    def _even(self, start: int, count: int) -> Array:
+        """(draws, rows) numbers that are even in each row, from a first one by the golden ratio."""
+        turned: Array = (self._uniform(start, count, 1) + _GOLDEN * np.arange(len(self.x))[:, None]) % 1.0
+        return np.maximum(turned, _LEAST)
+
+    def _uniform(self, start: int, count: int, draws: int | None = None) -> Array:
+        """(draws, rows) numbers: by the steps of the stream that these rows are in."""
+        from scipy.special import ndtr
+
+        stream = Stream(self.seed, np.arange(len(self.x) if draws is None else draws))
+        steps = range(start // _TOGETHER, (start + count - 1) // _TOGETHER + 1)
+        normals = [stream.normals(step, _TOGETHER, Purpose.NEW, Purpose.NEW_FINE) for step in steps]
+        u: Array = ndtr(np.concatenate(normals, axis=1)[:, :count])
+        return u
+
+
+def predictions_at(
+    posterior: Any, X: Any, offset: npt.ArrayLike | None, trials: npt.ArrayLike | None, draws: int, seed: int
+) -> Predictions:
+    """Those of a `Posterior` at new rows, of a table or of an array."""
+    model, design = posterior.model, posterior.design
+    if model is None:
+        raise no_rows("to predict from")
+    if design is not None and is_table(X):
+        offset = design.offsets(X) if offset is None else offset
+        trials = design.trials_of(X) if trials is None else trials
+        X = design.rows(X)
+    form = model.at(X, offset, posterior.units)
+    counts = None
+    if trials is not None:
+        counts = model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
+    return Predictions(form, posterior.inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), counts)
+
+
+def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
+    """log p(yᵢ | tᵢ) of the rows of a form under draws x: blocks (draws, rows) from a row on.
+
+    A row of weight w stands for w observations, and has their sum.
+    """
+    for start, t, chosen in Predictions(form, x, 0).predictors():
+        weights = None if form.weights is None else form.weights[chosen]
+        constant = form.loss.constant(form.y[chosen], weights)
+        if not form.loss.tried and weights is not None:
+            constant = constant * weights
+        yield start, -form.values(t, chosen) - constant
+
+
+def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:
+    """At most so many of all draws, evenly from every chain: how many chains, and which draws of each.
+
+    >>> evenly(4, 100, 12), evenly(4, 100, 3)
+    ((4, array([ 0, 50, 99])), (3, array([0])))
+    """
+    of_chain = max(1, min(count, most // chains)) if chains <= most else 1
+    return min(chains, most), np.unique(np.linspace(0, count - 1, of_chain).round().astype(np.int64))
+
+
+def even_rows(n: int, most: int, seed: int) -> Indices:
+    """At most so many of n places, one drawn from each of as many equal stretches: even, and in step with nothing.
+
+    >>> even_rows(5, 9, 0), len(even_rows(1000, 10, 0))
+    (array([0, 1, 2, 3, 4]), 10)
+    """
+    if n <= most:
+        return np.arange(n)
+    ends = np.linspace(0, n, most + 1)
+    u = np.random.default_rng(seed).random(most)
+    return np.minimum((ends[:-1] + u * np.diff(ends)).astype(np.int64), n - 1)
+
+
+def thinned(draws: Array, most: int) -> Array:
+    """At most so many of (chain, draw, dim), evenly from every chain: (draws, dim)."""
+    chains, places = evenly(draws.shape[0], draws.shape[1], most)
+    return np.ascontiguousarray(draws[:chains, places].reshape(-1, draws.shape[2]))
+
+
+def _moments(values: Array) -> tuple[Array, Array]:
+    """Mean and deviation over the draws; of numbers whose squares float64 does not hold, in units of a power of 2."""
+    largest = np.abs(values).max(axis=0)
+    unit = np.ldexp(1.0, np.where(largest > _SQUARED, np.frexp(largest)[1] - 1, 0))
+    scaled = values / unit
+    return unit * scaled.mean(axis=0), unit * scaled.std(axis=0, ddof=1)

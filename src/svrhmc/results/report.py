@@ -1,0 +1,391 @@
+"""The report: a posterior as one page of HTML, self-contained, without scripts, for light and dark screens, large and
+small; its numbers, and the same in plain words.
+
+Every text that comes from the data (names, levels, formulas, commands) goes through `escape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.errors import requirement
+from svrhmc.core.storage import write_text
+from svrhmc.core.version import VERSION
+from svrhmc.families import FAMILIES
+from svrhmc.results.checks import LOOKED_FOR, check
+from svrhmc.results.figures import chains_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.plots import steps_of
+from svrhmc.results.summary import Coefficient, coefficients, entangled, number
+from svrhmc.sampling.certificate import SOUND
+
+_LEVEL = 0.9
+_FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
+_LEVELS = 30  # of a category up to which its effects are found
+
+
+def report(
+    posterior: Any,
+    path: str | Path,
+    *,
+    source: str = "",
+    command: str = "",
+    python: str = "",
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write a report on a posterior: one HTML file, whole or not at all.
+
+    source: where the data come from. command, python: what makes the same posterior again. notes: on how the data
+    were read. The part on how well the model fits needs the rows that were fitted, which a posterior from a file does
+    not have.
+
+    >>> import tempfile
+    >>> from svrhmc import fit
+    >>> posterior = fit("y ~ dose", {"y": [1.0, 2.1, 2.9, 4.2], "dose": [1.0, 2.0, 3.0, 4.0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(posterior, f"{folder}/report.html").read_text()[:15]
+    '<!DOCTYPE html>'
+    """
+    if not hasattr(posterior, "certificate"):
+        raise requirement("posterior", "one that `svrhmc.fit` returns", repr(posterior)[:60])
+    if not posterior.names:
+        raise requirement("the posterior", "one of `fit`, whose coefficients have names", "one without names")
+    write_text(Path(path), page(posterior, source, command, python, notes))
+    return Path(path)
+
+
+# In words
+
+
+def response_of(posterior: Any) -> str:
+    """The name of the response."""
+    return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
+
+
+def scale(posterior: Any) -> str:
+    """What one more of a column adds its coefficient to."""
+    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
+    event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
+    modelled = "the linear predictor"
+    if posterior.model is not None:
+        modelled = posterior.model.loss.modelled  # of its own link
+    elif posterior.family in FAMILIES:
+        modelled = FAMILIES[posterior.family]().modelled
+    return modelled.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
+
+
+def verdict(posterior: Any) -> str:
+    """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
+    certificate = posterior.certificate
+    chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
+    if certificate.verdict == "exact":
+        return (
+            "The numbers are computed correctly: they are those of the posterior but for chance, which puts a mean or "
+            f"a standard deviation off by {chance:.2g} posterior sd at the most (one standard error)."
+            if chance > 0
+            else "The numbers are computed correctly: means and standard deviations are known in closed form."
+        )
+    if certificate.verdict == "certified":
+        return (
+            "The numbers are computed correctly: bias and chance together put no mean and no standard deviation off by "
+            f"more than {certificate.tolerance:g} posterior sd."
+        )
+    if certificate.verdict == "local":
+        return (
+            "The numbers are computed correctly as far as the modes of the posterior are known: bias and chance put "
+            f"them off by little around {certificate.modes}, but nothing shows that there is no other."
+        )
+    if certificate.verdict == "refuted":
+        return (
+            f"Do not use the numbers: some are off by more than the tolerance of {certificate.tolerance:g} posterior "
+            "sd; allow more time, or a larger tolerance."
+        )
+    if certificate.verdict == "unjudged":
+        return "It is not known whether the numbers are computed correctly, as no verdict was asked for."
+    return f"It is open whether the numbers are computed correctly: {certificate.because()}."
+
+
+def misfit(posterior: Any) -> str:
+    """Whether the model fits the rows, in one sentence; "" where that was not checked."""
+    if not posterior.checked_rows:
+        return ""
+    if posterior.misfits:
+        return f"The model does not fit the data. {' '.join(posterior.misfits)}"
+    return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
+
+
+def clear(rows: Sequence[Coefficient], posterior: Any) -> str:
+    """Which coefficients are away from 0, in one sentence or two."""
+    slopes = slopes_of(rows, posterior)
+    away = [row for row in slopes if row.lower > 0 or row.upper < 0]
+    if not slopes:
+        return "There are no coefficients but the intercept."
+    if not away:
+        return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
+    away.sort(key=lambda row: -row.distance)
+    shown = ", ".join(f"{row.name} ({'more' if row.mean > 0 else 'less'})" for row in away[:6])
+    rest = f" and {len(away) - 6} more" if len(away) > 6 else ""
+    verb, whose = ("are", "their 90% intervals leave") if len(away) > 1 else ("is", "its 90% interval leaves")
+    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out): {shown}{rest}."
+
+
+def slopes_of(rows: Sequence[Coefficient], posterior: Any) -> list[Coefficient]:
+    """Without intercepts and parameters that rows share."""
+    units = posterior.units
+    if units is None:
+        return list(rows)
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]
+
+
+# The page
+
+
+def page(posterior: Any, source: str = "", command: str = "", python: str = "", notes: Sequence[str] = ()) -> str:
+    """The text of the page."""
+    rows = coefficients(posterior, _LEVEL)
+    question = f"What is associated with {response_of(posterior)}?"
+    style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
+    parts: tuple[Callable[[], str], ...] = (
+        lambda: _data(posterior, source, notes),
+        lambda: _coefficients(posterior, rows),
+        lambda: _effects(posterior),
+        lambda: _fits(posterior),
+        lambda: _trust(posterior, rows),
+        lambda: _prior(posterior, rows),
+        lambda: _again(posterior, command, python),
+    )
+    sound = posterior.certificate.verdict in SOUND
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(question)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(question)}</h1>\n"
+        f'<p class="lead">{escape(clear(rows, posterior))}</p>\n'
+        f'<p class="verdict{"" if sound else " open"}">{escape(verdict(posterior))}</p>\n{_misfit(posterior)}'
+        + "\n".join(filter(None, (part() for part in parts)))
+        + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
+    )
+
+
+def _misfit(posterior: Any) -> str:
+    """Beside the verdict on the computation, that on the model."""
+    sentence = misfit(posterior)
+    return f'<p class="verdict{" open" if posterior.misfits else ""}">{escape(sentence)}</p>\n' if sentence else ""
+
+
+def _data(posterior: Any, source: str, notes: Sequence[str]) -> str:
+    design, items = posterior.design, list[tuple[str, str]]()
+    if source:
+        items.append(("File", source))
+    target = posterior._target
+    if target is not None:
+        weights = getattr(target, "weights", None)
+        stands = "" if weights is None else f", which stand for {weights.sum():,.0f} observations"
+        items.append(("Rows", f"{target.n:,}{stands}"))
+        if target.left_out:
+            items.append(("Left out", f"{target.left_out:,} rows of weight 0"))
+    if design is not None:
+        if design.dropped:
+            items.append(("Left out", f"{design.dropped:,} rows with missing values"))
+        items.append(("Formula", design.formula))
+        if design.baselines:
+            items.append(("Baselines", ", ".join(design.baselines) + ": other levels are compared with these"))
+        if design.classes:
+            event = f"; what is modelled is {design.classes[-1]!r}" if len(design.classes) == 2 else ""
+            items.append(("Classes", ", ".join(design.classes) + event))
+        for word, name in (("Offset", design.offset), ("Exposure", design.exposure), ("Trials", design.trials)):
+            if name:
+                items.append((word, name))
+    why = f" ({design.guessed})" if design is not None and design.guessed else ""
+    items.append(("Family", f"{posterior.family}{why}"))
+    items += [("Note", note) for note in notes]
+    return _section("The data and the model", _list(items))
+
+
+def _coefficients(posterior: Any, rows: Sequence[Coefficient]) -> str:
+    slopes = slopes_of(rows, posterior)
+    predictor, inside = scale(posterior), list[str]()
+    if slopes:
+        shown = sorted(slopes, key=lambda row: -row.distance)[:_FOREST]
+        shown = [row for row in slopes if row in shown]
+        places = [posterior.names.index(row.name) for row in shown]
+        steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
+        drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
+        unit = change or "for one more of the column"
+        figure = forest_figure(drawn, f"change of {predictor}", _LEVEL, "Coefficients")
+        few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
+        inside.append(
+            f"<p>A coefficient is what one more of its column adds to {escape(predictor)}, all else being equal. These "
+            "are associations in the data, and not effects of a change, unless the data come from an experiment.</p>"
+            f"<figure>{figure}<figcaption>Above in each row the posterior: mean and 90% interval, {unit}. Below it, "
+            f"hollow, the point fit (the mode) with the interval of Laplace’s approximation.{few}</figcaption></figure>"
+        )
+    head = ("", "mean", "sd", "5%", "95%", "P(> 0)", "mode", "ess", "R-hat")
+    body = [
+        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), _chance(row.positive),
+         number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
+        for row in rows[:_TABLE]
+    ]  # fmt: skip
+    inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
+    draws = np.asarray(posterior.trace.draws)
+    names = posterior.names
+    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -row.distance)[:_MARGINALS]]
+    small = "".join(
+        marginal_figure(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j]))
+        for j in sorted(chosen)
+    )
+    inside.append(
+        f'<h3>Marginal distributions</h3><div class="grid">{small}</div><p class="note">Bars are the draws; the line '
+        "is Laplace’s approximation. Where they differ, the posterior is not a normal law.</p>"
+    )
+    return _section("Coefficients", "".join(inside))
+
+
+def _times(row: Coefficient, step: float) -> Coefficient:
+    """The change for so much more of its column."""
+    return row._replace(**{field: getattr(row, field) * step for field in _SCALED})
+
+
+_SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
+
+
+def _effects(posterior: Any) -> str:
+    design = posterior.design
+    if design is None or not posterior.rows:  # a file keeps no rows
+        return ""
+    few = [term for term in design.made_of if len(term.names) <= _LEVELS]
+    variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
+    if not variables:
+        return ""
+    effects = posterior.effects(_LEVEL, 500, 200, variables=variables)
+    body = [
+        (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
+        for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)
+    ][:_TABLE]
+    table = _table(f"Average effects on {effects.on}", ("", "mean", "sd", "5%", "95%"), body, len(effects.names))
+    sentence = (
+        f"By how much {escape(effects.on)} changes: for a number with one more of it, for a category against its "
+        f"baseline. {escape(effects.said)}"
+    )
+    return _section("Average effects", f"<p>{sentence}</p>{table}")
+
+
+def _fits(posterior: Any) -> str:
+    comparison = check(posterior)
+    if comparison is None:
+        return ""
+    figure, caption = fit_figure(comparison)
+    return _section(
+        "How well the model fits",
+        f"<p>{escape(comparison.said)}</p><figure>{figure}<figcaption>{escape(caption)}</figcaption></figure>",
+    )
+
+
+def _trust(posterior: Any, rows: Sequence[Coefficient]) -> str:
+    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
+    chains, draws, _ = posterior.trace.draws.shape
+    items = [
+        ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),
+        ("Evidence", posterior.certificate.because() + "."),
+        ("Chance", f"standard errors of up to {mean:.2g} posterior sd in a mean and {sd:.2g} in an sd"),
+        ("Draws", f"{chains} chains of {draws:,}; at least {posterior.ess.min():,.0f} effective ones"),
+        ("Agreement", f"R-hat of at most {posterior.r_hat.max():.3f} (1 where chains agree)"),
+        ("Sampler", f"{posterior.method}: {posterior.why.rstrip('.')}."),
+        ("Cost", f"{posterior.seconds:.3g} s and {posterior.passes:.4g} passes over the data"),
+    ]
+    if not posterior.complete:
+        items.append(("Stopped", "a budget ended the run before there were as many draws as asked for"))
+    every: Array = np.asarray(posterior.trace.draws)
+    worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_TRACES]
+    small = "".join(chains_figure(rows[j].name, every[..., j]) for j in sorted(worst))
+    return _section(
+        "Are the numbers computed correctly?",
+        f'<p>{escape(verdict(posterior))}</p>{_list(items)}<h3>Chains</h3><div class="grid">{small}</div>'
+        '<p class="note">The coefficients with the fewest effective draws. Lines of different colours are chains with '
+        "starts of their own; where they overlap, they agree.</p>",
+    )
+
+
+def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
+    if posterior.prior is None:
+        return ""
+    places = posterior.prior.dominated()
+    strongest = sorted(range(len(rows)), key=lambda j: -rows[j].prior_share)[:8]
+    if len(places):
+        names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
+        sentence = (
+            f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
+        )
+    else:
+        sentence = "Of every coefficient more is known from the data than from the prior."
+    sentence = f"{sentence} {entangled(posterior)}".rstrip()
+    body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
+    head = ("", "prior’s share", "shift, in sd")
+    table = _table(
+        "Where the prior counts most: its share of what is known, and how far it moved the mean", head, body, len(body)
+    )
+    stated = posterior.prior.said[:1].upper() + posterior.prior.said[1:]
+    return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(sentence)}</p>{table}")
+
+
+def _again(posterior: Any, command: str, python: str) -> str:
+    design, seed = posterior.design, posterior.trace.seed
+    formula = design.formula if design is not None else "…"
+    given = [f"{word}={name!r}" for word in _COLUMNS if design is not None and (name := getattr(design, word))]
+    if design is not None and design.dropped:
+        given.append("missing='drop'")
+    settings = ", ".join([*given, f"seed={seed}", f"tolerance={posterior.certificate.tolerance:g}"])
+    python = python or (
+        f"import svrhmc\n\nposterior = svrhmc.fit({formula!r}, table, {posterior.family!r}, {settings})\n"
+        "posterior.report('report.html')"
+    )
+    shell = f"<h3>In the shell</h3><pre><code>{escape(command)}</code></pre>" if command else ""
+    kept = "<p>model.posterior beside this file is the whole posterior: svrhmc.Posterior.load reads it.</p>"
+    return _section(
+        "To repeat it",
+        f"{shell}<h3>In Python</h3><pre><code>{escape(python)}</code></pre>"
+        f"<p>The seed fixes every draw, on any machine.</p>{kept if command else ''}",
+    )
+
+
+_COLUMNS = ("offset", "exposure", "trials")  # of a design that are named to `fit`
+
+
+def _section(title: str, inside: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{inside}\n</section>"
+
+
+def _list(items: Sequence[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{escape(word)}</dt><dd>{escape(what)}</dd>" for word, what in items) + "</dl>"
+
+
+def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of: int) -> str:
+    """Cells are escaped; it scrolls by itself where it is wider than the screen."""
+    few = f" (the first {len(body)} of {of})" if of > len(body) else ""
+    top = "".join(f'<th scope="col">{escape(word) or "<span>name</span>"}</th>' for word in head)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+        for row in body
+    )
+    return (
+        f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0"><table><caption>{escape(caption)}'
+        f"{few}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _chance(share: float) -> str:
+    """Draws do not tell 0 from very little.
+
+    >>> _chance(1.0), _chance(0.5), _chance(0.0)
+    ('> 0.99', '0.50', '< 0.01')
+    """
+    if share > 0.99:
+        return "> 0.99"
+    return "< 0.01" if share < 0.01 else f"{share:.2f}"

@@ -1,0 +1,322 @@
+"""A posterior in words and tables. Each function takes a `Posterior`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.cells import csv_text
+from svrhmc.core.errors import missing, requirement
+from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.families import FAMILIES
+from svrhmc.results.checks import LOOKED_FOR
+from svrhmc.results.probability import moved
+from svrhmc.sampling.answer import is_corrected
+
+_NAMED = 8  # coefficients that a sentence names
+_APART = "It is about the computation (evidence: posterior.certificate), not the model."
+
+
+class Coefficient(NamedTuple):
+    """A coefficient in the units of the data: its posterior, the point fit (mode) with Laplace's sd, effective draws,
+    R-hat, the probability that it is above 0, and the prior's share of what is known of it (0 where none is stated).
+    """
+
+    name: str
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    mode: float
+    laplace_sd: float
+    ess: float
+    r_hat: float
+    positive: float
+    prior_share: float
+
+    @property
+    def distance(self) -> float:
+        """From 0, in sd; infinite where all draws are the same."""
+        return abs(self.mean) / self.sd if self.sd > 0 else math.inf
+
+
+def names_of(posterior: Any) -> tuple[str, ...]:
+    """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
+    names: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
+    return names
+
+
+def columns_of(posterior: Any, level: float) -> dict[str, Array]:
+    """Mean, sd, the ends of the interval, effective draws and R-hat."""
+    if posterior.parameters is not None:
+        stated: dict[str, Array] = posterior.parameters.columns(level)
+        return {name: column for name, column in stated.items() if not name.startswith("mcse")}
+    low, high = end_names(level)
+    ends = posterior.quantile(level_ends(level))
+    moments = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
+    return {**moments, "ess": posterior.ess, "r_hat": posterior.r_hat}
+
+
+def summary_of(posterior: Any, level: float) -> Summary:
+    """The same with the standard errors, and with what there is to know besides."""
+    if posterior.parameters is not None:
+        columns = posterior.parameters.columns(level)
+    else:
+        columns = columns_of(posterior, level)
+        last = {name: columns.pop(name) for name in ("ess", "r_hat")}
+        mean, sd = posterior.errors
+        columns |= {"mcse_mean": mean, "mcse_sd": sd, **last}
+    return Summary(names_of(posterior), columns, title(posterior), notes(posterior))
+
+
+def ratios_of(posterior: Any, level: float) -> Summary:
+    """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
+    loss, design = None if posterior.model is None else posterior.model.loss, posterior.design
+    if loss is None or not loss.ratio:
+        family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
+        raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
+    end = len(posterior.mean) - loss.shared
+    places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
+    low, high = end_names(level)
+    middle, lower, upper = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+    of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
+    if loss.blocks > 1 and design is not None and design.classes:
+        of += f", each class against {design.classes[0]!r}"
+    notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
+    return Summary(
+        tuple(posterior.labels[j] for j in places),
+        {loss.ratio: middle, low: lower, high: upper},
+        f"{loss.ratio.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
+        tuple(notes),
+    )
+
+
+def draws_of(posterior: Any) -> Any:
+    """Draws as a data frame."""
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise missing("pandas", "formula", "a data frame") from None
+    draws = posterior.trace.draws if posterior.parameters is None else posterior.parameters.draws
+    chain, draw = np.indices(draws.shape[:2]).reshape(2, -1)
+    columns = dict(zip(names_of(posterior), draws.reshape(-1, draws.shape[2]).T, strict=True))
+    return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
+
+
+def _linked(loss: Any) -> str:
+    """The link, where it is not the family's usual one."""
+    return f" with the {loss.link} link" if loss is not None and loss.link else ""
+
+
+def _baselines(posterior: Any) -> str:
+    return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
+
+
+def title(posterior: Any) -> str:
+    """What was fitted, in one sentence."""
+    dim, design, n = len(posterior.mean), posterior.design, posterior.rows
+    many = f"{n:,} rows" if n else ""
+    if left_out := posterior.left_out:
+        many += f" ({left_out:,} of weight 0 left out)"
+    if design is None:
+        what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
+        return f"Posterior of {what}, {dim:,} coefficient{'s' if dim > 1 else ''}{', ' + many if many else ''}."
+    linked = _linked(None if posterior.model is None else posterior.model.loss)
+    sentence = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
+    if design.guessed:
+        sentence += f" ({design.guessed})"
+    if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
+        sentence += f"; classes in order: {' < '.join(design.classes)}"
+    elif len(design.classes) == 2:
+        sentence += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
+    elif design.classes:
+        sentence += f"; classes are compared with {design.classes[0]!r}"
+    elif design.trials or design.tried:
+        of = f" of {design.trials!r}" if design.trials else ""
+        sentence += f"; modelled is the probability of a success in each of the trials{of}"
+    if many:
+        sentence += f"; {many}"
+    if design.dropped:
+        sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
+    return f"{sentence}."
+
+
+def notes(posterior: Any) -> tuple[str, ...]:
+    """The sentences after the table."""
+    sentences = []
+    if levels := _baselines(posterior):
+        sentences.append(f"Levels of categories are compared with {levels}.")
+    sentences += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
+    if posterior.modes is not None:
+        sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
+    sentences += heavy(posterior)
+    if posterior.parameters is not None:
+        sentences.append(
+            f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
+            "were sampled and which the verdict is about (posterior.mean, posterior.trace)."
+        )
+    if posterior.prior is not None:
+        sentences.append(f"Prior: {posterior.prior.said}.")
+        if len(some := posterior.prior.dominated()):
+            sentences.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
+        if sentence := entangled(posterior):
+            sentences.append(sentence)
+    return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
+
+
+def heavy(posterior: Any) -> tuple[str, ...]:
+    """Which parameters, as a model states them, have no standard deviation to report."""
+    sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
+    return (f"Tails: {sentence}",) if sentence else ()
+
+
+def fit(posterior: Any) -> tuple[str, ...]:
+    """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
+    if not posterior.checked_rows:
+        return ()
+    if posterior.misfits:
+        return tuple(f"Misfit: {misfit}" for misfit in posterior.misfits)
+    return (f"Model: no failure to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR}).",)
+
+
+def entangled(posterior: Any) -> str:
+    """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
+    if posterior.prior is None:
+        return ""
+    draws = posterior.trace.draws if posterior.units is None else posterior.units.inward(posterior.trace.draws)
+    some = posterior.prior.entangled(draws)
+    if not len(some):
+        return ""
+    return (
+        f"Of some combination of {_listed(posterior, some)} more is known from the prior than from the data, as their "
+        "columns nearly add up to each other or the rows are few: do not read these coefficients one by one. "
+        "Predictions and effects() may still be well known."
+    )
+
+
+def drawn(posterior: Any) -> str:
+    """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
+    chains, draws, _ = posterior.trace.draws.shape
+    made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
+    short = "" if posterior.complete else "; stopped before there were as many as asked for"
+    return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
+
+
+def verdict(posterior: Any) -> str:
+    """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
+    mean, sd = _chance(posterior)
+    certificate = posterior.certificate
+    if mean == sd == 0 and certificate.verdict == "exact":
+        return "exact: means and sds come from a formula, without sampling error."
+    return (
+        f"{certificate.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
+    )
+
+
+def _chance(posterior: Any) -> tuple[float, float]:
+    """The largest standard errors of what the table has, in posterior sd."""
+    if posterior.parameters is None:
+        spread, errors = posterior.sd, posterior.errors
+    else:
+        moments = posterior.parameters.moments
+        spread, errors = moments.sd, (moments.mean_error, moments.sd_error)
+    finite = np.isfinite(spread)
+    mean, sd = (float(ratio(error[finite], spread[finite]).max(initial=0.0)) for error in errors)
+    return mean, sd
+
+
+def paragraph(posterior: Any) -> str:
+    """How the draws were made, how far off the reported numbers are by chance, and the verdict on their bias."""
+    chains, draws, dim = posterior.trace.draws.shape
+    short = "" if posterior.complete else "; stopped before there were as many as asked for"
+    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
+    which = "corrected by the gradients at the draws" if is_corrected(posterior) else "those of the draws themselves"
+    if posterior.sampler is None:
+        which = "known in closed form" if posterior.complete or mean == 0 else "those of the Laplace approximation"
+    sizes = f"standard errors of up to {mean:.2g} and {sd:.2g} posterior sd"
+    errors = sizes if math.isfinite(mean + sd) else "errors that are not known"
+    several = chains > 1
+    return (
+        f"{chains} chain{'s' * several} of {posterior.method} made {draws:,} draws{' each' * several} of {dim} "
+        f"parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
+        f"({posterior.why.rstrip('.')}; R-hat at most {posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over "
+        f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {which}, have {errors}; "
+        f"as to bias they are {posterior.certificate}." + "".join(f"\n{note}" for note in heavy(posterior))
+    )
+
+
+def short(posterior: Any) -> str:
+    """One line, or two."""
+    chains, draws, dim = posterior.trace.draws.shape
+    what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
+    moments = posterior if posterior.parameters is None else posterior.parameters.moments
+    first = ", ".join(
+        f"{name} {mean:.4g} ± {sd:.2g}"
+        for name, mean, sd in zip(names_of(posterior)[:4], moments.mean[:4], moments.sd[:4], strict=True)
+    )
+    many = f"{dim:,} coefficient{'s' if dim > 1 else ''}"
+    return (
+        f"<{what}{many}, {chains} × {draws:,} draws by {posterior.method}, {posterior.certificate.verdict}\n"
+        f" {first}{', …' if dim > 4 else ''}>"
+    )
+
+
+def page(posterior: Any) -> str:
+    """HTML: a table, and the verdict."""
+    notes = (
+        f"Verdict: {verdict(posterior)}",
+        *heavy(posterior),
+        *fit(posterior),
+        *(f"Clash: {clash}" for clash in posterior.clashes),
+    )
+    return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
+
+
+def _listed(posterior: Any, some: Any) -> str:
+    names = [posterior.labels[int(j)] for j in np.asarray(some)]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+
+
+def coefficients(posterior: Any, level: float = 0.9) -> tuple[Coefficient, ...]:
+    """One for each coordinate; `level` is the probability within lower and upper."""
+    ends, names = posterior.interval(level), posterior.labels
+    draws = np.asarray(posterior.trace.draws).reshape(-1, len(posterior.mean))
+    above = (moved(draws, posterior.mean, posterior.sd) > 0).mean(axis=0)
+    share = None if posterior.prior is None else posterior.prior.share
+    return tuple(
+        Coefficient(
+            name,
+            float(posterior.mean[j]),
+            float(posterior.sd[j]),
+            float(ends[j, 0]),
+            float(ends[j, 1]),
+            float(posterior.laplace.mean[j]),
+            float(posterior.laplace.sd[j]),
+            float(posterior.ess[j]),
+            float(posterior.r_hat[j]),
+            float(above[j]),
+            0.0 if share is None else float(share[j]),
+        )
+        for j, name in enumerate(names)
+    )
+
+
+def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
+    """A line for each, under the names of the fields; a text that a spreadsheet would run is kept a text.
+
+    >>> coefficients_csv(()).strip()
+    'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share'
+    """
+    return csv_text(Coefficient._fields, rows, 10)
+
+
+def number(value: float) -> str:
+    """With four digits, and few signs.
+
+    >>> number(0.00012345), number(1234567.0), number(-2.5)
+    ('0.0001234', '1.235e+06', '-2.5')
+    """
+    return f"{value:.4g}"

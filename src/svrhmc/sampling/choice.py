@@ -1,0 +1,273 @@
+"""Which sampler: an exact one wherever it is affordable, by what all of it takes in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import requirement
+from svrhmc.dynamics import BAOAB, UBU, Anchored
+from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.exact.jumps import Regions
+from svrhmc.families.base import Loss
+from svrhmc.gradients import SVRG, Full, Gradient
+from svrhmc.samplers import Sampler
+from svrhmc.sampling import costs
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.gaussianity import Gaussianity
+from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import FunctionsForm, rows_of
+
+_PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
+_SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
+_AROUND = 64  # states around each of several modes at which the step is chosen
+_CORRELATION = 0.7  # of subsampled Metropolis where π has heavier tails than its proposals
+_FEW_ROWS = 32  # below which no batch is worth it
+_HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
+_SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
+_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and time of biased samplers, that it takes
+_WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save where full gradients are affordable
+_BIASED: dict[str, tuple[Callable[..., Any], float]] = {
+    "anchored": (Anchored, 1.0),
+    "baoab": (BAOAB, 1.0),
+    "ubu": (UBU, 0.3),
+}
+_UNBOUNDED = "no bound on single components is known"
+_BRANCH = (
+    "jnp.where lets through the derivative of the branch that is not taken, and 0 · inf is nan; replace what that "
+    "branch is computed from as well, as in jnp.log(jnp.where(x > 0, x, 1.0))"
+)
+_EXACT = {"split-hmc": SplitHMC, "subsampled-mh": SubsampledMH}
+METHODS = ("closed-form", *_EXACT, *_BIASED)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, its sampler and the reason."""
+
+    method: str
+    sampler: Any
+    why: str
+
+    def halved(self, how: str) -> Choice:
+        """Half the step, with the same batches, whose noise then counts half as much."""
+        step = self.sampler.dynamics.step_size
+        dynamics = replace(self.sampler.dynamics, step_size=step / 2)
+        why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {how}."
+        return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
+
+    def instead(self, sampler: Any, how: str) -> Choice:
+        """Another sampler, or another step, after this one."""
+        if sampler.method == self.method:
+            step, why = self.sampler.step_size, self.why.rstrip(".")
+            if sampler.cycle > self.sampler.cycle:
+                why = f"{why}; some steps are shorter, down to 1/{sampler.cycle}, because a run without those {how}."
+            else:
+                why = f"{why}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {how}."
+            return Choice(self.method, sampler, why)
+        return Choice(sampler.method, sampler, f"exact, because a run of {self.method} {how}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """What a choice rests on: the target, the same in whitened variables, and what is asked for."""
+
+    target: FiniteSum
+    space: Any
+    draws: int
+    tolerance: float
+    seconds: float
+    fresh: FreshGradients
+    gaussianity: Gaussianity
+    budget: Budget
+    modes: Regions | None = None  # where there are several, between which chains can jump
+
+    def choose(self, method: Any) -> Choice:
+        """By name, or (None) by cost; a sampler is taken as it is."""
+        if not (method is None or isinstance(method, str)):
+            if method.invariant:
+                method.require(self.target)
+            return Choice(method.method, method, "as asked for.")
+        form = rows_of(self.target.form())
+        if self.modes is not None and method in (None, SplitHMC.method):
+            return self._between(self.modes, method)
+        if form is None and self.of_functions and method in (None, SplitHMC.method):
+            return self._for_functions(method)
+        if form is None:
+            if not (method is None or method in _BIASED):
+                named = ", ".join(map(repr, _BIASED))
+                raise requirement("method", f"None, {named} or a sampler for this target", repr(method))
+            return self._for_components(method)
+        if method in _EXACT:
+            _EXACT[method]().require(self.target)
+            sampler = self._subsampling() if method == SubsampledMH.method else SplitHMC()
+            return Choice(method, sampler, "as asked for.")
+        if method is None:
+            return self._automatic(form.loss)
+        kind, step = _BIASED[method]
+        return Choice(method, Sampler(kind(step, 1.0, 1.0), self._gradient(self._batch(step))), "as asked for.")
+
+    def exact(self) -> Any:
+        """The exact sampler of last resort; None where none is known for the target."""
+        form = rows_of(self.target.form())
+        possible = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
+        return self._full() if possible else None
+
+    @property
+    def of_functions(self) -> bool:
+        """Whether the target is a model of JAX functions."""
+        return isinstance(self.target.form(), FunctionsForm)
+
+    def _full(self) -> SplitHMC:
+        """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
+        if self.gaussianity.long_tails():
+            return SplitHMC(*_SHORT)
+        how = self.space.whitening
+        return SplitHMC.for_leftover(how.leftover, how.least_curvature)
+
+    def _subsampling(self) -> SubsampledMH:
+        """Independent proposals where tails are no heavier than those they are drawn from, ν: else E[π/ν] may be
+        infinite, and the chain has no central limit theorem. Correlated ones come to a tail, and leave it, by steps.
+        """
+        return SubsampledMH() if self.gaussianity.nearly_gaussian() else SubsampledMH(_CORRELATION)
+
+    def _automatic(self, loss: Loss) -> Choice:
+        """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
+        n, least = self.target.n, min(_PATIENCE, _HALF * self.seconds)
+        split = self._split(loss)
+        subsampled, rows = self._subsampled(loss)
+        if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
+            why = f"exact, with full gradients, in {_in_words(split)}"
+            return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
+        if subsampled <= min(least, split):
+            few = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
+            why = f"exact, with {few} a step of the {n:,} there are"
+            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_in_words(subsampled)}.")
+        size = None if loss.barrier else self._batch(1.0)  # batches would leave the region
+        batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
+        if split < math.inf and (size is None or split <= batches):
+            why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."
+            return Choice("split-hmc", self._full(), why)
+        dear = f"would take {_in_words(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
+        how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
+        why = f"{how} are enough for the tolerance; an exact sampler {dear}."
+        return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
+
+    def _split(self, loss: Loss) -> float:
+        """Seconds of split HMC."""
+        if SplitHMC().refuses(loss) is not None:
+            return math.inf
+        passes = _LONG if self.gaussianity.long_tails() else _SPLIT * self._full().leapfrogs / SplitHMC().leapfrogs
+        return passes * self.draws * costs.of_pass(self.space)
+
+    def _subsampled(self, loss: Loss) -> tuple[float, float]:
+        """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
+        if not self.fresh.by_rows or SubsampledMH().refuses(loss) is not None:
+            return math.inf, math.inf
+        rows = SubsampledMH().rows_of_step(self.space)
+        seconds = _SUBSAMPLED * self.draws * costs.of_rows(self.space, rows)
+        return (seconds if self.gaussianity.nearly_gaussian() else math.inf), rows
+
+    def _gradient(self, size: int | None) -> Gradient:
+        return Full() if size is None else self.fresh.batches(size)
+
+    def _batch(self, step: float) -> int | None:
+        """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability, γ = 1.
+
+        None where that is nearly all rows.
+        """
+        space, n = self.space, self.target.n
+        if not self.fresh.by_rows or n < _FEW_ROWS:
+            return None
+        first, second = space.curvature_noise, self.fresh.row_noise
+        size = max(step * second / self.tolerance, step * first / 4, 4.0)
+        return None if size > n / 8 else math.ceil(size)
+
+    def _for_functions(self, method: str | None) -> Choice:
+        """Full gradients, which all chains find in one pass, where that is affordable or nothing is cheaper."""
+        sampler = self._of_remainder()
+        if method is not None:
+            return Choice(SplitHMC.method, sampler, "as asked for.")
+        passes = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
+        seconds, other = passes * self.draws * costs.of_pass(self.space), self._for_components(None)
+        if not self.space.identity_hessian and sampler.smaller() is None:
+            seconds = math.inf  # its step could not be made any shorter
+        step = min(other.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size)  # no longer than its own
+        steps = _STEPS / (step * self.space.whitening.least_curvature)
+        batches = 2 * steps * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
+        if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
+            modes = len(self.target.modes())
+            passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
+            short = "at least " if sampler.step_size < SplitHMC().step_size else ""  # how slow it is, nobody knows yet
+            why = (
+                f"exact, with full gradients, in {short}{_in_words(seconds)} for {self.draws} effective draws{passing}."
+            )
+            return Choice(SplitHMC.method, sampler, why)
+        dear = "need steps that are too short" if math.isinf(seconds) else f"take {_in_words(seconds)}"
+        return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
+
+    def _between(self, modes: Regions, method: str | None) -> Choice:
+        """Split HMC with jumps, with the shortest step that any mode asks for by its remainder."""
+        u = self.fresh.laplace(np.arange(_AROUND))
+        u[0] = 0.0
+        self.budget.look(float(modes.count * len(u)))
+        self.budget.evaluations += float(modes.count * len(u) * self.space.n)
+        samplers = []
+        for i in range(modes.count):
+            f = modes.potentials(self.space, np.full(len(u), i), u)
+            with np.errstate(invalid="ignore"):
+                R = f - 0.5 * (u * u).sum(axis=1)
+                samplers.append(SplitHMC.for_remainder(R[1:] - R[0]))
+        sampler = min(samplers, key=lambda one: (one.leapfrogs > 1, one.step_size))
+        count = f"the {modes.count} modes that were found"
+        why = f"exact, with full gradients and jumps between {count}." if method is None else "as asked for."
+        return Choice(SplitHMC.method, sampler, why)
+
+    def _of_remainder(self) -> SplitHMC:
+        """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
+        z, how = self.fresh.laplace(self.fresh.pilot), self.space.whitening
+        z[0] = 0.0
+        self.budget.look(1.0 + len(z))
+        self.budget.evaluations += float(len(z) * self.space.n)
+        f, slopes = self.space.energies(z)
+        lost = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)
+        if lost.any():
+            states = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
+            raise requirement("the gradient", "finite wherever the log posterior is", states, _BRANCH)
+        R = f - 0.5 * (z * z).sum(axis=1)
+        return SplitHMC.for_remainder(R[1:] - R[0], how.leftover, how.least_curvature)
+
+    def _for_components(self, method: str | None) -> Choice:
+        """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates
+        at the mode where batches of a reasonable size do, else SVRG, else full gradients.
+        """
+        target = self.target
+        method = method or ("anchored" if self.space.whitening.identity_hessian else "ubu")
+        kind, step = _BIASED[method]
+        full = Sampler(kind(step, 1.0, 1.0), Full())
+        noise = self.fresh.row_noise if target.n >= _FEW_ROWS else 0.0
+        if noise == 0:
+            return Choice(method, full, f"{_UNBOUNDED}, and there are few of them.")
+        if not math.isfinite(noise):
+            return Choice(method, full, f"{_UNBOUNDED}, and the gradients of some are not finite.")
+        size = math.ceil(max(step * noise / self.tolerance, 4.0))
+        dynamics = kind(step, 1.0, 1.0)
+        if 2 * size <= target.n / 8:
+            why = f"{_UNBOUNDED}; control variates at the mode with {size} rows a step are enough."
+            return Choice(method, Sampler(dynamics, self.fresh.batches(size)), why)
+        period = (1.5 * self.tolerance * target.n / noise) ** (1 / 3)  # T* of the snapshot, in time
+        epoch = max(1, round(period / step))
+        if epoch >= 3 and target.n >= 4 * epoch:
+            gradient = SVRG(max(1, target.n // (4 * epoch)), epoch)
+            why = f"{_UNBOUNDED}; snapshots every {epoch} steps are enough."
+            return Choice(method, Sampler(dynamics, gradient), why)
+        return Choice(method, full, f"{_UNBOUNDED}, and batches would be nearly all components.")
+
+
+def _in_words(seconds: float) -> str:
+    return f"about {seconds:.2g} s" if seconds >= 0.095 else "less than a tenth of a second"

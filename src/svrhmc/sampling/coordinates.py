@@ -1,0 +1,296 @@
+"""The coordinates of a posterior: those in which it is sampled, and those in which it is reported.
+
+It is sampled in variables z that are whitened at the mode, x̃ = x̂ + W z, by the Hessian or by differences. A
+regression is sampled in variables x̃ of its columns less their centre m and over their scale s, in which it is well
+conditioned whatever the units are; what a user reads are the coefficients x of the columns as they came. With one block
+of coefficients (or one for each class), an intercept α̃ at the centre of the columns and a centre μ of the response,
+
+    t = μ + α̃ + Σⱼ β̃ⱼ(aⱼ − mⱼ)/sⱼ = α + Σⱼ βⱼaⱼ,        βⱼ = β̃ⱼ/sⱼ,        α = μ + α̃ − Σⱼ mⱼβⱼ,
+
+and parameters that rows share stay as they are. So x = A x̃ + c with A = diag(1/s) but for the rows of the intercepts.
+A linear map takes draws, control variates and covariances with it: the moments and the verdict of a posterior are those
+of the coefficients as they are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.checkpoint import Journal
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import optional, requirement, text
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.sampling import costs
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.correction import Location
+from svrhmc.targets.base import FiniteSum
+from svrhmc.targets.forms import FunctionsForm, rows_of
+from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
+from svrhmc.whitening.made import whitening_in
+from svrhmc.whitening.nearest import nearest
+
+_BLOCK = 1 << 13  # rows at a time
+_NUMBERS, _LEAST = 1 << 20, 64  # numbers of draws at a time, and draws at least
+_MODES = "modes"
+_SEARCH = "search"  # the record of what was found on the way to the mode, and of the curvature there
+_DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
+
+
+def some_draws(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+    """Chains and draws of an array (chain, draw, dim), some at a time: whole chains, or parts of one."""
+    chains, draws, dim = shape
+    part = max(_LEAST, _NUMBERS // max(1, dim))
+    size = max(1, part // max(1, draws))
+    for chain in range(0, chains, size):
+        for draw in range(0, draws, part):
+            yield slice(chain, chain + size), slice(draw, draw + part)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Centre mⱼ and scale sⱼ of each column, whether an intercept stands before them, how many blocks of coefficients
+    there are, how many shared parameters follow, the centre μ of the response, and a typical change of each column: its
+    standard deviation, or the difference of its two values where it has but two (None in old files). Where shared
+    parameters are `lifted`, they stand in the place of the intercept, with the other sign, and take the centres up:
+    c = c̃ + Σⱼ mⱼβⱼ, as thresholds of aᵀβ do.
+    """
+
+    centre: Array
+    scale: Array
+    intercept: bool
+    blocks: int
+    shared: int
+    response: float
+    step: Array | None = None
+    lifted: bool = False
+
+    def require_sound(self) -> None:
+        """Refuse what no columns have."""
+        if self.step is not None and self.step.shape != self.scale.shape:
+            raise requirement("units", "one step for each column", f"shape {self.step.shape}")
+        if self.centre.shape != self.scale.shape or self.centre.ndim != 1:
+            raise requirement("units", "one centre and one scale for each column", f"shapes {self.centre.shape}")
+        if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
+            raise requirement("units", "of finite centres and positive scales", "others")
+        if self.blocks < 1 or self.shared < 0 or not np.isfinite(self.response):
+            raise requirement("units", "of at least one block and a finite response", f"{self.blocks}, {self.shared}")
+
+    @property
+    def dim(self) -> int:
+        """Coordinates in all."""
+        return self.blocks * self._width + self.shared
+
+    @property
+    def _width(self) -> int:
+        return len(self.centre) + int(self.intercept)
+
+    @property
+    def factors(self) -> Array:
+        """The diagonal of A."""
+        first = np.ones(int(self.intercept))
+        return np.concatenate([np.tile(np.concatenate([first, 1 / self.scale]), self.blocks), np.ones(self.shared)])
+
+    def leaning(self) -> Iterator[tuple[int, Array]]:
+        """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
+        for place in range(0, self.blocks * self._width, self._width) if self.intercept else ():
+            row = np.zeros(self.dim)
+            row[place] = 1.0
+            row[place + 1 : place + self._width] = -self.centre / self.scale
+            yield place, row
+        for place in range(self.blocks * self._width, self.dim) if self.lifted else ():
+            row = np.zeros(self.dim)
+            row[place], row[: self._width] = 1.0, self.centre / self.scale
+            yield place, row
+
+    def linear(self, x: Array) -> Array:
+        """A x̃, for (…, dim)."""
+        return self._map(x, 1 / self.scale, -self.centre / self.scale)
+
+    def outward(self, x: Array) -> Array:
+        """A x̃ + c: coefficients of the columns as they came."""
+        out = self.linear(x)
+        if self.intercept:
+            out[..., self._intercepts] += self.response
+        return out
+
+    def inward(self, x: Array) -> Array:
+        """x̃ of coefficients x."""
+        x = np.array(x, np.float64)
+        if self.intercept:
+            x[..., self._intercepts] -= self.response
+        return self._map(x, self.scale, self.centre)
+
+    def rows(self, X: Any) -> Any:
+        """Rows of the columns as they came, in the variables of the model: standardised, after a column of ones."""
+        if hasattr(X, "format"):  # SciPy's, which no centre is taken from
+            from scipy.sparse import csr_matrix, diags, hstack
+
+            scaled = csr_matrix(X @ diags(1 / self.scale))
+            ones = csr_matrix(np.ones((scaled.shape[0], 1)))
+            return csr_matrix(hstack([ones, scaled])) if self.intercept else scaled
+        X = np.asarray(X)
+        out = np.empty((len(X), self._width), X.dtype if X.dtype == np.float32 else np.float64)
+        first = int(self.intercept)
+        out[:, :first] = 1.0
+        for begin in range(0, len(X), _BLOCK):
+            some = slice(begin, begin + _BLOCK)
+            out[some, first:] = (X[some] - self.centre) / self.scale
+        return out
+
+    def rows_by_column(self, X: Any) -> Any:
+        """The same as `rows` for a dense block, whose entries lie column by column."""
+        first = int(self.intercept)
+        out = np.empty((self._width, len(X)), X.dtype if X.dtype == np.float32 else np.float64)
+        out[:first] = 1.0
+        for j, (centre, scale) in enumerate(zip(self.centre, self.scale, strict=True)):
+            np.divide(X[:, j] - centre, scale, out=out[first + j], casting="same_kind")
+        return out.T
+
+    @property
+    def _intercepts(self) -> slice:
+        return slice(0, self.blocks * self._width, self._width)
+
+    def _map(self, x: Array, factor: Array, lean: Array) -> Array:
+        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or taken from thresholds."""
+        out, first = np.array(x, np.float64), int(self.intercept)
+        for block in range(self.blocks):
+            begin = block * self._width
+            some = slice(begin + first, begin + self._width)
+            if self.intercept:
+                out[..., begin] = x[..., begin] + (np.asarray(x)[..., some] * lean).sum(axis=-1)
+            out[..., some] = x[..., some] * factor
+        if self.lifted:
+            out[..., self.blocks * self._width :] -= (np.asarray(x)[..., : self._width] * lean).sum(axis=-1)[..., None]
+        return out
+
+
+class ReportedCoordinates:
+    """x = A(x̂ + W z) + c: what a whitening says of x̃, said of the coefficients x.
+
+    Draws (chain, draw, dim) are mapped some at a time, `first` being the number of the first of them.
+    """
+
+    def __init__(self, whitening: Any, units: Units | None) -> None:
+        self._whitening, self._units = whitening, units
+
+    def out(self, z: Array, first: int = 0) -> Array:
+        """x of z."""
+        units = self._units
+        return self._mapped(z, first, self._whitening.out, None if units is None else units.outward)
+
+    def displace(self, z: Array, first: int = 0, into: Array | None = None) -> Array:
+        """A W z, written into an array where one is given, which may be z."""
+        units = self._units
+        return self._mapped(z, first, self._whitening.displace, None if units is None else units.linear, into)
+
+    @staticmethod
+    def _mapped(z: Array, first: int, whiten: Any, show: Any, into: Array | None = None) -> Array:
+        if z.ndim < 3:
+            x: Array = whiten(z, first)
+            return x if show is None else show(x)
+        out = np.empty(z.shape) if into is None else into
+        for some in some_draws(z.shape):
+            part = whiten(z[some], first + some[1].start)
+            out[some] = part if show is None else show(part)
+        return out
+
+    @property
+    def centre(self) -> Array:
+        """x of the mode."""
+        centre: Array = self._whitening.centre
+        return centre if self._units is None else self._units.outward(centre)
+
+    @property
+    def laplace(self) -> Location:
+        """Moments of the Laplace approximation."""
+        return Location(self.centre, np.sqrt(self.variances))
+
+    @property
+    def variances(self) -> Array:
+        """The diagonal of A WWᵀ Aᵀ."""
+        variances: Array = self._whitening.variances
+        units = self._units
+        if units is None:
+            return variances
+        variances = variances * units.factors**2
+        for place, row in units.leaning():
+            variances[place] = float((self._whitening.pull(row) ** 2).sum())
+        return variances
+
+
+def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budget) -> Whitening:
+    """The map to whitened variables, found once for a journal."""
+    record = journal.get("variables")
+    if record is not None:
+        budget.restore(record)
+        how = whitening_in(record, target.dim, beside=(_MODES,))
+        modes, alone = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
+        if not len(modes):
+            raise record.unusable("it has no mode")
+        if len(np.unique(modes, axis=0)) < len(modes) or (alone is not None and len(modes) > 1):
+            raise record.unusable("it has one mode several times, or several where there is one")
+        target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), alone)
+    else:
+        with journal.recording(_SEARCH, budget):
+            how = _whitening(target, seed, budget)
+            modes = target.modes()
+        in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
+        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.said(), **in_words}
+        journal.put("variables", settings, {**how.arrays(), _MODES: modes})
+        journal.remove(_SEARCH)
+    return how
+
+
+def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
+    form = target.form()
+    if rows_of(form) is not None:
+        return _by_hessian(target, budget)
+    if form is not None and form.kind == FunctionsForm.kind:
+        return _of_bulk(target, _by_hessian(target, budget), budget)
+    return _by_differences(target, seed, budget)
+
+
+def _of_bulk(target: Any, how: Whitening, budget: Budget) -> Whitening:
+    """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
+    alone = len(target.modes()) == 1 and not target.doubt
+    return nearest(target, how, budget, costs.of_pass(target)) if alone else how
+
+
+def _by_hessian(target: Any, budget: Budget) -> Whitening:
+    budget.compile(target.warm)
+    how = whitening(target)
+    if not target.tells_passes:
+        budget.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
+        budget.evaluations += (target.mode_passes + 2) * target.n
+    return how
+
+
+def _by_differences(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
+    """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random directions."""
+    if target.dim <= _DENSE_CUSTOM:
+        ways = np.eye(target.dim)
+    else:
+        signs = Stream(seed, np.arange(30)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)
+        ways = np.where(signs > 0, 1.0, -1.0)
+    budget.after = 2.0 * len(ways)
+    mode = target.mode()
+    budget.require_passes(target.mode_passes)
+    budget.evaluations += target.mode_passes * target.n
+    budget.done, budget.after = 1.0, 0.0
+    budget.require_passes(2.0 * len(ways))
+    scale = max(1e-5, 1e-5 * float(np.abs(mode).max()))
+    change = np.empty((len(ways), target.dim))
+    steps = scale * ways
+    for number, step in enumerate(steps):
+        budget.done = (target.mode_passes + 2 * number) / (target.mode_passes + 2 * len(ways))
+        change[number] = (target.gradient(mode + step) - target.gradient(mode - step)) / (2 * scale)
+    budget.evaluations += 2.0 * len(ways) * target.n
+    if target.dim <= _DENSE_CUSTOM:
+        return dense_whitening(mode, (change + change.T) / 2)
+    diagonal = (change * steps / scale).mean(axis=0)
+    floor = 0.05 * float(np.median(np.abs(diagonal)))
+    return LowRankWhitening(mode, np.maximum(diagonal, floor) ** -0.5, np.zeros((target.dim, 0)), np.zeros(0))

@@ -1,0 +1,105 @@
+"""What a sampler takes, in seconds of two cores: the same numbers on every machine, so that a choice depends on the
+problem alone.
+
+The constants, in nanoseconds, were measured once by `benchmarks/costs.py`; what a loss takes, it says itself. Another
+machine is faster or slower by a factor that is much the same for all of them, and drops out where samplers are
+compared."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from svrhmc.gradients import Recipe
+from svrhmc.sampling.correction import MANY
+
+
+class _Rates(NamedTuple):
+    """Of a row and of an entry: of a pass over all rows, and of a row drawn at random."""
+
+    row: float
+    entry: float
+    some_row: float
+    some_entry: float
+
+
+_NEAR, _FAR = _Rates(2.8, 0.125, 7.4, 0.33), _Rates(2.0, 0.203, 44.0, 0.75)  # dense rows in and beyond the caches
+_SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
+_OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
+_AT_RANDOM = 3.0  # times what a row of JAX functions takes in a pass
+_NEAR_BYTES = 1 << 24
+_PASS = 0.125  # the least that a pass over rows elsewhere is said to take
+_CARD = 2.0  # of a number of the curvature that is taken from a row of several predictors
+_STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
+_CORRECTED = 1500.0  # of a coordinate of a draw
+_DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
+
+
+def _rates(space: Any) -> _Rates:
+    if not space.scalar_parts:
+        own = space.row_nanoseconds
+        return _OWN if own is None else _Rates(own, 0.0, _AT_RANDOM * own, 0.0)
+    rows = space.target.rows
+    if rows.storage != "dense":
+        return _SPARSE
+    return _NEAR if space.n * rows.columns * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
+
+
+def _near(rates: _Rates) -> _Rates:
+    """Those of entries that were read just before."""
+    return _NEAR if rates is _FAR else rates
+
+
+def _row(space: Any, entry: float, near: float) -> float:
+    """What a row takes beside what all rows do: its loss, and its entries, which several predictors meet again where
+    they are near.
+    """
+    if not space.scalar_parts:
+        return float(entry * space.row_entries)
+    stored = space.target.rows.stored
+    return float(space.target.loss.nanoseconds + entry * stored + near * (space.row_entries - stored))
+
+
+def _card(space: Any) -> float:
+    """Of what is taken from a row, where that is more than a few numbers."""
+    return float(_CARD * sum(space.target.loss.tail) ** 2) if space.scalar_parts else 0.0
+
+
+def _apart(space: Any) -> float:
+    """What a step takes beside its rows."""
+    if not space.scalar_parts:
+        return _CALL
+    return float(_STEP + _DIM * space.dim + _SQUARE * space.whitening.operations)
+
+
+def of_pass(space: Any) -> float:
+    """Value and gradient over all rows, at one state. Where they are read from elsewhere it is as long as one took, or
+    so long that full gradients are no choice: else the choice would hang on the clock.
+    """
+    if space.at_hand < space.n:
+        return max(float(space.target.pass_seconds), _PASS)
+    rates = _rates(space)
+    of_row = rates.row + _row(space, rates.entry, _near(rates).entry)
+    return float(1e-9 * (space.n * of_row + _apart(space)))
+
+
+def of_rows(space: Any, rows: float) -> float:
+    """One step that looks at so many rows drawn at random."""
+    rates = _rates(space)
+    of_row = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
+    return float(1e-9 * (rows * of_row + _apart(space)))
+
+
+def of_correction(space: Any, draws: int) -> float:
+    """Corrected moments and their errors, for each of so many draws: where those are many, from all coordinates
+    together.
+    """
+    together = float(space.dim**2) if draws >= MANY * space.dim else 0.0
+    return float(1e-9 * (_CORRECTED * space.dim + _SQUARE * space.whitening.operations + together))
+
+
+def of_recipe(space: Any, recipe: Recipe) -> float:
+    """One estimate of ∇f, snapshots included."""
+    if recipe.full:
+        return of_pass(space)
+    again = of_pass(space) / recipe.period if recipe.reference == "snapshot" else 0.0
+    return of_rows(space, recipe.batch) + again

@@ -1,0 +1,106 @@
+"""How much of a posterior with several modes belongs to each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
+from svrhmc.core.summaries import Summary
+from svrhmc.diagnostics import ess, r_hat
+from svrhmc.sampling.correction import error_of_mean
+
+_EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # of a mode, without which its weight is not known
+_RARE = 0.01  # a weight below which a mode may stay without visits
+_SHOWN = 6  # coordinates, and weights, that are printed
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """The modes that were found of a posterior with several; print it, or take `to_frame()`.
+
+    location: where they are, (modes, dim), in the coordinates of `Posterior.mean`.
+    weight: the posterior probability of each: the mean of how far a draw belongs to it, which is 1 or 0 where modes are
+        well apart (`svrhmc.exact.jumps.Regions.memberships`). nan where it is not known, because chains moved between
+        modes too seldom.
+    error: its standard error.
+    arrivals: how often a chain came to the mode from another.
+    """
+
+    location: Array
+    weight: Array
+    error: Array
+    arrivals: Indices
+
+    @classmethod
+    def unknown(cls, location: Array) -> Modes:
+        """Where it is not known which draws belong to which mode."""
+        count = len(location)
+        return cls(location, np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, np.int64))
+
+    @classmethod
+    def of(cls, location: Array, shares: Array, masses: Array) -> Modes:
+        """From the memberships of the draws, (chain, draw, mode), and the mass of each mode by Laplace's method.
+
+        A weight is known where its mean has settled over many arrivals. Weights are known only together: what a mode
+        that chains did not reach has, the others have too much. A mode that is rare by its visits and by its mass needs
+        none; its weight is off by about its mass, as far as Laplace's method is right. Where all modes but one are
+        rare, none need be visited.
+        """
+        weight, error = shares.mean(axis=(0, 1)), error_of_mean(shares)
+        nearest = shares.argmax(axis=2)
+        came = nearest[:, 1:][nearest[:, 1:] != nearest[:, :-1]]
+        arrivals = np.bincount(came, minlength=len(masses))
+        settled = (ess(shares) >= _EFFECTIVE) & (r_hat(shares) <= _AGREE) & (arrivals >= _ARRIVALS)
+        rare = np.maximum(weight, masses) < _RARE
+        error = np.where(settled, error, np.maximum(error, np.maximum(masses, 1 / nearest.size)))
+        if (~rare).sum() > 1 and not (settled | rare).all():
+            weight, error = np.full(len(masses), np.nan), np.full(len(masses), np.nan)
+        return cls(location, weight, error, arrivals.astype(np.int64))
+
+    @property
+    def known(self) -> bool:
+        """Whether the weights are known."""
+        return bool(np.isfinite(self.weight).all())
+
+    @property
+    def doubt(self) -> str:
+        """Why what was drawn may have the modes in other shares than the posterior; empty where weights are known."""
+        if self.known:
+            return ""
+        few = ", ".join(map(str, self.arrivals))
+        return (
+            f"the posterior has {len(self.weight)} modes or more, and chains moved between them too seldom to know how "
+            f"much of it each has (arrivals at each: {few})"
+        )
+
+    def brief(self) -> str:
+        """How many, with their weights, in a few words."""
+        count = len(self.weight)
+        if not self.known:
+            return f"{count}, whose weights are not known"
+        weights = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
+        return f"{count}, with weights {', '.join(weights)}{', …' if count > _SHOWN else ''}"
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each mode: weight, error, arrivals and all coordinates."""
+        return self._table(self.location.shape[1]).to_frame()
+
+    def __str__(self) -> str:
+        return str(self._table(_SHOWN))
+
+    def _table(self, coordinates: int) -> Summary:
+        names = tuple(f"mode {i + 1}" for i in range(len(self.weight)))
+        columns = {"weight": self.weight, "error": self.error, "arrivals": self.arrivals.astype(np.float64)}
+        places = {f"x[{j}]": column for j, column in enumerate(self.location.T[:coordinates])}
+        return Summary(names, {**columns, **places}, "", () if self.known else ("The weights are not known.",))
+
+    def require_sound(self) -> None:
+        """Refuse arrays of unequal lengths; used when a file is read."""
+        count = len(self.location)
+        for name in ("weight", "error", "arrivals"):
+            if getattr(self, name).shape != (count,):
+                raise requirement(f"modes.{name}", f"{count} numbers", f"shape {getattr(self, name).shape}")

@@ -1,0 +1,63 @@
+"""Verdicts by which numbers are not known to be right are told in Python, where someone may never print a summary."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import svrhmc
+from svrhmc.results.advice import warn_of_verdict
+from svrhmc.sampling import search
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 2))
+EVENTS = rng.poisson(np.exp(X[:, 0] / 2)) > 0
+TABLE = {"y": EVENTS, "a": X[:, 0], "b": X[:, 1]}
+DOORS = {
+    "sample": lambda **more: svrhmc.sample(svrhmc.targets.logistic(X, EVENTS), **more),
+    "fit": lambda **more: svrhmc.fit("y ~ a + b", TABLE, "bernoulli", **more),
+    "estimator": lambda **more: svrhmc.BayesianLogisticRegression(**more).fit(X, EVENTS).posterior_,
+}
+
+
+def category(door):
+    return ConvergenceWarning if door == "estimator" else svrhmc.VerdictWarning
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("verdict", ["unjudged", "undecided"])
+def test_a_verdict_that_is_open_warns_at_the_line_of_the_caller(door, verdict, monkeypatch):
+    if verdict == "undecided":
+        monkeypatch.setattr(search, "unsettled", lambda *_, **__: "the chains have not settled (as they were told)")
+    more = {"draws": 40} if verdict == "undecided" else {"method": "ubu", "draws": 40, "certificate": False}
+    with pytest.warns(category(door), match=f"The verdict on this posterior is '{verdict}': ") as told:
+        found = DOORS[door](**more)
+    assert found.certificate.verdict == verdict
+    assert [each.filename for each in told] == [__file__]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_verdict_that_numbers_are_right_does_not_warn(door):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = DOORS[door](draws=200)
+    assert found.certificate.verdict in ("exact", "certified", "local")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "complete", "needed", "advice"),
+    [
+        ("undecided", False, None, "give a larger budget, or none"),
+        ("undecided", True, 8000, "ask for draws=8000, or for a larger tolerance"),
+        ("refuted", True, None, "Do not use its means and sds: let method=None choose a sampler"),
+        ("unjudged", True, None, "leave out certificate=False"),
+    ],
+)
+def test_a_warning_says_what_to_do(verdict, complete, needed, advice):
+    found = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
+    certificate = replace(found.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
+    with pytest.warns(svrhmc.VerdictWarning, match=advice) as told:
+        warn_of_verdict(replace(found, certificate=certificate, complete=complete))
+    assert f"'{verdict}': for this test. " in str(told[0].message)
