@@ -16,7 +16,7 @@ from svrhmc import cli
 from svrhmc.core.errors import DataError, PosteriorFileError
 from svrhmc.tables import Design, designed
 from svrhmc.tables.expressions import expression
-from svrhmc.tables.grammar import parsed
+from svrhmc.tables.formula import parsed
 from svrhmc.tables.terms import Made, to_text
 
 _RNG = np.random.default_rng(0)

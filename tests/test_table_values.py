@@ -22,10 +22,10 @@ from svrhmc.core.errors import DataError
 from svrhmc.core.saving import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
-from svrhmc.fitting.responses import response_of
+from svrhmc.fitting.labels import response_of
 from svrhmc.tables import columns_of, designed
 from svrhmc.tables.columns import names_of
-from svrhmc.tables.texts import require_names
+from svrhmc.tables.csv import require_names
 
 N = 40
 RNG = np.random.default_rng(3)

@@ -35,7 +35,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
-from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression
+from svrhmc.fitting.priors import INTERCEPT
+from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.posterior.advice import ARRAYS
 from svrhmc.posterior.automatic import require_draws

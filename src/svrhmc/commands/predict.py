@@ -17,7 +17,7 @@ from svrhmc.core.storage import write_text
 from svrhmc.posterior.prediction import Prediction
 from svrhmc.posterior.result import Posterior
 from svrhmc.shell import require_place, writing
-from svrhmc.tables.reading import Read, Reading, read
+from svrhmc.tables.files import Read, Reading, read
 
 
 def predict_command(
