@@ -18,7 +18,7 @@ from svrhmc.posterior.correction import correction
 from svrhmc.posterior.influence import Influence
 from svrhmc.reporting import figures
 from svrhmc.reporting.numbers import Coefficient
-from svrhmc.tables import reading
+from svrhmc.tables import files as reading
 from svrhmc.targets import priors
 
 

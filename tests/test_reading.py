@@ -9,7 +9,7 @@ import pytest
 
 from svrhmc.core import memory
 from svrhmc.core.errors import DataError
-from svrhmc.tables import reading
+from svrhmc.tables import files as reading
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.files import Reading, read
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
-from svrhmc.data.design import MOST_LEVELS, TableInPartitions, chosen_columns, opened
+from svrhmc.data.design import TableInPartitions, chosen_columns, opened
+from svrhmc.data.learning import MOST_LEVELS
 from svrhmc.data.sources import Batch, Source, files_of, require_short, stamps_of
 from svrhmc.data.workers import each_of, workers_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.data.arrays import names_for
-from svrhmc.data.design import MOST_LEVELS, opened
+from svrhmc.data.design import opened
+from svrhmc.data.learning import MOST_LEVELS
 from svrhmc.data.sources import Batch, Source, column_of, kind_of
 from svrhmc.data.workers import InPartitions, Workers, each_of, workers_of
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
@@ -115,16 +116,16 @@ class FrameSource(Source):
 
     def __init__(
         self, graphs: Graphs, sizes: npt.NDArray[np.int64], kinds: Mapping[str, str], levels: Mapping[str, Any],
-        orders: Mapping[str, Any], first: int = 0,
+        ordered: Collection[str], first: int = 0,
     ) -> None:  # fmt: skip
         """first: the number of the first of these among all partitions, for errors."""
         self.graphs, self.sizes, self.kinds, self.first = graphs, sizes, kinds, first
-        self.levels, self.orders = levels, orders
+        self.levels, self.ordered = levels, ordered
 
     def only(self, number: int) -> FrameSource:
         """Of one partition."""
         sizes = self.sizes[number : number + 1]
-        return FrameSource(self.graphs.only(number), sizes, self.kinds, {}, {}, self.first + number)
+        return FrameSource(self.graphs.only(number), sizes, self.kinds, {}, self.ordered, self.first + number)
 
     def where(self, number: int) -> str:
         """Its number."""
@@ -167,12 +168,8 @@ def _frame(data: Any, workers: Workers, wanted: Sequence[str | None] | None) -> 
         parts = [part.texts[name] for part in found]
         union = None if any(part is None for part in parts) else sorted(set().union(*parts))
         levels[name] = None if union is None or len(union) > MOST_LEVELS else union
-    orders = {
-        name: dtype.categories.tolist()
-        for name, dtype in zip(data.columns, data.dtypes, strict=True)
-        if getattr(dtype, "ordered", False) and name in texts
-    }
-    return FrameSource(graphs, np.array([part.rows for part in found], np.int64), kinds, levels, orders)
+    ordered = [name for name in texts if getattr(data.dtypes[name], "ordered", False)]
+    return FrameSource(graphs, np.array([part.rows for part in found], np.int64), kinds, levels, ordered)
 
 
 class Counted(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from svrhmc.data.workers import workers_of
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
 Group = tuple[str, int, int]  # path, number in the file, rows
+Stamps = dict[str, tuple[int, int]]
 
 
 def from_parquet(
@@ -51,22 +52,22 @@ def from_parquet(
     array([0.731])
     """
     workers, files = workers_of(client), files_of(path, (".parquet", ".pq"))
-    kinds, groups = _kinds(files)
-    source = ParquetSource(groups, kinds, stamps_of(files))
+    kinds, ordered, groups = _kinds(files)
+    source = ParquetSource(groups, kinds, ordered, stamps_of(files))
     return opened(source, workers, target, features, offset, weights, intercept, str(path))
 
 
 class ParquetSource(Source):
     """Row groups of some files, each read on its own; their sizes come from the files' metadata."""
 
-    def __init__(self, groups: list[Group], kinds: Mapping[str, str], stamps: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, groups: list[Group], kinds: Mapping[str, str], ordered: Collection[str], stamps: Stamps) -> None:
         """stamps: size and time of each file."""
-        self.groups, self.kinds, self.stamps = groups, kinds, stamps
+        self.groups, self.kinds, self.ordered, self.stamps = groups, kinds, ordered, stamps
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
 
     def only(self, number: int) -> ParquetSource:
         """Of one row group."""
-        return ParquetSource([self.groups[number]], self.kinds, {})
+        return ParquetSource([self.groups[number]], self.kinds, self.ordered, {})
 
     def where(self, number: int) -> str:
         """File and row group."""
@@ -118,14 +119,18 @@ def _in_words(path: str) -> Iterator[None]:
         raise DataError(f"{path} is no Parquet file, or is damaged: {why}") from None
 
 
-def _kinds(files: list[str]) -> tuple[dict[str, str], list[Group]]:
-    """The kind of each column, which all files must agree on, and the row groups of all files."""
+def _kinds(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
+    """The kind of each column, which all files must agree on, those of texts whose levels have an order, and the row
+    groups of all files.
+    """
     kinds: dict[str, str] = {}
+    ordered: set[str] = set()
     groups: list[Group] = []
     for path in files:
         with _in_words(path), opened_file(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
             here = {name: _kind(str(schema.field(name).type)) for name in schema.names}
+            ordered |= {name for name in schema.names if "ordered=1" in str(schema.field(name).type)}
             groups += [(path, k, metadata.row_group(k).num_rows) for k in range(metadata.num_row_groups)]
         kinds = kinds or here
         for name in {**kinds, **here}:
@@ -134,7 +139,7 @@ def _kinds(files: list[str]) -> tuple[dict[str, str], list[Group]]:
                     f"{path}: the column {name!r} is {here.get(name, 'not there')}, and in {files[0]} "
                     f"it is {kinds.get(name, 'not there')}. All files must have the same columns with the same types."
                 )
-    return kinds, groups
+    return kinds, ordered, groups
 
 
 def _kind(arrow: str) -> str:

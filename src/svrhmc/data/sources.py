@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ class Source(ABC):
 
     sizes: the number of rows of each partition. kinds: of the columns: the name of a type of numbers ("float32",
     "bool", …), "text", or "other". levels: of columns of texts, as far as they are known; None where they are too many.
-    orders: levels of columns that have them in an order of their own.
+    ordered: columns of texts that have their levels in an order of their own.
     """
 
     sizes: Indices
     kinds: Mapping[str, str]
     levels: Mapping[str, Sequence[Any] | None] = {}
-    orders: Mapping[str, Sequence[Any]] = {}
+    ordered: Collection[str] = ()
 
     @abstractmethod
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
@@ -58,7 +58,7 @@ class Source(ABC):
         """
         where = self.where(number)
         for first, batch in self.batches(number, names, rows):
-            columns = {name: column_of(values, name, where) for name, values in batch.items()}
+            columns = {name: column_of(values, name, where, name in self.ordered) for name, values in batch.items()}
             count = len(next(iter(columns.values())).values)
             for name, column in columns.items():
                 if gaps and column.kind == NUMBER and column.gaps is None and column.values.dtype.kind == "f":
@@ -69,13 +69,13 @@ class Source(ABC):
             yield first, Columns(columns, count)
 
 
-def column_of(values: Any, name: str, where: str) -> Column:
+def column_of(values: Any, name: str, where: str, ordered: bool = False) -> Column:
     """A column of a batch; numbers keep their type, and texts are numbered."""
     if hasattr(values, "null_count"):
-        return _of_arrow(values, name, where)
+        return _of_arrow(values, name, where, ordered)
     kind = kind_of(values.dtype)
     if kind == "text":
-        return _of_texts(*_factorised(values), name, where)
+        return _of_texts(*_factorised(values), name, where, ordered)
     gaps = np.asarray(values.isna())
     if kind == "other":
         raise _unusable(name, str(values.dtype), where)
@@ -88,7 +88,7 @@ def column_of(values: Any, name: str, where: str) -> Column:
     return Column(NUMBER, values.to_numpy(np.float64, na_value=np.nan), gaps)
 
 
-def _of_arrow(values: Any, name: str, where: str) -> Column:
+def _of_arrow(values: Any, name: str, where: str, ordered: bool) -> Column:
     from pyarrow import compute, types
 
     kind = values.type
@@ -103,8 +103,7 @@ def _of_arrow(values: Any, name: str, where: str) -> Column:
         except UnicodeDecodeError:
             raise DataError(f"{where}: the column {name!r} has a text that is not in UTF-8.") from None
         numbers = np.asarray(values.indices.fill_null(-1) if values.null_count else values.indices)
-        column = _of_texts(numbers, different, name, where)
-        return Column(CATEGORY, column.values, column.gaps, ordered=bool(values.type.ordered))
+        return _of_texts(numbers, different, name, where, ordered)
     gaps = np.asarray(values.is_null()) if values.null_count else None
     if types.is_boolean(kind):
         values = values if gaps is None else values.fill_null(False)
@@ -126,12 +125,12 @@ def _factorised(values: Any) -> tuple[npt.NDArray[Any], list[Any]]:
     return np.asarray(numbers), list(different)
 
 
-def _of_texts(numbers: npt.NDArray[Any], different: list[Any], name: str, where: str) -> Column:
+def _of_texts(numbers: npt.NDArray[Any], different: list[Any], name: str, where: str, ordered: bool) -> Column:
     require_short(max((len(text) for text in different if isinstance(text, str)), default=0), name, where)
     if not all(isinstance(text, str) for text in different):
         raise _unusable(name, "values of several types", where)
     gaps = numbers < 0
-    return Column(CATEGORY, Texts(different, numbers), gaps if gaps.any() else None)
+    return Column(CATEGORY, Texts(different, numbers), gaps if gaps.any() else None, (), ordered)
 
 
 def require_short(longest: int, name: str, where: str) -> None:

@@ -15,7 +15,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.saving import is_text
-from svrhmc.data.design import Opened, TableInPartitions, kept_rows, opened_by
+from svrhmc.data.design import Opened, TableInPartitions, opened_by
+from svrhmc.data.learning import rows_at
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
@@ -37,7 +38,7 @@ from svrhmc.posterior.influence import Influence
 from svrhmc.posterior.kept import KEPT, Kept, spread
 from svrhmc.posterior.result import Posterior
 from svrhmc.posterior.units import Units
-from svrhmc.tables.columns import CATEGORY, Column, Columns
+from svrhmc.tables.columns import CATEGORY, Columns
 from svrhmc.tables.design import Design, Designed, designed, log_exposure
 from svrhmc.tables.formula import quoted
 from svrhmc.targets.coding import Coding, coding_of
@@ -201,20 +202,19 @@ def _fit_partitions(
     design = _described(plain, response, special, opened.dropped)
 
     def kept() -> Kept:
-        return _kept_rows(rows, design, opened, columns)
+        return _kept_rows(opened, design, columns)
 
     return _fitted(rows, None, design, response, model, kept, settings)
 
 
-def _kept_rows(rows: Partitions, design: Design, opened: Opened, special: Mapping[str, str | None]) -> Kept:
+def _kept_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> Kept:
     """Some rows of all partitions, for average effects."""
-    names = list(dict.fromkeys([*design.variables, *(name for name in special.values() if name is not None)]))
-    columns = kept_rows(rows, names, spread(opened.columns.n, KEPT, 0))
+    places, known = spread(opened.columns.n, KEPT, 0), opened.columns
+    columns = rows_at(opened.table, opened.sizes, list(known.by_name), places)
     numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
-    heads = opened.columns
-    some = {n: Column(columns[n].kind, columns[n].values, None, heads[n].levels) for n in design.variables}
+    some = {name: replace(columns[name], levels=known[name].levels) for name in design.variables}
     offset = _with_exposure(numbers["offset"], numbers["exposure"])
-    return Kept(Columns(some, columns.n), offset, numbers["weights"], opened.columns.n)
+    return Kept(Columns(some, len(places)), offset, numbers["weights"], known.n)
 
 
 def regress(

@@ -4,6 +4,7 @@ is typical of columns and labels is found by a pass, and rows are standardised a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
+from svrhmc.families.base import Loss
 from svrhmc.posterior.units import Units
 from svrhmc.targets.coding import Coding
 from svrhmc.targets.partitions import total_of
@@ -147,7 +149,7 @@ class Described(NamedTuple):
     least: Array
     most: Array
     two: npt.NDArray[np.bool_]
-    y: Array  # Σw(y − y₀), Σw(y − y₀)², Σ offset·w, and Σw of the rows with y > 0
+    y: Array  # `_sums_of_labels`
 
     def __add__(self, other: Described) -> Described:  # type: ignore[override]
         ends = np.stack([self.least, self.most, other.least, other.most])
@@ -170,11 +172,10 @@ def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float)
         away = np.asarray(X, np.float64) - x0
         least, most = (np.asarray(each, np.float64) for each in (X.min(axis=0), X.max(axis=0)))
         offset = np.zeros(len(y)) if block.offset is None else block.offset
-        residual = y - y0
         two = np.asarray((np.equal(X, least) | np.equal(X, most)).all(axis=0), np.bool_)
         one = Described(
             float(w.sum()), w @ away, w @ away**2, least, most, two,
-            np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0)]),
+            _sums_of_labels(coding.loss, y, w, offset, y0),
         )  # fmt: skip
         total = one if total is None else total + one
     return total
@@ -198,7 +199,7 @@ def typical_of(data: Partitions, coding: Coding, intercept: bool) -> Typical:
     y0 = float(coding.form(first.chosen(slice(1)), reader.where(0)).y[0])
     arguments = [(number, coding, x0[0], y0) for number in range(len(reader.sizes))]
     none = np.zeros(x0.shape[1])
-    zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(4))
+    zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(6))
     sums = total_of(
         lambda first: data.each(described, arguments[first:], "means and scales of columns"), len(arguments), zero
     )
@@ -214,15 +215,28 @@ def _typical(sums: Described, coding: Coding, x0: Array, y0: float, intercept: b
 
 
 def _overall(sums: Described, coding: Coding, y0: float) -> tuple[float, float]:
-    """`Loss.overall` of two labels that have the mean and the spread of all, or their share of events."""
+    """`Loss.overall` of all rows: of two labels that have the mean and the spread of all, or their share of events, and
+    for a rate by the sums of events and of exposures.
+    """
     loss, w = coding.loss, sums.weight
+    residual, square, offset, events, exposure, rate = sums.y
     if loss.outcome == "events":
-        values, weights = np.array([-1.0 if _signed(coding) else 0.0, 1.0]), np.array([w - sums.y[3], sums.y[3]])
-    else:
-        mean = y0 + sums.y[0] / w
-        sd = np.sqrt(max(sums.y[1] / w - (sums.y[0] / w) ** 2, 0.0))
-        values, weights = np.array([mean - sd, mean + sd]), np.array([w / 2, w / 2])
-    return loss.overall(values, weights, np.full(2, sums.y[2] / w))
+        values, weights = np.array([-1.0 if _signed(coding) else 0.0, 1.0]), np.array([w - events, events])
+        return loss.overall(values, weights, np.full(2, offset / w))
+    mean, sd = y0 + residual / w, np.sqrt(max(square / w - (residual / w) ** 2, 0.0))
+    typical, size = loss.overall(np.array([mean - sd, mean + sd]), np.full(2, w / 2), np.zeros(2))
+    return typical if loss.identity_link else math.log((rate or 0.5) / exposure), size
+
+
+def _sums_of_labels(loss: Loss, y: Array, w: Array, offset: Array, y0: float) -> Array:
+    """Σwr and Σwr² of r = y − offset − y₀ (y − y₀ where the mean is no sum of both), Σw offset, Σw of the rows with
+    y > 0, and the numerator and denominator of a rate, Σwe^{offset} and, of counts, Σwy.
+    """
+    residual, exposure, rate = y - y0 - (offset if loss.identity_link else 0.0), 1.0, 1.0
+    if loss.outcome in ("counts", "numbers") and not loss.identity_link:
+        exposure = float(w @ np.exp(offset))
+        rate = float(w @ y) if loss.outcome == "counts" else exposure * math.exp(loss.overall(y, w, offset)[0])
+    return np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0), exposure, rate])
 
 
 def _signed(coding: Coding) -> bool:

@@ -25,14 +25,16 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import signature
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 
+_PARSING = Lock()  # as ast.parse of Python 3.11 fails where threads call it at once
 _LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
 _LARGEST = 1 << 63  # of whole numbers
 _REMEMBERED = 5_000  # numbers in a list that a transform may have kept
@@ -248,6 +250,7 @@ class Call(NamedTuple):
         return bool(getattr(self.function, "__is_stateful_transform__", False))
 
 
+@lru_cache(maxsize=256)
 def expression(text: str) -> Expression:
     """Read one; whatever is not in the grammar is refused.
 
@@ -263,7 +266,8 @@ def expression(text: str) -> Expression:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree: ast.expr = ast.parse(plain.strip(), mode="eval").body
+            with _PARSING:
+                tree: ast.expr = ast.parse(plain.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError | MemoryError) else "it cannot be read"
         raise DataError(
