@@ -834,7 +834,7 @@ def _rows(name: str) -> Callable[[Path], Any]:
 
 
 def _read(path: Path) -> None:
-    from svrhmc.tables.reading import read
+    from svrhmc.tables.files import read
 
     read(path)
 

@@ -11,8 +11,8 @@ from svrhmc.cli import app
 from svrhmc.core.cells import csv_text, guarded, unguarded
 from svrhmc.paper.blocks import write_csv
 from svrhmc.reporting import coefficients, coefficients_csv
-from svrhmc.tables import reading
-from svrhmc.tables.reading import read
+from svrhmc.tables import files as reading
+from svrhmc.tables.files import read
 
 RUN = ("=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx", " =1", "\u00a0=1", "＝1", "=cmd|' /C calc'!A0", "-", "'=a")
 PLAIN = ("age", "x - 1", "-1", "+2.5", "-1e5", "1", "", "'quoted'", "a=b", "C(x)[T.-1]", "µ")

@@ -16,8 +16,8 @@ from svrhmc import cli
 from svrhmc.core.errors import DataError, PosteriorFileError
 from svrhmc.tables import Design, designed
 from svrhmc.tables.expressions import expression
-from svrhmc.tables.grammar import parsed
-from svrhmc.tables.terms import Made, to_text
+from svrhmc.tables.formula import parsed
+from svrhmc.tables.terms import Encoded, to_text
 
 _RNG = np.random.default_rng(0)
 N = 80
@@ -141,7 +141,7 @@ def test_a_file_with_other_than_plain_terms_is_refused(
 ) -> None:
     assert fitted.design is not None
     (term,) = fitted.design.made_of
-    assert isinstance(term, Made)
+    assert isinstance(term, Encoded)
     with monkeypatch.context() as patch:
         patch.setattr(Design, "require_sound", lambda self: None)
         terms = to_text((replace(term, **change),))  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_file_with_other_than_plain_terms_is_refused(
 def test_a_state_that_was_lost_is_not_learned_anew_from_new_rows(fitted: svrhmc.Posterior) -> None:
     assert fitted.design is not None
     (term,) = fitted.design.made_of
-    assert isinstance(term, Made)
+    assert isinstance(term, Encoded)
     other = Design("", "y", to_text((replace(term, state="{}"),)), True)
     with pytest.raises(DataError, match=r"does not hold what 'scale\(x\)' learned"):
         other.rows({name: values[:3] for name, values in TABLE.items()})

@@ -18,7 +18,7 @@ from svrhmc.results import figures
 from svrhmc.results.prior import Influence
 from svrhmc.results.summary import Coefficient
 from svrhmc.sampling.correction import correction
-from svrhmc.tables import reading
+from svrhmc.tables import files as reading
 from svrhmc.targets import priors
 
 

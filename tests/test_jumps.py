@@ -8,7 +8,7 @@ import pytest
 from svrhmc import Posterior, fit, sample, targets
 from svrhmc.exact import SplitHMC, jumps
 from svrhmc.exact.jumps import JumpKernel, Jumps, Regions
-from svrhmc.fitting.regress import regression
+from svrhmc.fitting.regression import regression
 from svrhmc.sampling.modes import Modes
 from svrhmc.targets.priors import Laplace, Normal, StudentT
 from svrhmc.whitening import whitened, whitening

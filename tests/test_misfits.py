@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import svrhmc
-from svrhmc.fitting.regress import regression
+from svrhmc.fitting.regression import regression
 from svrhmc.results.advice import Advice
 from svrhmc.results.checks import misfits
 from svrhmc.targets import families

@@ -9,9 +9,9 @@ import pytest
 
 from svrhmc.core import memory
 from svrhmc.core.errors import DataError
-from svrhmc.tables import reading
+from svrhmc.tables import files as reading
 from svrhmc.tables.columns import columns_of
-from svrhmc.tables.reading import Reading, read
+from svrhmc.tables.files import Reading, read
 
 ROWS = "dose,plan,died\n1.5,a,no\n2.5,b,yes\n,a,no\n4,b,yes\n"
 

@@ -36,7 +36,8 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
 from svrhmc.core.summaries import level_ends
-from svrhmc.fitting.regress import INTERCEPT, posterior_of, regression
+from svrhmc.fitting.priors import INTERCEPT
+from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.results.advice import ARRAYS
 from svrhmc.results.posterior import Posterior

@@ -14,8 +14,8 @@ from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
 from svrhmc.core.memory import free_memory
 from svrhmc.core.npz import read_npz
+from svrhmc.tables.csv import lines
 from svrhmc.tables.matrices import require_room, require_shapes
-from svrhmc.tables.texts import lines
 
 
 def read_table(path: Path) -> tuple[Array, Array]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.data.design import TableInPartitions
 from svrhmc.families.labels import names_rows
 from svrhmc.posterior import usual_settings
-from svrhmc.tables.grammar import quoted
-from svrhmc.tables.reading import Read, Reading, wanted
+from svrhmc.tables.files import Read, Reading, wanted
+from svrhmc.tables.formula import quoted
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,9 @@ def _unusable(found: Read, names: Sequence[str]) -> dict[str, str]:
     """Dates, texts that are different in most rows, and columns with one value only."""
     if isinstance(found.table, dict):
         return {}
+    if isinstance(found.table, TableInPartitions):
+        kinds = found.table.source.kinds
+        return {name: "it holds neither numbers nor texts" for name in names if kinds[name] == "other"}
     try:
         import narwhals
     except ModuleNotFoundError:

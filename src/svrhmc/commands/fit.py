@@ -17,20 +17,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from svrhmc.checkpoint import remove_checkpoint
-from svrhmc.commands import folders, written
+from svrhmc.commands import written
 from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
 from svrhmc.core import starting
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
 from svrhmc.core.progress import Progress, stage
-from svrhmc.fitting.doors import fit
-from svrhmc.fitting.regress import posterior_of, regression, require_settings
+from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number
 from svrhmc.shell import interrupted, say
-from svrhmc.tables.reading import Read, Reading, read
-from svrhmc.targets.reading import Partitions
+from svrhmc.tables.columns import Column, columns_of
+from svrhmc.tables.files import Read, Reading, read
 
 _SHOWN = 60  # coefficients of the table on the screen
 _EXAMPLE = "titanic.csv"
@@ -104,9 +104,8 @@ def fit_command(
 def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -> None:
     began = time.perf_counter()
     require_settings(fit, {**asked.sampling(), "checkpoint": asked.out / written.UNFINISHED})
-    folder = file.is_dir()
     with stage(f"reading {file.name}", show):
-        found = folders.opened(file, asked) if folder else read(file, asked.reading)
+        found = _folder(file, asked) if file.is_dir() else read(file, asked.reading)
     target = asked.target or found.response
     sparse = found.X is not None
     if not sparse:
@@ -114,7 +113,7 @@ def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -
     formula, notes = ("", ()) if sparse else formula_of(found, asked, target)
     notes = notes if asked.file is not None else (_SOURCE, *notes)
     if sparse and not asked.family:
-        guess = folders.response(found, None)
+        guess = _labels(found, None)[1]
         notes = (f"the family is {guess.loss.name}, as {guess.guessed}",)
     with written.folder(asked.out):
         told: dict[str, Any] = {
@@ -169,13 +168,12 @@ def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progre
 
 def _fitted(asked: Asked, found: Read, formula: str, settings: dict[str, Any]) -> Posterior:
     family = asked.family or None
-    if isinstance(found.X, Partitions):
-        return folders.fitted(found, asked, family, **settings)
     if found.X is not None:
         if asked.columns or asked.formula:
             raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
-        response = folders.response(found, family)
-        made = regression(found.X, response.y, response.loss, names=found.names, classes=response.classes or None)
+        column, response = _labels(found, family)
+        classes = response.classes or None
+        made = regression(found.X, response.coded(column), response.loss, names=found.names, classes=classes)
         return posterior_of(made, **settings)
     return fit(
         formula,
@@ -188,6 +186,26 @@ def _fitted(asked: Asked, found: Read, formula: str, settings: dict[str, Any]) -
         missing=asked.missing,
         **settings,
     )
+
+
+def _folder(folder: Path, asked: Asked) -> Read:
+    """A folder of Parquet files, whose rows stay there, and are read in passes."""
+    from svrhmc.data import from_parquet
+
+    if not asked.target and "~" not in asked.formula:
+        raise DataError(f"{folder} is a folder: say which column is to be explained, by --target.")
+    if asked.trials:
+        raise DataError("--trials is for a single file.")
+    data = from_parquet(folder)
+    sizes = data.source.sizes
+    note = f"rows stay in {len(sizes):,} partitions of {folder}, and are read in passes"
+    return Read(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
+
+
+def _labels(found: Read, family: str | None) -> tuple[Column, Response]:
+    """The labels of sparse rows, and how they are coded."""
+    column = columns_of({found.response: found.y}, [found.response])[found.response]
+    return column, response_of(found.response, column, family)
 
 
 def _show(

@@ -17,7 +17,7 @@ from svrhmc.core.storage import write_text
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import Prediction
 from svrhmc.shell import require_place, writing
-from svrhmc.tables.reading import Read, Reading, read
+from svrhmc.tables.files import Read, Reading, read
 
 
 def predict_command(

@@ -10,12 +10,79 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import digest
-from svrhmc.core.errors import DataError, one_of, require_unmasked
+from svrhmc.core.arrays import cores, digest
+from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole
 from svrhmc.core.npz import mapped_npy, read_npz
+from svrhmc.data.sources import files_of
+from svrhmc.data.workers import InPartitions, Threads, Workers, workers_of
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
 Source = Any  # an array, or the path of an .npy file
+_ROWS = 1 << 20  # of a partition
+
+
+def from_arrays(
+    X: Any,
+    y: Any,
+    client: Any = None,
+    *,
+    partitions: int | None = None,
+    names: Sequence[str] | None = None,
+    offset: Any = None,
+    weights: Any = None,
+) -> InPartitions:
+    """Rows of an array, of a memory map, or of an .npy file, in partitions.
+
+    X, y, offset, weights: arrays, or paths of .npy files, which are mapped and not loaded. Processes and clusters take
+        paths only.
+    partitions: into how many parts the rows are cut; None for parts of about a million rows.
+    client: as for `from_parquet`.
+    """
+    workers = workers_of(client)
+    sources = [None if each is None else source_of(each) for each in (X, y, offset, weights)]
+    _require_paths(workers, sources)
+    arrays = [None if each is None else mapped(each) for each in sources]
+    rows, labels = arrays[0], arrays[1]
+    assert rows is not None
+    if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not len(rows):
+        raise requirement("X", "an array of numbers, (rows, columns)", f"{rows.dtype} of shape {rows.shape}")
+    for name, each in zip(("y", "offset", "weights"), (labels, *arrays[2:]), strict=True):
+        if each is not None and each.shape != (len(rows),):
+            raise requirement(name, f"an array of {len(rows)} numbers", f"one of shape {each.shape}")
+    known = names_for(names, rows.shape[1])
+    if len(known) != rows.shape[1]:
+        raise requirement("names", f"{rows.shape[1]} names", len(known))
+    count = -(-len(rows) // _ROWS) if partitions is None else whole("partitions", partitions, 1, len(rows))
+    count = max(count, cores()) if partitions is None and len(rows) > _ROWS else count
+    return InPartitions(ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), known, *sources[2:]), workers)
+
+
+def from_sparse(path: str | os.PathLike[str] | list[Any], y: Any, client: Any = None) -> InPartitions:
+    """Sparse rows in files of `scipy.sparse.save_npz`: a partition each.
+
+    path: a folder, a pattern, or a list of files, in the order of their names.
+    y: the labels of all rows in that order: an array, or the path of an .npy file.
+    client: as for `from_parquet`.
+    """
+    workers, files, labels = workers_of(client), files_of(path, (".npz",)), source_of(y)
+    _require_paths(workers, [labels])
+    shapes, kinds = zip(*((block.shape, block.dtype) for block in map(loaded_csr, files)), strict=True)
+    for file, shape in zip(files, shapes, strict=True):
+        if shape[1] != shapes[0][1]:
+            raise DataError(f"{file} has {shape[1]} columns, and {files[0]} has {shapes[0][1]}.")
+    sizes = np.array([shape[0] for shape in shapes], np.int64)
+    if mapped(labels).shape != (int(sizes.sum()),):
+        raise requirement("y", f"an array of {int(sizes.sum())} labels", f"one of shape {mapped(labels).shape}")
+    kind = np.float32 if all(each == np.float32 for each in kinds) else np.float64
+    cuts = np.concatenate([[0], np.cumsum(sizes)])
+    return InPartitions(SparseReader(files, labels, cuts, names_for(None, shapes[0][1]), kind), workers)
+
+
+def _require_paths(workers: Workers, sources: list[Any]) -> None:
+    """Arrays stay in this process: others read files."""
+    if not isinstance(workers, Threads) and any(not (each is None or isinstance(each, str)) for each in sources):
+        why = "save it by numpy.save, where all workers can read it, and give its path"
+        raise requirement("X and y", "paths of .npy files where others than threads read them", "an array", why)
 
 
 class ArraysReader(Reader):

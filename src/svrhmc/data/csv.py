@@ -7,23 +7,66 @@ pass, so that it does not depend on how files are cut: numbers where every value
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
-from svrhmc.core.errors import DataError, missing
-from svrhmc.data.layout import Layout, labels, require_short
-from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
+from svrhmc.core.errors import DataError, missing, requirement, whole
+from svrhmc.data.design import TableInPartitions, chosen_columns, opened
+from svrhmc.data.learning import MOST_LEVELS
+from svrhmc.data.sources import Batch, Source, files_of, require_short, stamps_of
+from svrhmc.data.workers import each_of, workers_of
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}
 _QUOTE, _LINE = b'"', b"\n"
 _MOST_COLUMNS = 1 << 17
+
+
+def from_csv(
+    path: str | os.PathLike[str] | list[Any],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    client: Any = None,
+    *,
+    offset: str | None = None,
+    weights: str | None = None,
+    intercept: bool = False,
+    delimiter: str = ",",
+    partition_bytes: int = 1 << 26,
+) -> TableInPartitions:
+    """Rows of CSV files, in parts of about `partition_bytes`; every file begins with the same header line.
+
+    A column is one of numbers where every value in all files is a number, and one of categories where none is; both
+    together are refused. Values with line breaks in them are refused, as such files cannot be read in parts.
+    path, target, features, client, offset, weights, intercept: as for `from_parquet`.
+
+    >>> import tempfile, os
+    >>> file = os.path.join(tempfile.mkdtemp(), "rows.csv")
+    >>> with open(file, "w") as out:
+    ...     _ = out.write("x,y\\n1.0,1\\n2.0,1\\n-1.0,0\\n0.5,0\\n")
+    >>> from_csv(file, target="y")
+    Partitions(4 rows, 1 columns, 1 partitions)
+    """
+    workers, files = workers_of(client), files_of(path, (".csv",))
+    if len(str(delimiter)) != 1:
+        raise requirement("delimiter", "one character", repr(delimiter))
+    ranges, header = ranges_of(files, whole("partition_bytes", partition_bytes, 1), delimiter)
+    source = CsvSource(CsvParts(ranges, header, delimiter), header)
+    names = list(header)
+    if target is not None:
+        chosen = chosen_columns(source, target, features, offset, weights, intercept)
+        names = [name for name in (target, *chosen, offset, weights) if name is not None]
+    if not ranges:
+        raise DataError(f"{path} has no rows.")
+    arguments = [(k, names, MOST_LEVELS) for k in range(len(ranges))]
+    surveys = list(each_of(workers, source.parts, surveyed_csv, arguments, "columns"))
+    source = CsvSource.of(source.parts, surveys, names, stamps_of(files))
+    return opened(source, workers, target, features, offset, weights, intercept, str(path))
 
 
 class Range(NamedTuple):
@@ -107,7 +150,7 @@ class CsvParts:
         return count
 
 
-class Survey(NamedTuple):
+class CsvSurvey(NamedTuple):
     """What is in a range: its rows, and the kind and the texts of each column; None for texts that are too many."""
 
     rows: int
@@ -117,7 +160,7 @@ class Survey(NamedTuple):
     path: str
 
 
-def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) -> Survey:
+def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) -> CsvSurvey:
     """Of one range."""
     import pyarrow.compute as pc
 
@@ -132,7 +175,7 @@ def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) ->
         if kinds[name] == "text":
             require_short(int(pc.max(pc.binary_length(column)).as_py()), name, str(path))
             kinds[name], words[name], odd[name] = _texts(column, most)
-    return Survey(table.num_rows, kinds, words, odd, path)
+    return CsvSurvey(table.num_rows, kinds, words, odd, path)
 
 
 def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
@@ -143,85 +186,87 @@ def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
     number = pc.match_substring_regex(values, _NUMBER)
     first = pc.filter(values, pc.invert(number))[0].as_py()
     row = int(pc.index(column, first).as_py())
-    found = None if len(values) > most else np.array(sorted(values.to_pylist()))
+    found = None if len(values) > most else values.to_pylist()
     return "mixed" if pc.any(number).as_py() else "text", found, (row, first)
 
 
-class CsvReader(Reader):
+class CsvSource(Source):
     """Ranges of lines, with one type for each column."""
 
     def __init__(
-        self, parts: CsvParts, sizes: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64], layout: Layout,
-        kinds: dict[str, str], stamps: dict[str, tuple[int, int]],
+        self, parts: CsvParts, kinds: Mapping[str, str] | Sequence[str], sizes: Sequence[int] = (),
+        firsts: Sequence[int] = (), levels: Mapping[str, Any] | None = None, stamps: Any = None,
     ) -> None:  # fmt: skip
-        """sizes, firsts: the rows of each range, and the number of the first of them in its file."""
-        self.parts, self.sizes, self.firsts, self.layout, self.kinds = parts, sizes, firsts, layout, kinds
-        self.stamps, self.names, self.dtype = stamps, layout.names, np.dtype(layout.dtype)
-        self.has_offset, self.has_weights = layout.offset is not None, layout.weights is not None
+        """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: size and time
+        of each file.
+        """
+        self.parts, self.kinds = parts, kinds if isinstance(kinds, Mapping) else dict.fromkeys(kinds, "text")
+        self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
+        self.levels, self.stamps = levels or {}, stamps or {}
 
-    def only(self, number: int) -> CsvReader:
+    @staticmethod
+    def of(parts: CsvParts, surveys: list[CsvSurvey], names: list[str], stamps: Any) -> CsvSource:
+        """From what is in each range."""
+        kinds, levels = agreed_kinds(surveys, names)
+        firsts = [before(surveys, survey) for survey in surveys]
+        return CsvSource(parts, kinds, [survey.rows for survey in surveys], firsts, levels, stamps)
+
+    def only(self, number: int) -> CsvSource:
         """Of one range."""
         sizes, firsts = self.sizes[number : number + 1], self.firsts[number : number + 1]
-        return CsvReader(self.parts.only(number), sizes, firsts, self.layout, self.kinds, {})
+        return CsvSource(self.parts.only(number), self.kinds, sizes.tolist(), firsts.tolist())
 
     def where(self, number: int) -> str:
         """The file; rows are counted from its header on."""
         return self.parts.ranges[number].path
 
     def identity(self) -> list[str]:
-        """Paths, sizes and times of files, and which columns are used how."""
-        return [*(f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()), repr(self.layout)]
+        """Paths, sizes and times of files."""
+        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
 
-    def read(self, number: int) -> Iterator[Block]:
-        """Block by block of a range, which is read wholly."""
-        rows, first = max(1024, BLOCK_ENTRIES // max(1, len(self.names))), int(self.firsts[number])
-        for batch in self._table(number, self.layout.columns).to_batches(rows):
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            yield self.layout.block(first, columns, self.where(number))
-            first += batch.num_rows
-
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """The one column."""
-        target = self.layout.target
-        if self.sizes[number]:
-            column = self._table(number, [target]).column(0).combine_chunks()
-            yield labels(column, target, int(self.firsts[number]), self.where(number))
-
-    def _table(self, number: int, columns: list[str]) -> Any:
-        table = self.parts.table(number, columns, {name: self.kinds[name] for name in columns})
+    def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+        """Of a range, which is read wholly."""
+        if not self.sizes[number]:
+            return
+        table = self.parts.table(number, list(names), {name: self.kinds[name] for name in names})
         if table.num_rows != self.sizes[number]:
             raise DataError(f"{self.where(number)} has other rows than when it was opened.")
-        return table
+        first = int(self.firsts[number])
+        for batch in table.to_batches(rows):
+            yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
+            first += batch.num_rows
 
 
-def agreed_kinds(found: list[Survey], columns: list[str]) -> tuple[dict[str, str], dict[str, list[Any]]]:
-    """One kind for each column, and the texts that each range has in it."""
+def agreed_kinds(surveys: list[CsvSurvey], columns: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """One kind for each column, and the levels of those of texts; None where they are too many."""
     kinds: dict[str, str] = {}
-    texts: dict[str, list[Any]] = {}
+    levels: dict[str, Any] = {}
     for name in columns:
-        seen = {each.kinds[name] for each in found if each.rows} - {"null"}
-        if "mixed" in seen or ("text" in seen and len(seen) > 1):
-            odd = next(each for each in found if name in each.odd)
+        here = {survey.kinds[name] for survey in surveys if survey.rows} - {"null"}
+        if "mixed" in here or ("text" in here and len(here) > 1):
+            odd = next(survey for survey in surveys if name in survey.odd)
             row, text = odd.odd[name]
             raise DataError(
-                f"{odd.path}, row {before(found, odd) + row}, column {name!r}: {text!r} is no number, and there "
+                f"{odd.path}, row {before(surveys, odd) + row}, column {name!r}: {text!r} is no number, and there "
                 "are numbers elsewhere. Put it right, or write numbers that are categories as texts, such as 'c1'."
             )
-        texts[name] = [each.texts[name] for each in found if name in each.texts]
-        if seen <= {"int64", "float64"}:
-            kinds[name] = "int64" if seen == {"int64"} else "float64"
-        else:
-            kinds[name] = "text" if seen == {"text"} else "other"
-    return kinds, texts
+        if here <= {"int64", "float64"}:
+            kinds[name] = "int64" if here == {"int64"} else "float64"
+            continue
+        kinds[name] = "text" if here == {"text"} else "other"
+        texts = [survey.texts[name] for survey in surveys if name in survey.texts]
+        union = None if any(part is None for part in texts) else sorted(set().union(*texts))
+        levels[name] = None if union is None or len(union) > MOST_LEVELS else union
+    return kinds, levels
 
 
-def before(found: list[Survey], this: Survey) -> int:
+def before(surveys: list[CsvSurvey], this: CsvSurvey) -> int:
     """Rows of the same file before a range."""
     total = 0
-    for each in found:
-        if each is this:
+    for survey in surveys:
+        if survey is this:
             break
-        total += each.rows if each.path == this.path else 0
+        total += survey.rows if survey.path == this.path else 0
     return total
 
 

@@ -2,42 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing
-from svrhmc.data.layout import Layout, labels, words
-from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
+from svrhmc.data.design import TableInPartitions, opened
+from svrhmc.data.sources import Batch, Source, files_of, stamps_of
+from svrhmc.data.workers import workers_of
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
+Group = tuple[str, int, int]  # path, number in the file, rows
+Stamps = dict[str, tuple[int, int]]
 
 
-class ParquetReader(Reader):
-    """Row groups of some files, each read on its own; offsets come from the files' metadata."""
+def from_parquet(
+    path: str | os.PathLike[str] | list[Any],
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    client: Any = None,
+    *,
+    offset: str | None = None,
+    weights: str | None = None,
+    intercept: bool = False,
+) -> TableInPartitions:
+    """Rows of Parquet files, for `fit` with a formula, and for `targets.glm` and its kin in place of X and y. They are
+    read again in every pass.
 
-    def __init__(
-        self,
-        groups: list[tuple[str, int, int]],
-        layout: Layout,
-        stamps: dict[str, tuple[int, int]],
-        texts: Sequence[str] = (),
-    ) -> None:
-        """groups: path, number in the file and rows of each row group. stamps: size and time of each file. texts: the
-        columns of texts, each of which is read once, with its number in every row: a small file can hold one long text
-        in a million rows.
-        """
-        self.groups, self.layout, self.stamps, self.texts = groups, layout, stamps, list(texts)
+    path: a file, a folder, a pattern such as "data/part-*.parquet", or a list of files. All must have the same columns.
+    target: the name of the column of labels; None where a formula will say it.
+    features: the names of the columns of X, in their order; None takes every other column. Columns of texts are
+        categories: they have one column for each level but the first, in the order of the levels. (A formula may use
+        any column.)
+    client: who reads: None (threads of this machine), an executor of `concurrent.futures`, a `distributed.Client`, or
+        the address of a Dask cluster. The draws do not depend on it.
+    offset, weights: names of columns, as `targets.glm` takes them.
+    intercept: whether a column of ones comes first.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile, os
+    >>> from svrhmc import targets
+    >>> file = os.path.join(tempfile.mkdtemp(), "rows.parquet")
+    >>> pq.write_table(pa.table({"x": [1.0, 2.0, -1.0, 0.5], "y": [1, 1, 0, 0]}), file)
+    >>> from_parquet(file, target="y")
+    Partitions(4 rows, 1 columns, 1 partitions)
+    >>> targets.logistic(from_parquet(file, target="y")).mode().round(3)
+    array([0.731])
+    """
+    workers, files = workers_of(client), files_of(path, (".parquet", ".pq"))
+    kinds, ordered, groups = _kinds(files)
+    source = ParquetSource(groups, kinds, ordered, stamps_of(files))
+    return opened(source, workers, target, features, offset, weights, intercept, str(path))
+
+
+class ParquetSource(Source):
+    """Row groups of some files, each read on its own; their sizes come from the files' metadata."""
+
+    def __init__(self, groups: list[Group], kinds: Mapping[str, str], ordered: Collection[str], stamps: Stamps) -> None:
+        """stamps: size and time of each file."""
+        self.groups, self.kinds, self.ordered, self.stamps = groups, kinds, ordered, stamps
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
-        self.names, self.dtype = layout.names, np.dtype(layout.dtype)
-        self.has_offset, self.has_weights = layout.offset is not None, layout.weights is not None
 
-    def only(self, number: int) -> ParquetReader:
+    def only(self, number: int) -> ParquetSource:
         """Of one row group."""
-        return ParquetReader([self.groups[number]], self.layout, {}, self.texts)
+        return ParquetSource([self.groups[number]], self.kinds, self.ordered, {})
 
     def where(self, number: int) -> str:
         """File and row group."""
@@ -45,48 +75,22 @@ class ParquetReader(Reader):
         return f"{path}, row group {group}"
 
     def identity(self) -> list[str]:
-        """Paths, sizes and times of files, and which columns are used how."""
-        return [*(f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()), repr(self.layout)]
+        """Paths, sizes and times of files."""
+        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
 
-    def read(self, number: int) -> Iterator[Block]:
-        """Batch by batch of a row group."""
-        rows = max(1024, BLOCK_ENTRIES // max(1, len(self.names)))
-        first = 0
-        for batch in self._batches(number, self.layout.columns, rows):
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            yield self.layout.block(first, columns, self.where(number))
-            first += batch.num_rows
-
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """The one column."""
-        first = 0
-        for batch in self._batches(number, [self.layout.target], 1 << 20):
-            yield labels(batch.column(0), self.layout.target, first, self.where(number))
-            first += batch.num_rows
-
-    def _batches(self, number: int, columns: list[str], rows: int) -> Iterator[Any]:
+    def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+        """Of a row group."""
         path, group, size = self.groups[number]
         if not size:
             return
-        with _worded(path), opened(path, size * len(columns) > _HELD, self.texts) as file:
-            yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+        first, texts = 0, [name for name in names if self.kinds[name] == "text"]
+        with _in_words(path), opened_file(path, size * len(names) > _HELD, texts) as file:
+            for batch in file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False):
+                yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
+                first += batch.num_rows
 
 
-def values_of(reader: ParquetReader, number: int, columns: list[str], most: int) -> dict[str, Any]:
-    """The values of some text columns in a row group, in order; None where they are more than `most`."""
-    found: dict[str, Any] = {name: np.zeros(0, "<U1") for name in columns}
-    first = 0
-    for batch in reader._batches(number, columns, 1 << 18):
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if found[name] is not None:
-                found[name] = np.union1d(found[name], words(column, name, first, reader.where(number)))
-                if len(found[name]) > most:
-                    found[name] = None
-        first += batch.num_rows
-    return found
-
-
-def opened(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
+def opened_file(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
     """A Parquet file; errors of pyarrow are put into words.
 
     mapped: whether its contents come by a memory map, page by page, so that a row group need not fit in memory; else
@@ -97,12 +101,12 @@ def opened(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise missing("pyarrow", "parquet", "reading Parquet") from None
-    with _worded(path):
+    with _in_words(path):
         return ParquetFile(path, memory_map=mapped, pre_buffer=True, read_dictionary=list(texts))
 
 
 @contextmanager
-def _worded(path: str) -> Iterator[None]:
+def _in_words(path: str) -> Iterator[None]:
     """Errors of pyarrow about a file, in one line."""
     import pyarrow
 
@@ -111,33 +115,35 @@ def _worded(path: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError):
         raise
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        told = next(iter(ascii(str(error))[1:-1].split("\\n")))[:200]
-        raise DataError(f"{path} is no Parquet file, or is damaged: {told}") from None
+        why = next(iter(ascii(str(error))[1:-1].split("\\n")))[:200]
+        raise DataError(f"{path} is no Parquet file, or is damaged: {why}") from None
 
 
-def kinds_of(files: list[str]) -> tuple[dict[str, str], list[tuple[str, int, int]]]:
-    """The type of each column, which all files must agree on, and the row groups of all files."""
+def _kinds(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
+    """The kind of each column, which all files must agree on, those of texts whose levels have an order, and the row
+    groups of all files.
+    """
     kinds: dict[str, str] = {}
-    groups: list[tuple[str, int, int]] = []
+    ordered: set[str] = set()
+    groups: list[Group] = []
     for path in files:
-        with _worded(path), opened(path) as file:
+        with _in_words(path), opened_file(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
-            found = {name: _kind(str(schema.field(name).type)) for name in schema.names}
+            here = {name: _kind(str(schema.field(name).type)) for name in schema.names}
+            ordered |= {name for name in schema.names if "ordered=1" in str(schema.field(name).type)}
             groups += [(path, k, metadata.row_group(k).num_rows) for k in range(metadata.num_row_groups)]
-        kinds = kinds or found
-        for name in {**kinds, **found}:
-            if kinds.get(name) != found.get(name):
+        kinds = kinds or here
+        for name in {**kinds, **here}:
+            if kinds.get(name) != here.get(name):
                 raise DataError(
-                    f"{path}: the column {name!r} is {found.get(name, 'not there')}, and in {files[0]} "
+                    f"{path}: the column {name!r} is {here.get(name, 'not there')}, and in {files[0]} "
                     f"it is {kinds.get(name, 'not there')}. All files must have the same columns with the same types."
                 )
-    return kinds, groups
+    return kinds, ordered, groups
 
 
 def _kind(arrow: str) -> str:
     plain = {"float": "float32", "double": "float64", "halffloat": "float16"}.get(arrow, arrow)
     if plain.startswith(("string", "large_string", "dictionary<values=string", "dictionary<values=large_string")):
         return "text"
-    if plain.startswith(("int", "uint", "float", "bool")):
-        return plain
-    return "other"
+    return plain if plain.startswith(("int", "uint", "float", "bool")) else "other"

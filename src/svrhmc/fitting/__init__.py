@@ -1,6 +1,5 @@
 """Front doors: a table and a question in, a posterior on the scale of the data out."""
 
-from svrhmc.fitting.doors import fit
-from svrhmc.fitting.regress import regress
+from svrhmc.fitting.regression import fit, regress
 
 __all__ = ["fit", "regress"]

@@ -58,7 +58,7 @@ SLOPE = "dY/dX"
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
 _ROUNDING = 1e-6  # of a sum over rows in float32
 _MATTERS = 0.1  # standard deviations from which it is said that rows which were not seen may put a mean off
-_KEPT = 10_000  # rows of a table that are kept for effects
+KEPT = 10_000  # rows of a table that are kept for effects
 _PARTS = 5  # of the rows kept, by which a standard error is found
 _DEGREES = (16, 32, 64, 128, 256, 512)
 _ENOUGH, _LAST = 1e-10, 4  # how small the last coefficients are to be, and how many: half of an odd function's are 0
@@ -150,7 +150,7 @@ class FittedRows:
     n: int
 
     @staticmethod
-    def of(columns: Columns, offset: Array | None, weights: Array | None, most: int = _KEPT) -> FittedRows:
+    def of(columns: Columns, offset: Array | None, weights: Array | None, most: int = KEPT) -> FittedRows:
         """At most so many rows."""
         return FittedRows(columns, offset, weights, columns.n).chosen(even_rows(columns.n, most, 0))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -26,22 +26,69 @@ from svrhmc.core.saving import is_text
 KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
 
+class Texts:
+    """A column of texts as a list of different ones and the number of each row's: a small file can hold one long text
+    in a million rows. A number of −1 stands for a missing one.
+    """
+
+    def __init__(self, different: list[Any], numbers: npt.NDArray[Any]) -> None:
+        self.different, self.numbers = different, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> Any:
+        some = self.numbers[rows]
+        return Texts(self.different, some) if np.ndim(some) else self.different[some]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = np.array([*self.different, None], object)
+        return np.asarray(values[self.numbers])
+
+    def tolist(self) -> list[Any]:
+        """All of them."""
+        return list(np.asarray(self).tolist())
+
+    def places(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+        """The place of each among some levels; −1 where it is none of them."""
+        place = {level: k for k, level in enumerate(levels)}
+        places = np.array([*(place.get(text, -1) for text in self.different), -1], np.int64)
+        return np.asarray(places[self.numbers])
+
+    def present(self) -> list[Any]:
+        """Those that some row has."""
+        return [self.different[k] for k in np.unique(self.numbers) if k >= 0]
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
     """Values of one kind, and which of them are missing (None: none is)."""
 
     kind: str
-    values: npt.NDArray[Any]
+    values: Any  # an array, or `Texts`
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Any, ...] = ()  # of a category, in the order that the table gives them, where it gives one
     ordered: bool = False  # whether it does
 
     def codes(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
+        if isinstance(self.values, Texts):
+            return self.values.places(levels)
+        values, numbers = np.asarray(self.values), np.array(levels)
+        if len(levels) and values.dtype.kind in "biuf" and numbers.dtype.kind in "biuf":
+            order = np.argsort(numbers)
+            places = order[np.searchsorted(numbers[order], values).clip(max=len(levels) - 1)]
+            return np.where(numbers[places] == values, places, -1)
         import pandas
 
         known = pandas.Index(list(levels), dtype=object)
-        return np.asarray(known.get_indexer(np.asarray(self.values, object)), np.int64)
+        return np.asarray(known.get_indexer(values.astype(object)), np.int64)
+
+    def distinct(self) -> tuple[Any, ...]:
+        """Its levels, or the different values of numbers, sorted."""
+        if self.levels or self.kind == CATEGORY:
+            return self.levels or tuple(sorted(set(self.values.tolist())))
+        return tuple(np.unique(self.values).tolist())
 
     def coded(self) -> Column:
         """As a category, whatever its values are; whole numbers are shown as such."""
@@ -95,10 +142,10 @@ class Columns:
 
         made = {}
         for name, column in self.by_name.items():
-            values: Any = column.values
+            values: Any = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
             if column.kind == CATEGORY:
-                levels = column.levels if len(column.levels) else sorted(set(values.tolist()))
-                values = pandas.Categorical(values, categories=list(levels))
+                levels = column.distinct()
+                values = pandas.Categorical.from_codes(column.codes(levels), categories=list(levels))
             made[name] = pandas.Series(values, name=name)
         return made
 
@@ -137,13 +184,9 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
     found: dict[str, Column] = {}
     for name in names:
         if name not in labels:
-            known = list(labels)
-            hint = nearest(name, known[:_NEAR]) or "it has " + ", ".join(map(repr, known[:12])) + _more(known)
-            raise DataError(f"{what} has no column {name!r}: {hint}")
-        found[name] = _no_dates(name, _column(name, _values(frame, labels[name])))
-        odd = next((text for text in (name, *found[name].levels) if isinstance(text, str) and not is_text(text)), None)
-        if odd is not None:
-            raise DataError(f"column {name!r} has a control sign in {odd!r}, which no file can hold: rename it.")
+            raise no_column(what, name, list(labels))
+        found[name] = _column(name, _values(frame, labels[name]))
+        require_usable(name, found[name])
         _require_finite(name, found[name])
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
@@ -154,19 +197,26 @@ def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Col
     return Columns(found, n)
 
 
-def _no_dates(name: str, column: Column) -> Column:
-    """The column; refuses many different texts that are all dates, as a CSV file has them where nobody parses them."""
-    if (
-        column.kind == CATEGORY
-        and len(column.levels) > _DATES
-        and all(_DATE.match(str(each)) for each in column.levels)
-    ):
+def require_usable(name: str, column: Column) -> None:
+    """Refuse many different texts that are all dates, as a CSV file has them where nobody parses them, and texts that
+    no file can hold.
+    """
+    levels = column.levels
+    if column.kind == CATEGORY and len(levels) > _DATES and all(_DATE.match(str(level)) for level in levels):
         raise DataError(
-            f"column {name!r} holds {len(column.levels):,} different dates as texts, such as {column.levels[0]!r}, "
+            f"column {name!r} holds {len(levels):,} different dates as texts, such as {levels[0]!r}, "
             "each of which would be a category of its own: make a number of them first, such as days since the first "
             "one ((pandas.to_datetime(column) - first).dt.days), or a category, such as the month."
         )
-    return column
+    odd = next((text for text in (name, *levels) if isinstance(text, str) and not is_text(text)), None)
+    if odd is not None:
+        raise DataError(f"column {name!r} has a control sign in {odd!r}, which no file can hold: rename it.")
+
+
+def no_column(what: str, name: str, available: Sequence[str]) -> DataError:
+    """A name that is not there, and the nearest that is."""
+    hint = nearest(name, available[:_NEAR]) or "it has " + ", ".join(map(repr, available[:12])) + _more(available)
+    return DataError(f"{what} has no column {name!r}: {hint}")
 
 
 _NEAR = 10_000  # names among which one that was meant is looked for
@@ -183,8 +233,8 @@ def _require_finite(name: str, column: Column) -> None:
         )
 
 
-def _more(known: list[str]) -> str:
-    return "." if len(known) <= 12 else f" and {len(known) - 12} more."
+def _more(names: Sequence[str]) -> str:
+    return "." if len(names) <= 12 else f" and {len(names) - 12} more."
 
 
 def _length(frame: Any) -> int:
@@ -269,7 +319,7 @@ def _series(name: str, series: Any) -> Column:
             values = np.where(gaps, False, values).astype(bool)
         return Column(TRUTH, values, _some(gaps))
     if dtype.is_temporal():
-        raise _dates(name)
+        raise dates(name)
     if dtype in (_nw().Categorical, _nw().Enum):
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas
             levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
@@ -300,7 +350,8 @@ def _sorted(name: str, levels: list[Any]) -> tuple[Any, ...]:
         raise DataError(f"column {name!r} has categories of several kinds ({kinds}): make texts of all.") from None
 
 
-def _dates(name: str) -> DataError:
+def dates(name: str) -> DataError:
+    """Why a column of them cannot be used."""
     return DataError(
         f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
         "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such as "
@@ -327,7 +378,7 @@ def _array(name: str, array: npt.NDArray[Any]) -> Column:
     if array.dtype.kind == "b":
         return Column(TRUTH, array.astype(bool), None)
     if array.dtype.kind in "Mm":
-        raise _dates(name)
+        raise dates(name)
     if array.dtype.kind == "U":
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
     if array.dtype.kind != "O":

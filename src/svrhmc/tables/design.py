@@ -1,19 +1,40 @@
-"""A design: how a table becomes the rows of a regression, with the names of their columns."""
+"""A design: how a table becomes the rows of a regression, with the names of their columns.
+
+It is made once, by `designed` from a table in memory and by `svrhmc.data.design` from rows in partitions, and then
+applied to whatever rows there are, block by block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.tables.columns import Columns, columns_of, names_of
-from svrhmc.tables.making import require_memory
-from svrhmc.tables.terms import Term, from_text, shown
+from svrhmc.tables import formula as grammar
+from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
+from svrhmc.tables.expressions import require_transforms
+from svrhmc.tables.formula import Parsed, parsed
+from svrhmc.tables.terms import (
+    Category,
+    Encoded,
+    Number,
+    Term,
+    Transforms,
+    computed,
+    encoded,
+    from_text,
+    remembered,
+    require_few,
+    require_memory,
+    shown,
+    to_text,
+)
 
 _BLOCK = 1 << 13  # rows that are put together at a time
 _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the others from where, rows are sparse
@@ -154,6 +175,14 @@ class Design:
             self._require_finite(out[begin : begin + _BLOCK], begin)
         return out
 
+    def fill(self, columns: Columns, out: npt.NDArray[Any]) -> None:
+        """Write the rows of a block into an array, column by column; numbers that are not finite are left in them."""
+        place = 0
+        for term in self.made_of:
+            numbers = term.numbers(columns)
+            out[:, place : place + numbers.shape[1]] = numbers
+            place += numbers.shape[1]
+
     def _require_finite(self, some: Any, begin: int) -> None:
         """Refuse what a transformation, such as the log of 0, does not make a number of."""
         bad = ~np.isfinite(some)
@@ -182,6 +211,183 @@ class Design:
         kept = (indices >= 0) & (values != 0)
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
         return csr_matrix((values[kept], indices[kept], starts), shape=(columns.n, width))
+
+
+@dataclass(frozen=True, eq=False)
+class Designed:
+    """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; and
+    the columns that all of it was made of.
+    """
+
+    X: Any
+    y: Column
+    extra: dict[str, Column]
+    design: Design
+    kept: npt.NDArray[np.bool_]
+    gaps: dict[str, int]
+    columns: Columns
+
+    @property
+    def dropped(self) -> int:
+        """How many rows were left out."""
+        return int((~self.kept).sum())
+
+
+def designed(
+    formula: str,
+    table: Any,
+    extra: Iterable[str] = (),
+    drop: bool = False,
+    transforms: Mapping[str, Callable[..., Any]] | None = None,
+) -> Designed:
+    """The rows of a regression.
+
+    extra: further columns that are wanted, such as weights. drop: whether rows with missing values are left out; else
+    they are refused, with their numbers by column. transforms: functions that the formula calls, by name, beside those
+    that every formula has.
+
+    >>> made = designed("y ~ age + plan", {"y": [1, 0, 1], "age": [31, 48, 50], "plan": ["a", "b", "a"]})
+    >>> made.design.names, made.design.baselines
+    (('age', 'plan[b]'), ('plan[a]',))
+    """
+    given = require_transforms(transforms)
+    made = parsed(formula, names_of(table))
+    columns = columns_of(table, dict.fromkeys([*wanted(made), *extra]))
+    gaps, kept = columns.gaps(), np.ones(columns.n, bool)
+    if gaps and not drop:
+        raise missing_values(gaps)
+    if gaps:
+        kept = columns.whole()
+        if not kept.any():
+            raise no_whole_row(gaps)
+        columns = columns.kept(kept)
+
+    def encode(terms: Sequence[grammar.Term], constant: bool, some: Columns) -> tuple[dict[str, Any], list[str]]:
+        state: dict[str, Any] = {}
+        return state, encoded(terms, constant, some, given, state, fitted=some.n)[1]
+
+    design = design_of(formula, made, columns, given, encode)
+    X = design.matrix(columns)
+    return Designed(
+        X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
+        columns,
+    )  # fmt: skip
+
+
+Encode = Callable[[Sequence[grammar.Term], bool, Columns], tuple[dict[str, Any], list[str]]]
+
+
+def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transforms, encode: Encode) -> Design:
+    """The design of a formula.
+
+    columns: those of the table, or their kinds and levels alone, with the number of rows. encode: for terms that
+    formulaic codes, what their transformations learn of the columns, and the names of what they make.
+    """
+    terms = _terms(made.terms, columns, made.intercept, encode)
+    design = Design(formula, made.response.text, to_text(terms), made.intercept).with_transforms(transforms)
+    if "Intercept" in design.variables:
+        raise DataError("column 'Intercept' has the name of another parameter of the model: rename the column.")
+    if made.response.text in design.variables:
+        raise DataError(
+            f"the response {made.response.text!r} stands among its own predictors: take it out of the formula."
+        )
+    return design
+
+
+def wanted(made: Parsed) -> list[str]:
+    """The columns that a formula needs."""
+    return list(dict.fromkeys([*made.response.variables, *(name for term in made.terms for name in term.variables)]))
+
+
+def missing_values(gaps: dict[str, int]) -> DataError:
+    """What to do about them."""
+    return DataError(
+        f"the table has missing values in {told(gaps)}. Fill them, or leave these rows out: missing='drop' (in the "
+        "shell --missing drop)."
+    )
+
+
+def no_whole_row(gaps: dict[str, int]) -> DataError:
+    """Where none would be left."""
+    return DataError(f"no row of the table is without missing values: {told(gaps)}.")
+
+
+def response_of(
+    response: grammar.Factor, columns: Columns, transforms: Transforms, state: dict[str, Any] | None = None
+) -> Column:
+    """A column of the table, or one that is computed, such as log(price). state: as `computed` takes it."""
+    if response.expression is None:
+        return columns[response.text]
+    levels = None if state is None else {name: columns[name].levels for name in response.variables}
+    values = computed(response, columns, transforms, state, levels)
+    if values.shape[1] != 1:
+        raise DataError(f"the response {response.text!r} must be one column; it makes {values.shape[1]}.")
+    y = values[:, 0]
+    if not np.isfinite(y).all():
+        raise DataError(f"the response {response.text!r} must be finite; it is {y[~np.isfinite(y)][0]} in some rows.")
+    return Column(NUMBER, y, None)
+
+
+def coded_columns(made: Parsed) -> set[str]:
+    """The columns x of C(x), whose levels a design needs whatever they hold."""
+    factors = [factor for term in made.terms for factor in term.factors]
+    return {
+        factor.expression.category
+        for factor in factors
+        if factor.expression is not None and factor.expression.category is not None
+    }
+
+
+def _terms(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, encode: Encode) -> tuple[Term, ...]:
+    """Numbers and categories by ourselves, the rest by formulaic: all of it where categories interact."""
+    simple = {term: _simple(term, columns) for term in terms}
+    odd = [term for term in terms if simple[term] is None]
+    if any(_has_category(term, columns) for term in odd):
+        return (_encoded(terms, columns, intercept, encode),)
+    ready: list[Term] = []
+    full = not intercept
+    for one in simple.values():
+        if one is None:
+            continue
+        if one.kind == "category":
+            require_few(f"column {one.variable!r}", len(one.levels), columns.n)
+            if len(one.levels) < 2 and not full:
+                only = one.levels[0]
+                raise DataError(f"column {one.variable!r} has one level only, {only!r}: leave it out of the formula.")
+            one, full = replace(one, full=full), False
+        ready.append(one)
+    if odd:
+        ready.append(_encoded(odd, columns, False, encode))
+    return tuple(ready)
+
+
+def _simple(term: grammar.Term, columns: Columns) -> Any:
+    """A number or a category; None for all else."""
+    if len(term.factors) != 1:
+        return None
+    factor = term.factors[0]
+    if factor.expression is None:
+        column = columns[factor.text]
+        return Category(factor.text, column.levels) if column.kind == CATEGORY else Number(factor.text)
+    name = factor.expression.category
+    return None if name is None else Category(name, columns[name].distinct())
+
+
+def _has_category(term: grammar.Term, columns: Columns) -> bool:
+    coded = any(factor.expression is not None and factor.expression.coded for factor in term.factors)
+    return coded or any(columns[name].kind == CATEGORY for name in term.variables)
+
+
+def _encoded(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, encode: Encode) -> Encoded:
+    """By formulaic, without the column of the intercept, which the design has by itself."""
+    names = sorted({name for term in terms for name in term.variables})
+    some = Columns({name: columns[name] for name in names}, columns.n)
+    state, made = encode(terms, intercept, some)
+    text = " + ".join(["1" if intercept else "0", *(term.written for term in terms)])
+    coded = {factor.expression.category for term in terms for factor in term.factors if factor.expression is not None}
+    levels = tuple(some[name].distinct() if name in coded else some[name].levels for name in names)
+    kinds = tuple(some[name].kind for name in names)
+    return Encoded(text, tuple(names), kinds, levels, tuple(made), remembered(state, text))
 
 
 def log_exposure(exposure: Any) -> Any:

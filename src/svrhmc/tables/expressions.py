@@ -25,14 +25,16 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import signature
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 
+_PARSING = Lock()  # as ast.parse of Python 3.11 fails where threads call it at once
 _LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
 _LARGEST = 1 << 63  # of whole numbers
 _REMEMBERED = 5_000  # numbers in a list that a transform may have kept
@@ -70,6 +72,7 @@ _CONTRASTS = {
     "contr.treatment": "treatment",
 }
 _OWN = ("C", "I", "Q")
+_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q"))  # which never learn
 FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
 _INSTEAD = {  # names of other languages and libraries, and what to write here
     "as.factor": "write C(x)",
@@ -153,6 +156,34 @@ class Expression:
             raise self._wrong("it is the same for all rows")
         return _of_rows(found, rows, self.text)
 
+    @cached_property
+    def learning(self) -> tuple[ast.Call, ...]:
+        """The calls that may learn from the table, inner ones first: all but those of plain arithmetic."""
+        return tuple(
+            node
+            for node in _inner_first(self.tree)
+            if isinstance(node, ast.Call) and (name := self._called(node)) not in _PLAIN and name not in _CONTRASTS
+        )
+
+    def call(
+        self,
+        node: ast.Call,
+        columns: Mapping[str, Any],
+        rows: int,
+        transforms: Mapping[str, Callable[..., Any]],
+        state: dict[str, Any],
+        levels: Mapping[str, tuple[Any, ...]],
+    ) -> Call:
+        """A call, before it is made."""
+        values = _Computation(self, columns, rows, transforms, state, levels)
+        name = self._called(node)
+        return Call(
+            name,
+            None if name == "C" else function_of(name, transforms),
+            [values._argument(node, each) for each in node.args],
+            {str(each.arg): values._argument(node, each.value) for each in node.keywords},
+        )
+
     def key(self, node: ast.AST, legacy: bool = False) -> str:
         """The text of a call, by which its state is kept; legacy: as formulaic made it."""
         return _restored(ast.unparse(node), self.names, legacy)
@@ -203,6 +234,23 @@ class Expression:
         return str(node.args[0].value)
 
 
+class Call(NamedTuple):
+    """A function that a formula calls, by its name, and what it is called with; C has none."""
+
+    name: str
+    function: Callable[..., Any] | None
+    arguments: list[Any]
+    keywords: dict[str, Any]
+
+    @property
+    def learns(self) -> bool:
+        """Whether it keeps what it learned of the table."""
+        if self.function is None:
+            return self.keywords.get("levels") is None
+        return bool(getattr(self.function, "__is_stateful_transform__", False))
+
+
+@lru_cache(maxsize=256)
 def expression(text: str) -> Expression:
     """Read one; whatever is not in the grammar is refused.
 
@@ -218,7 +266,8 @@ def expression(text: str) -> Expression:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree: ast.expr = ast.parse(plain.strip(), mode="eval").body
+            with _PARSING:
+                tree: ast.expr = ast.parse(plain.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError | MemoryError) else "it cannot be read"
         raise DataError(
@@ -423,7 +472,7 @@ class _Computation:
             return _contrast(name, *arguments, **keywords)
         if name.removeprefix("np.") in _NUMPY:
             return self._elementwise(name.removeprefix("np."), arguments, keywords)
-        function = self.transforms[name] if name in self.transforms else _formulaic().TRANSFORMS[name]
+        function = function_of(name, self.transforms)
         if name in _SIZES:
             self._require_size(name, function, arguments, keywords)
         if getattr(function, "__is_stateful_transform__", False):
@@ -521,6 +570,18 @@ class _Computation:
             if self.levels is None or not self.levels.get(str(column)):
                 raise
             return {"levels": list(self.levels[str(column)])}
+
+
+def function_of(name: str, transforms: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """A caller's own, or formulaic's."""
+    function: Callable[..., Any] = transforms[name] if name in transforms else _formulaic().TRANSFORMS[name]
+    return function
+
+
+def _inner_first(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield from _inner_first(child)
+    yield node
 
 
 def _of_rows(value: Any, rows: int, name: str) -> Any:

@@ -1,15 +1,23 @@
-"""Terms of a formula: what each makes of the columns of a table.
+"""Terms of a design: what each makes of the columns of a table.
 
 A number is a column of its own, a truth value one of 0 and 1, and a category one for each level but the first (its
 *baseline*) or, where the design has no intercept, one for every level. All else (transformations, splines,
-interactions) is formulaic's. A term is plain data, so that a design can be kept in a file and applied to new tables.
+interactions) is an `Encoded` term: its factors are computed by `svrhmc.tables.expressions`, and formulaic, which sees
+their values only and evaluates nothing, codes categories and multiplies factors so that columns stay independent.
+
+A term is plain data, so that a design can be kept in a file and applied to new tables: what a transformation learned of
+the table it was made with (the knots of a spline, the centre of `center`, the levels of a category) is kept as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,13 +26,18 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, requirement
-from svrhmc.tables import grammar
+from svrhmc.core.errors import DataError, missing, requirement
+from svrhmc.core.memory import free_memory
+from svrhmc.families.labels import names_rows
+from svrhmc.tables import formula
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns
 from svrhmc.tables.expressions import require_state
-from svrhmc.tables.making import made
+from svrhmc.tables.formula import Factor
 
+Transforms = Mapping[str, Callable[..., Any]]
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
+_MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
+_COPIES = 3  # of a design while it is made
 
 
 class Term(ABC):
@@ -43,16 +56,16 @@ class Term(ABC):
         """Of the columns it makes."""
 
     @abstractmethod
-    def places(self, columns: Columns) -> npt.NDArray[np.int64] | None:
-        """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
-
-    @abstractmethod
-    def numbers(self, columns: Columns) -> Array:
+    def numbers(self, columns: Columns) -> npt.NDArray[Any]:
         """(n, columns)."""
 
     @abstractmethod
     def require_sound(self) -> None:
         """Raise an error where it cannot be used; asked when it is read from a file."""
+
+    def places(self, columns: Columns) -> npt.NDArray[np.int64] | None:
+        """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
+        return None
 
     @property
     def baseline(self) -> str:
@@ -99,16 +112,12 @@ class Number(Term):
     def require_sound(self) -> None:
         """A name is enough."""
 
-    def places(self, columns: Columns) -> None:
-        """Numbers."""
-        return
-
-    def numbers(self, columns: Columns) -> Array:
+    def numbers(self, columns: Columns) -> npt.NDArray[Any]:
         """As they are; a text where numbers were is refused."""
         column = columns[self.variable]
         if column.kind == CATEGORY:
             raise DataError(f"column {self.variable!r} must hold numbers, as in the table that was fitted; got texts.")
-        return np.asarray(column.values, np.float64)[:, None]
+        return np.asarray(column.values)[:, None]
 
 
 @dataclass(frozen=True)
@@ -160,12 +169,7 @@ class Category(Term):
         column = columns[self.variable]
         codes = column.codes(self.levels)
         if (codes < 0).any():
-            row = int(np.argmax(codes < 0))
-            known = ", ".join(repr(level) for level in self.levels[:8]) + (", …" if len(self.levels) > 8 else "")
-            raise DataError(
-                f"column {self.variable!r} has {column.values[row]!r} in row {row}, which was not among the levels "
-                f"that the model was fitted with ({known}): nothing is known of it."
-            )
+            raise UnknownLevelError(self.variable, column.values, int(np.argmax(codes < 0)), self.levels)
         return codes if self.full else codes - 1
 
     def numbers(self, columns: Columns) -> Array:
@@ -174,9 +178,21 @@ class Category(Term):
         return np.asarray(places[:, None] == np.arange(len(self._coded)), np.float64)
 
 
+class UnknownLevelError(DataError):
+    """A row has a level that a design does not know. variable, row, level: which."""
+
+    def __init__(self, variable: str, values: Any, row: int, levels: Sequence[Any]) -> None:
+        self.variable, self.row, self.level = variable, row, values[row]
+        known = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
+        super().__init__(
+            f"column {variable!r} has {self.level!r} in row {row}, which was not among the levels that the model was "
+            f"fitted with ({known}): nothing is known of it."
+        )
+
+
 @dataclass(frozen=True)
-class Made(Term):
-    """What formulaic makes of a part of a formula; `state` is what its transformations remember, as JSON."""
+class Encoded(Term):
+    """A part of a formula that formulaic codes; `state` is what its transformations remember, as JSON."""
 
     kind = "made"
     text: str
@@ -185,7 +201,7 @@ class Made(Term):
     levels: tuple[tuple[Any, ...], ...]
     made: tuple[str, ...]
     state: str
-    transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}  # set by `from_text`: no file holds functions
+    transforms: ClassVar[Transforms] = {}  # set by `from_text`: no file holds functions
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -200,7 +216,7 @@ class Made(Term):
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
         """Those of the variables that have levels."""
-        return {name: known for name, known in zip(self.needs, self.levels, strict=True) if known}
+        return {name: levels for name, levels in zip(self.needs, self.levels, strict=True) if levels}
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -215,13 +231,7 @@ class Made(Term):
     @property
     def baseline(self) -> str:
         """The first level of each category."""
-        return ", ".join(
-            f"{name}[{shown(known[0])}]" for name, known in zip(self.needs, self.levels, strict=True) if known
-        )
-
-    def places(self, columns: Columns) -> None:
-        """Numbers."""
-        return
+        return ", ".join(f"{name}[{shown(levels[0])}]" for name, levels in self.choices.items())
 
     def numbers(self, columns: Columns) -> Array:
         """By formulaic; levels that it does not know are refused."""
@@ -232,14 +242,12 @@ class Made(Term):
                 raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
         terms, intercept = self._terms
         fitted = dict(zip(self.needs, self.levels, strict=True))
-        some = {
-            name: Column(columns[name].kind, columns[name].values, None, known or columns[name].levels)
-            for name, known in fitted.items()
-        }
-        found, names = made(terms, intercept, Columns(some, columns.n), self.transforms, json.loads(self.state), fitted)
+        X, names = encoded(
+            terms, intercept, with_levels(columns, fitted), self.transforms, json.loads(self.state), fitted
+        )
         if tuple(names) != self.made:
             raise DataError(f"the formula's {self.text[:80]!r} makes other columns of these rows than of those fitted.")
-        return found[:, [name != _INTERCEPT for name in names]]
+        return X[:, [name != _INTERCEPT for name in names]]
 
     def require_sound(self) -> None:
         """Refuse a text that is no formula, and a state that is more than numbers and texts."""
@@ -248,7 +256,7 @@ class Made(Term):
         if unknown:
             raise ValueError(f"a term of columns that it does not name: {sorted(unknown)[0]!r}")
         state = json.loads(self.state)
-        if not isinstance(state, dict) or not all(isinstance(each, dict) for each in state.values()):
+        if not isinstance(state, dict) or not all(isinstance(value, dict) for value in state.values()):
             raise TypeError("a state that is no dictionary")
         require_state(state)
         if not len(self.needs) == len(self.kinds) == len(self.levels) or not set(self.kinds) <= set(KINDS):
@@ -257,11 +265,11 @@ class Made(Term):
             _require_levels(levels)
 
     @cached_property
-    def _terms(self) -> tuple[tuple[grammar.Term, ...], bool]:
-        return grammar.terms_of(self.text)
+    def _terms(self) -> tuple[tuple[formula.Term, ...], bool]:
+        return formula.terms_of(self.text)
 
 
-_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Made)}
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Encoded)}
 
 
 def to_text(terms: tuple[Term, ...]) -> str:
@@ -269,20 +277,194 @@ def to_text(terms: tuple[Term, ...]) -> str:
     return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
 
 
-def from_text(text: str, transforms: Mapping[str, Callable[..., Any]] | None = None) -> tuple[Term, ...]:
+def from_text(text: str, transforms: Transforms | None = None) -> tuple[Term, ...]:
     """What `to_text` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
     try:
-        told = json.loads(text)
-        terms = tuple(_KINDS[each.pop("kind")](**{key: _tuples(value) for key, value in each.items()}) for each in told)
+        terms = tuple(
+            _KINDS[fields.pop("kind")](**{key: _tuples(value) for key, value in fields.items()})
+            for fields in json.loads(text)
+        )
         for term in terms:
             if not all(isinstance(name, str) for name in (*term.variables, *term.names)):
                 raise TypeError("a name that is no text")
             term.require_sound()
-            if transforms and isinstance(term, Made):
+            if transforms and isinstance(term, Encoded):
                 object.__setattr__(term, "transforms", transforms)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise requirement("terms", "those of a design", text[:60], str(error)) from error
     return terms
+
+
+def shown(level: Any) -> str:
+    """A level as names have it."""
+    if isinstance(level, float) and level.is_integer():
+        return str(int(level))
+    return str(level)
+
+
+def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None:
+    """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others."""
+    if names_rows(levels, rows):
+        raise DataError(
+            f"{name} has {levels:,} different {what} in {rows:,} rows, and would have a coefficient for each of them: "
+            "leave it out of the formula where it names rows, put rare levels together where it is a category, or take "
+            "it as a number."
+        )
+
+
+def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
+    """Refuse a dense design, and so many bytes more, for which there is no memory."""
+    needed, available = 8.0 * rows * columns * _COPIES + more, free_memory()
+    if needed > available:
+        raise DataError(
+            f"the formula makes {columns:,} columns of {rows:,} rows, which take about {needed / 1e9:.3g} GB, and "
+            f"{available / 1e9:.3g} GB are free: take fewer terms, smaller bases, or a part of the rows."
+        )
+
+
+def with_levels(columns: Columns, levels: Mapping[str, tuple[Any, ...]]) -> Columns:
+    """Some of the columns, with the levels of the table that was fitted."""
+    return Columns(
+        {
+            name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
+            for name in levels
+        },
+        columns.n,
+    )
+
+
+def encoded(
+    terms: Sequence[formula.Term],
+    intercept: bool,
+    columns: Columns,
+    transforms: Transforms,
+    state: dict[str, Any],
+    levels: Mapping[str, tuple[Any, ...]] | None = None,
+    fitted: int = 0,
+) -> tuple[Array, list[str]]:
+    """The columns of some terms, and their names, the intercept among them.
+
+    state, levels: as `Expression.compute` takes them. fitted: the rows of the table that is fitted; 0 for new rows.
+    """
+    factors = dict.fromkeys(factor for term in terms for factor in term.factors)
+    text = " + ".join(term.written for term in terms)
+    series = columns.series()
+    with plainly(text):
+        values = {factor: _values(factor, series, columns.n, transforms, state, levels) for factor in factors}
+    _require_room(terms, values, columns.n, fitted)
+    with plainly(text):
+        return _coded(terms, intercept, values, columns.n)
+
+
+def computed(
+    factor: Factor,
+    columns: Columns,
+    transforms: Transforms,
+    state: dict[str, Any] | None = None,
+    levels: Mapping[str, tuple[Any, ...]] | None = None,
+) -> Array:
+    """The numbers of one factor: (n, columns)."""
+    with plainly(factor.text):
+        values = _values(factor, columns.series(), columns.n, transforms, {} if state is None else state, levels)
+        return _coded([formula.Term((factor,))], False, {factor: values}, columns.n)[0]
+
+
+def remembered(state: dict[str, Any], text: str) -> str:
+    """What transformations learned, as JSON; refused where that is more than numbers and texts."""
+    try:
+        return json.dumps(
+            state, default=lambda value: value.tolist() if isinstance(value, np.ndarray) else value.item()
+        )
+    except (TypeError, ValueError, AttributeError):
+        raise DataError(
+            f"the formula's {text[:120]!r} learns more of the table than numbers and texts, and cannot be used."
+        ) from None
+
+
+def _values(
+    factor: Factor,
+    series: dict[str, Any],
+    n: int,
+    transforms: Transforms,
+    state: dict[str, Any],
+    levels: Mapping[str, Any] | None,
+) -> Any:
+    if factor.expression is None:
+        return series[factor.text]
+    values = factor.expression.compute(series, n, transforms, state, levels)
+    if not hasattr(values, "__formulaic_metadata__") and getattr(values, "dtype", np.dtype(float)).kind == "O":
+        raise DataError(f"the formula's {factor.text!r} holds texts: write C({factor.text}) for a category.")
+    return values
+
+
+def _coded(
+    terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Any], n: int
+) -> tuple[Array, list[str]]:
+    """By formulaic, from values that it looks up by the texts of their factors."""
+    try:
+        import formulaic
+        from formulaic.parser import types
+    except ModuleNotFoundError:
+        raise missing("formulaic", "formula", "a formula") from None
+    import pandas
+
+    first = [types.Term([types.Factor("1", eval_method="literal")])] if intercept else []
+    others = [types.Term([types.Factor(one.text, eval_method="lookup") for one in term.factors]) for term in terms]
+    matrix = formulaic.Formula(first + others).get_model_matrix(
+        pandas.DataFrame(index=range(n)),
+        context={factor.text: value for factor, value in values.items()},
+        na_action="ignore",
+        output="numpy",
+    )
+    names = [_pretty(str(name)) for name in matrix.model_spec.column_names]
+    return np.asarray(matrix.__wrapped__, np.float64), names
+
+
+def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Any], n: int, fitted: int) -> None:
+    """Refuse terms that would have too many columns for the memory, or for the rows fitted, before any is made.
+
+    With n rows, kⱼ columns of term j and lᵢ levels of category i that is Σ 8nkⱼ bytes, a few times, and Σ 8lᵢ² for the
+    codes of levels.
+    """
+    widths = {factor: _width(value) for factor, value in values.items()}
+    total = 0
+    for term in terms:
+        coded = math.prod(width for width, category in (widths[factor] for factor in term.factors) if category)
+        if fitted and coded > 1:
+            what = "levels" if len(term.factors) == 1 else "combinations of levels"
+            require_few(f"the formula's {':'.join(factor.text for factor in term.factors)!r}", coded, fitted, what)
+        total += math.prod(widths[factor][0] for factor in term.factors)
+    codes = sum(width**2 for width, category in widths.values() if category)
+    require_memory(total, n, 8.0 * codes)
+
+
+def _width(value: Any) -> tuple[int, bool]:
+    """How many columns a factor has, and whether these are levels."""
+    import pandas
+
+    metadata = getattr(value, "__formulaic_metadata__", None)
+    inner = getattr(value, "__wrapped__", value)
+    if metadata is not None and getattr(metadata.kind, "value", metadata.kind) == "categorical":
+        return int(pandas.Series(np.asarray(inner)).nunique()), True
+    if isinstance(inner, dict):
+        return sum(not str(key).startswith("__") for key in inner), False
+    if isinstance(getattr(inner, "dtype", None), pandas.CategoricalDtype):
+        return len(inner.cat.categories), True
+    return (int(np.shape(inner)[1]) if np.ndim(inner) > 1 else 1), False
+
+
+@contextmanager
+def plainly(text: str) -> Iterator[None]:
+    """Formulaic's errors in one line, of our own kind."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except DataError:
+        raise
+    except Exception as error:
+        why = " ".join(_MARK.sub("", str(error)).split())
+        raise DataError(f"the formula {text[:120]!r} cannot be used: {why or type(error).__name__}") from error
 
 
 def _require_levels(levels: Any) -> None:
@@ -291,6 +473,11 @@ def _require_levels(levels: Any) -> None:
         raise TypeError("levels that are no texts or numbers")
     if len(set(levels)) < len(levels):
         raise ValueError("a level that stands twice")
+
+
+def _pretty(name: str) -> str:
+    """Without the marks that only formulaic needs: C(plan)[T.basic] is plan[basic]."""
+    return re.sub(r"C\(([^(),]+)(?:,[^()]*(?:\([^()]*\))?[^()]*)?\)", r"\1", name).replace("[T.", "[")
 
 
 def _part(name: str) -> tuple[str, str]:
@@ -322,11 +509,4 @@ def _pieces(name: str) -> tuple[str, ...]:
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
-
-
-def shown(level: Any) -> str:
-    """A level as names have it."""
-    if isinstance(level, float) and level.is_integer():
-        return str(int(level))
-    return str(level)
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

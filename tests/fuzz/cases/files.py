@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from svrhmc import files
-from svrhmc.tables import reading
+from svrhmc.tables import files as reading
 
 from ..inputs import often
 from ..judge import agree, ask, holds

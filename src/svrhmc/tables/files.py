@@ -18,7 +18,8 @@ from svrhmc.core.cells import unguarded
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.memory import free_memory
 from svrhmc.core.storage import open_file
-from svrhmc.tables import matrices, texts
+from svrhmc.tables import csv as texts
+from svrhmc.tables import matrices
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
 _PACKED = (".gz",)

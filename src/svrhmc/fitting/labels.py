@@ -1,0 +1,103 @@
+"""Labels of any kind as a family takes them, and a family for a response of which nothing else is said."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError
+from svrhmc.families import family_of
+from svrhmc.families.base import Loss
+from svrhmc.families.labels import require_shared_classes
+from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
+
+_EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
+_CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
+Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whether all are whole
+
+
+class Response(NamedTuple):
+    """The family; the labels that are numbered 0, 1, … in their order (None: labels are numbers); how they are shown;
+    and why this family, where none was named.
+    """
+
+    loss: Loss
+    levels: tuple[Any, ...] | None
+    classes: tuple[Any, ...]
+    guessed: str
+
+    def coded(self, column: Column) -> Array:
+        """Labels as numbers."""
+        return np.asarray(column.values if self.levels is None else column.codes(self.levels), np.float64)
+
+
+def response_of(
+    name: str, column: Column, family: str | Loss | None, rows: int | None = None, ends: Ends | None = None
+) -> Response:
+    """How the labels of a column are coded; a family is chosen where it is None, and the reason said.
+
+    rows, ends: where the column has levels only, and its rows lie elsewhere.
+    """
+    guessed = ""
+    if family is None:
+        family, guessed = _guess(column, ends)
+    loss = family_of(family)
+    if loss.most_classes:
+        return _classes(name, column, loss, guessed, len(column.values) if rows is None else rows)
+    if column.kind == CATEGORY:
+        fit = "bernoulli" if len(column.levels) == 2 else "categorical"
+        raise DataError(
+            f"the response {name!r} holds texts ({', '.join(map(repr, column.levels[:3]))}, …), and the family "
+            f"{loss.name!r} needs numbers: the family {fit!r} takes texts as classes."
+        )
+    return Response(loss, None, (), guessed)
+
+
+def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:
+    """Classes are sorted, or in the table's order: of two, the last is the event that is modelled."""
+    texts, classes = column.kind == CATEGORY, column.distinct()
+    if len(classes) == 1:
+        raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
+    if not classes or len(classes) > loss.most_classes:
+        count = f"{len(classes):,} different values ({', '.join(map(repr, classes[:4]))}, …)"
+        instead = "take 'categorical' for classes, 'gaussian' for numbers"
+        if loss.most_classes > 2:
+            instead = "join some of them" if texts else "take 'gaussian' for numbers"
+        raise DataError(
+            f"the response {name!r} has {count if classes else 'very many different values'}, and the family "
+            f"{loss.name!r} takes {'two' if loss.most_classes == 2 else f'at most {loss.most_classes}'}: {instead}."
+        )
+    require_shared_classes(len(classes), rows)
+    loss, levels = loss.with_classes(list(classes), column.ordered or not texts)
+    return Response(loss, tuple(levels), tuple(_plain(level, column.kind) for level in levels), guessed)
+
+
+def _guess(column: Column, ends: Ends | None) -> tuple[str, str]:
+    """A family by what the response holds."""
+    if column.kind == TRUTH:
+        return "bernoulli", "the response is true or false"
+    if column.kind == CATEGORY:
+        if len(column.levels) <= 2:
+            return "bernoulli", "the response has two classes"
+        if len(column.levels) <= _CLASSES:
+            order = "; the family 'ordinal' would use their order" if column.ordered else ""
+            return "categorical", f"the response has {len(column.levels)} classes{order}"
+        raise DataError(f"the response has {len(column.levels):,} different texts: name the family that is meant.")
+    values = np.asarray(column.values, np.float64)
+    if ends is None:
+        two = np.unique(values).tolist() if len(np.unique(values[:1000])) <= 2 else []
+        low, high, whole = float(values.min()), float(values.max()), bool((values == np.floor(values)).all())
+    else:
+        two, (low, high, whole) = list(column.levels), ends
+    if two in _EVENTS:
+        return "bernoulli", f"the response is {two[0]:g} or {two[1]:g}"
+    if low == 0 and high <= _COUNT and whole:
+        return "poisson", "the response holds counts from 0 on"
+    classes = f"; if {two[0]:g} and {two[1]:g} are classes, name the family 'bernoulli'" if len(two) == 2 else ""
+    return "gaussian", f"the response holds numbers{classes}"
+
+
+def _plain(value: Any, kind: str) -> Any:
+    return int(value) if kind == NUMBER and float(value).is_integer() else value

@@ -1,0 +1,185 @@
+"""Priors of a regression that follow the scale of its data, and those that were given in its place.
+
+With sⱼ the standard deviation of column j (where it has two values only, as the columns of a category have, their
+difference), and (m, s) what is typical of the response on the scale of the predictor
+(`Loss.overall`: the mean and standard deviation of y where the mean of y is the predictor itself; else the link of the
+mean, and 1):
+
+    coefficient βⱼ ~ N(0, (2.5 s/sⱼ)²),          intercept at the centre of the columns ~ N(m, (5 s)²),
+    log σ, log scale ~ N(log s, 5²),             log shapes as the family has them.
+
+Sparse columns are not centred, and their intercept is that at 0: with mⱼ their means its variance has Σ(2.5 s mⱼ/sⱼ)²
+more, which is what the coefficients' own priors say of the way from the centre to 0.
+
+These are the weakly informative defaults of rstanarm (2.5 s/sⱼ; Gabry & Goodrich, "Prior Distributions for rstanarm
+Models") and of Bambi (Capretto et al., Journal of Statistical Software 103, 2022), but for the intercept, which is
+centred on the data and twice as wide, so that rare events and large counts are not pulled, and for columns of two
+values, where the step from one to the other counts (Gelman, Jakulin, Pittau & Su, Annals of Applied Statistics 2,
+2008): the standard deviation of a rare level is small, and 2.5 over it would be no information at all. They have the
+units of the data: a column in metres and one in millimetres give the same posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+from svrhmc.families.base import Loss
+from svrhmc.fitting.standardise import Scales
+from svrhmc.sampling.coordinates import Units
+from svrhmc.targets.priors import Flat, Normal, Prior
+
+INTERCEPT = "Intercept"
+_EFFECT, _INTERCEPT_SD = 2.5, 5.0
+
+
+def units_and_priors(
+    loss: Loss,
+    scales: Scales,
+    names: tuple[str, ...],
+    parameters: tuple[str, ...],
+    typical: float,
+    size: float,
+    intercept: bool,
+    prior: Any,
+) -> tuple[Units, list[Prior], list[Prior] | None]:
+    """Units, priors of the standardised coefficients, and those of shared parameters.
+
+    names, parameters: of the columns, and of what all rows share.
+    """
+    by_offset = loss.identity_link and intercept
+    response, lifted = typical if by_offset else 0.0, not loss.has_intercept
+    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted)
+    slopes = _slopes(prior, names, scales, size, (INTERCEPT, *parameters) if intercept else parameters)
+    away = scales.left * scales.scale / scales.step
+    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
+    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
+    precision, mean = loss.weak_shared_prior(size)
+    weak = Normal(precision / far**2 if lifted else precision, mean)
+    return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
+
+
+def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, others: tuple[str, ...]) -> list[Prior]:
+    """Priors of the standardised slopes; others: what else of the model may be given one."""
+    usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
+    if prior is None:
+        return usual
+    if isinstance(prior, Prior):
+        return [prior.scaled(float(s)) for s in scales.scale]
+    if not isinstance(prior, Mapping):
+        raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
+    odd = [each for each in prior.values() if not isinstance(each, Prior)]
+    if odd:
+        raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
+    more = (*others, *(_positive(name) for name in others if name != _positive(name)))
+    known = {*names, *more}
+    unknown = [name for name in prior if name not in known]
+    if unknown:
+        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        allowed = f"by the names of the columns ({shown})" + (f" or {', '.join(more)}" if more else "")
+        why = "this model has no intercept" if unknown[0] == INTERCEPT else ""
+        raise requirement("prior", allowed, repr(unknown[0]), why)
+    return [
+        prior[name].scaled(float(s)) if name in prior else one
+        for name, s, one in zip(names, scales.scale, usual, strict=True)
+    ]
+
+
+def _intercept(prior: Any, location: float, size: float, taken_off: float) -> Prior:
+    """Of the intercept at the centre of the columns, less what was taken off the response."""
+    if isinstance(prior, Mapping) and INTERCEPT in prior:
+        given: Prior = prior[INTERCEPT].shifted(-taken_off)
+        return given
+    return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
+
+
+def _positive(name: str) -> str:
+    """The parameter whose logarithm is the coordinate of this name: sigma of log sigma."""
+    return name.removeprefix("log ")
+
+
+def _shared(prior: Any, weak: Prior, parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
+    """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
+    where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
+    """
+    found: list[Prior] = []
+    for name in parameters:
+        bare = _positive(name)
+        by_name = prior if isinstance(prior, Mapping) else {}
+        given = {key: by_name[key] for key in {name: 0, bare: 0} if key in by_name and key not in names}
+        if len(given) > 1:
+            raise requirement("prior", f"of {bare!r} or of {name!r}", "both", "one follows from the other")
+        for key, each in given.items():
+            if each.positive and key == name:
+                why = f"it is one of {bare!r}, whose logarithm this is"
+                raise requirement(f"the prior of {name!r}", "one of numbers of either sign", repr(each), why)
+            if not each.positive and key == bare != name:
+                allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
+                raise requirement(f"the prior of {bare!r}", allowed, repr(each), why)
+        found.append(next(iter(given.values()), weak))
+    return found or None
+
+
+def locations_and_precisions(each: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[Array, Array]:
+    """Location and precision of every standardised coordinate."""
+    told = [one.spread for one in each] * loss.blocks
+    last = [one.spread for one in shared or ()]
+    location, sd = (np.array(column) for column in zip(*(told + last), strict=True))
+    return location, np.where(np.isfinite(sd), sd, np.inf) ** -2.0
+
+
+def prior_in_words(
+    prior: Any,
+    loss: Loss,
+    middle: Prior | None,
+    response: float,
+    parameters: tuple[str, ...],
+    shared: list[Prior] | None,
+) -> str:
+    """The prior of everything in words: of coefficients, of the intercept (`middle`, after what was taken off the
+    response) and of what rows share. Where some are given, the others are said in numbers.
+    """
+    if prior is None:
+        return "; ".join(
+            filter(None, ("weak, on the scale of the data: " + _weak(loss), *loss.weak_shared_words(parameters)))
+        )
+    if isinstance(prior, Mapping):
+        said = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
+    else:
+        said = [f"given: every coefficient ~ {prior!r}"]
+    by_name = prior if isinstance(prior, Mapping) else {}
+    if middle is not None and INTERCEPT not in by_name:
+        law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
+        said.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
+    weak = {
+        name: f"~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it"
+        for name, each in zip(parameters, shared or (), strict=True)
+        if not {name, _positive(name)} & set(by_name)
+    }
+    if weak and not loss.has_intercept:  # all of them have one law
+        many = "thresholds" if len(weak) == len(parameters) else "other thresholds"
+        said.append(f"{many}, at the means of the columns, {next(iter(weak.values()))}")
+    else:
+        said.extend(f"{name} {law}" for name, law in weak.items())
+    return "; ".join(said)
+
+
+def _normal(mean: float, sd: float) -> str:
+    return f"N({mean:.4g}, {sd:.4g}²)"
+
+
+def _weak(loss: Loss) -> str:
+    if loss.identity_link:
+        return (
+            "coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, (2.5·sd(y))²); the intercept, at the "
+            "means of the columns, ~ N(mean of y, (5·sd(y))²)"
+        )
+    slopes = "coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²)"
+    if not loss.has_intercept:
+        return slopes
+    centre = "N(0, 5²)" if loss.blocks > 1 else "N(m, 5²), where m is what an intercept alone would be"
+    return f"{slopes}; the intercept, at the means of the columns, ~ {centre}"

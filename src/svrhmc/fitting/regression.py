@@ -1,0 +1,516 @@
+"""Regressions in the units of their data: `fit` from a formula and a table, `regress` from arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
+from svrhmc.core.progress import stage
+from svrhmc.core.saving import is_text
+from svrhmc.data.design import Opened, TableInPartitions, opened_by
+from svrhmc.data.learning import rows_at
+from svrhmc.families import family_of
+from svrhmc.families.base import Loss
+from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.priors import INTERCEPT, locations_and_precisions, prior_in_words, units_and_priors
+from svrhmc.fitting.standardise import (
+    Scales,
+    StandardReader,
+    no_column,
+    require_dense,
+    require_size,
+    scales_of,
+    typical_of,
+)
+from svrhmc.posterior import Posterior, usual_settings
+from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
+from svrhmc.results.effects import KEPT, FittedRows
+from svrhmc.results.posterior import build_posterior
+from svrhmc.results.predict import even_rows
+from svrhmc.results.prior import Influence
+from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.run import find_answer, require_draws
+from svrhmc.tables.columns import CATEGORY, Columns
+from svrhmc.tables.design import Design, Designed, designed, log_exposure
+from svrhmc.tables.formula import quoted
+from svrhmc.targets.coding import Coding, coding_of
+from svrhmc.targets.generalised import GeneralisedLinear
+from svrhmc.targets.priors import Prior
+from svrhmc.targets.reading import Partitions
+from svrhmc.targets.regression import checked_weights, glm
+from svrhmc.targets.sparse import checked_csr
+from svrhmc.targets.stored import is_sparse
+
+
+class Regression(NamedTuple):
+    """A target in standardised variables, the units of its coefficients, their names, and the priors as stated."""
+
+    target: GeneralisedLinear
+    units: Units
+    names: tuple[str, ...]
+    location: Array
+    precision: Array
+    said: str
+    given: bool  # whether the prior was
+
+
+def fit(
+    formula: str,
+    table: Any,
+    family: str | Loss | None = None,
+    *,
+    weights: str | npt.ArrayLike | None = None,
+    offset: str | npt.ArrayLike | None = None,
+    exposure: str | npt.ArrayLike | None = None,
+    trials: str | npt.ArrayLike | None = None,
+    noise_variance: float | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    missing: str = "refuse",
+    transforms: Mapping[str, Callable[..., Any]] | None = None,
+    **settings: Any,
+) -> Posterior:
+    """The posterior of a regression, from a formula and a table.
+
+    formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and interactions,
+        arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
+        intercept unless the formula says 0.
+    table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
+        (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.
+    family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
+        "student-t", "categorical", "ordinal", or one of `svrhmc.targets.families`; None chooses by the response, and
+        `posterior.design.guessed` says why.
+    weights, offset, exposure, trials: a column's name, or one number for each row (of a table in memory). Weights count
+        rows; an exposure (for counts: months observed, say) is an offset of its logarithm.
+    noise_variance: the variance of the noise of "gaussian", where it is known.
+    prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients but the intercept, or a
+        dictionary by the names of coefficients or of categories (for all of their levels), with "Intercept" for the
+        intercept at the means of the columns and "sigma", "scale" or "shape" for that parameter of the family; None:
+        weak ones that follow the data's scale (`svrhmc.fitting.regress`). `posterior.prior` states all of them.
+    missing: "refuse" rows with missing values, or "drop" them.
+    transforms: functions of your own that the formula calls, by their names: {"f": f} for "y ~ f(x)". They get columns
+        as pandas series, and give one number for each row (or a row of numbers). No file holds them: pass them to
+        `Posterior.load` again.
+    settings: those of `svrhmc.sample`, such as draws, tolerance, seed, budget_seconds, checkpoint.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> age, plan = rng.uniform(20, 70, 400), rng.choice(["basic", "pro"], 400)
+    >>> odds = np.exp(-3 + 0.05 * age - (plan == "pro"))
+    >>> churn = np.where(rng.random(400) < odds / (1 + odds), "yes", "no")
+    >>> posterior = fit("churn ~ age + plan", {"churn": churn, "age": age, "plan": plan})
+    >>> posterior.names, posterior.family
+    (('Intercept', 'age', 'plan[pro]'), 'bernoulli')
+    """
+    one_of("missing", missing, ("refuse", "drop"))
+    require_settings(fit, settings)
+    special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    model = {"prior": prior, "noise_variance": noise_variance}
+    if isinstance(table, Partitions):
+        return _fit_partitions(formula, table, family, special, model, missing == "drop", transforms, settings)
+    columns = [value for value in special.values() if isinstance(value, str)]
+    with stage("making columns of the table", settings.get("progress")):
+        made = designed(formula, table, columns, missing == "drop", transforms)
+    response = response_of(made.design.response, made.y, family)
+    given = {word: _numbers(word, value, made) for word, value in special.items()}
+    given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
+    design = _described(made.design, response, special, made.dropped)
+    needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
+    counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
+    table_rows = FittedRows.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
+    return _fitted(made.X, response.coded(made.y), design, response, {**given, **model}, table_rows, settings)
+
+
+def _fitted(
+    X: Any,
+    y: Array | None,
+    design: Design,
+    response: Response,
+    given: Mapping[str, Any],
+    table_rows: FittedRows | Callable[[], FittedRows],
+    settings: Mapping[str, Any],
+) -> Posterior:
+    """The posterior of rows in memory or in partitions, with their design."""
+    names = design.names
+    if len(set(names)) < len(names):
+        (twice, _), *_ = Counter(names).most_common(1)
+        raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
+    advice = of_formula({name: quoted(name) for name in design.variables})
+    columns = [INTERCEPT] * design.intercept + list(names)
+    prior = _by_column(given["prior"], design.parts, names)
+    with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
+        model = regression(
+            X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
+            classes=response.classes or None, varied=True, **{**given, "prior": prior},
+        )  # fmt: skip
+        rows = table_rows if isinstance(table_rows, FittedRows) else table_rows()
+    with advice.speaking(columns):
+        return posterior_of(model, advice=advice, design=design, table_rows=rows, **settings)
+
+
+def _described(design: Design, response: Response, special: Mapping[str, Any], dropped: int) -> Design:
+    """A design that knows its labels, and where offsets, exposures and trials come from."""
+    columns = {word: value if isinstance(value, str) else "" for word, value in special.items() if word != "weights"}
+    beside = {word for word, value in special.items() if value is not None and not isinstance(value, str)}
+    return replace(
+        design,
+        intercept=design.intercept and response.loss.has_intercept,
+        classes=tuple(map(str, response.classes)),
+        dropped=dropped,
+        guessed=response.guessed,
+        shifted=bool(beside & {"offset", "exposure"}),
+        tried="trials" in beside,
+        **columns,
+    ).with_transforms(design.transforms)
+
+
+def _fit_partitions(
+    formula: str,
+    table: Partitions,
+    family: str | Loss | None,
+    special: dict[str, Any],
+    model: Mapping[str, Any],
+    drop: bool,
+    transforms: Mapping[str, Callable[..., Any]] | None,
+    settings: Mapping[str, Any],
+) -> Posterior:
+    if not isinstance(table, TableInPartitions):
+        raise DataError(
+            "rows of arrays in partitions have no columns by name, and take no formula: give them to "
+            "svrhmc.fitting.regress(rows, family=…), or a table to svrhmc.data.from_parquet, from_csv or from_dask."
+        )
+    for word, value in special.items():
+        if value is not None and not isinstance(value, str):
+            raise requirement(word, "the name of a column where the table is in partitions", type(value).__name__)
+    special = {word: value or table.special.get(word) for word, value in special.items()}
+    if special["trials"]:
+        why = "a row for each success and each failure, with the number of them as weights, has the same posterior"
+        raise requirement("trials", "None where the table is in partitions", repr(special["trials"]), why)
+    with stage("making columns of the table", settings.get("progress")):
+        extra = [name for name in special.values() if name is not None]
+        opened = opened_by(formula, table, extra, drop, transforms)
+        response = response_of(opened.made.response.text, opened.y, family, opened.columns.n, opened.ends)
+        columns = {word: special[word] for word in ("offset", "exposure", "weights")}
+        rows, plain = opened.rows(response.levels, columns)
+    design = _described(plain, response, special, opened.dropped)
+
+    def table_rows() -> FittedRows:
+        return _some_rows(opened, design, columns)
+
+    return _fitted(rows, None, design, response, model, table_rows, settings)
+
+
+def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> FittedRows:
+    """Some rows of all partitions, for average effects."""
+    places, known = even_rows(opened.columns.n, KEPT, 0), opened.columns
+    columns = rows_at(opened.table, opened.sizes, list(known.by_name), places)
+    numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
+    some = {name: replace(columns[name], levels=known[name].levels) for name in design.variables}
+    offset = _with_exposure(numbers["offset"], numbers["exposure"])
+    return FittedRows(Columns(some, len(places)), offset, numbers["weights"], known.n)
+
+
+def regress(
+    X: Any,
+    y: npt.ArrayLike | None = None,
+    family: str | Loss = "gaussian",
+    *,
+    names: Sequence[str] | None = None,
+    intercept: bool = True,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    noise_variance: float | None = None,
+    **settings: Any,
+) -> Posterior:
+    """The posterior of a regression on arrays, in the units of X and y.
+
+    X: (n, columns), dense or CSR, without a column for the intercept; or rows in partitions (`svrhmc.data`), which have
+        y, offset and weights among their columns.
+    y: n labels of the family.
+    family: its name, or one of `svrhmc.targets.families`.
+    names: the names of the columns; x0, x1, … if None.
+    intercept: whether there is one.
+    trials, offset, weights: as `svrhmc.targets.glm` takes them.
+    prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but
+        the intercept, or a dictionary by name, with "Intercept" for the intercept at the centre of the columns, and
+        "sigma", "scale" or "shape" ("log sigma", … for the logarithm) for what all rows share. None, and whatever the
+        dictionary does not name, stands for weakly informative priors that follow the scale of the data.
+    noise_variance: the variance of the noise of "gaussian", if it is known.
+    settings: those of `svrhmc.sample`.
+
+    >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+    >>> posterior.names
+    ('Intercept', 'dose', 'log sigma')
+    """
+    require_settings(regress, settings)
+    with ARRAYS.speaking(_columns(X, names, intercept and family_of(family).has_intercept)):
+        made = regression(
+            X,
+            y,
+            family,
+            names=names,
+            intercept=intercept,
+            trials=trials,
+            offset=offset,
+            weights=weights,
+            prior=prior,
+            noise_variance=noise_variance,
+        )
+        return posterior_of(made, **settings)
+
+
+def _columns(X: Any, names: Sequence[str] | None, intercept: bool) -> list[str]:
+    """Those of the target, by name."""
+    given = X.reader.names if isinstance(X, Partitions) else names
+    known = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
+    return [INTERCEPT] * bool(intercept) + [str(name) for name in known]
+
+
+def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
+    """Refuse keywords that neither a door nor `sample` has, and more draws than can be kept of a single coefficient;
+    the first two parameters of a door are the data.
+    """
+    own, usual = tuple(signature(door).parameters)[2:-1], usual_settings()
+    for word in settings:
+        one_of(f"a keyword of {door.__name__}", word, (*own, *usual))
+    require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
+
+
+def posterior_of(
+    made: Regression,
+    warning: type[Warning] = VerdictWarning,
+    advice: Advice = ARRAYS,
+    design: Design | None = None,
+    table_rows: FittedRows | None = None,
+    **settings: Any,
+) -> Posterior:
+    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
+    in the words of the door. design, table_rows: of a table.
+    """
+    answer, cost = find_answer(made.target, made.units, **{**usual_settings(), **settings})
+    heavy, mean = made.target.heavy, made.units.inward(answer.mean)
+    precision = made.precision if heavy is None else heavy.equivalent(mean, made.precision)
+    posterior = build_posterior(
+        answer,
+        cost,
+        made.target,
+        made.units,
+        made.names,
+        family=made.target.loss.name,
+        prior=Influence.of(made.location, precision, made.units.inward(answer.trace.draws), made.said),
+        given=made.given,
+        design=design,
+        table_rows=table_rows,
+        advice=advice,
+    )
+    warn_of_verdict(posterior, warning)
+    return posterior
+
+
+def regression(
+    X: Any,
+    y: npt.ArrayLike | None,
+    family: str | Loss,
+    *,
+    names: Sequence[str] | None = None,
+    intercept: bool = True,
+    trials: npt.ArrayLike | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    classes: Sequence[Any] | None = None,
+    noise_variance: float | None = None,
+    varied: bool = False,
+) -> Regression:
+    """The target of `regress`, with all that leads back to the units of the data.
+
+    varied: whether columns that say nothing are refused.
+    """
+    if isinstance(X, Partitions):
+        given = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
+        return _of_partitions(X, family, given, intercept, prior, noise_variance, classes)
+    if y is None:
+        raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
+    if is_sparse(X):
+        X = checked_csr(X)
+    else:
+        X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
+    n, columns = X.shape
+    known_family = family_of(family)
+    intercept = intercept and known_family.has_intercept
+    if n and not columns and not known_family.has_intercept:
+        raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
+    if not (n and columns + intercept):
+        raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
+    if noise_variance is not None:
+        known_family = known_family.with_noise(noise_variance)
+    loss, label, found = known_family.coded(y)
+    labels = found if classes is None else classes
+    observed = loss.observed(label, n, trials)
+    plain = weights is None and observed.counts is None
+    count = _counted(weights, n) * (1.0 if observed.counts is None else observed.counts)
+    shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
+    known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
+    if len(known) != columns or len(set(known)) < columns:
+        raise requirement("names", f"{columns} different ones, one for each column", f"{len(known)}: {known[:8]}")
+    parameters = loss.parameter_names(labels)
+    for name in known:
+        if name == INTERCEPT or name in parameters:
+            raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
+    for name in known:
+        if not is_text(name):
+            raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
+    require_size(X, known)
+    require_size(observed.y[:, None], ["y"], "the response")
+    require_size(shift[:, None], (), "the offset")
+    typical, size = loss.overall(observed.y, count, shift)
+    centred = intercept or not loss.has_intercept
+    scales = scales_of(X, None if plain else count, centred)
+    if varied:
+        _require_varied(X, known, centred, scales if plain else scales_of(X, None, centred))
+    units, each, shared = units_and_priors(loss, scales, known, parameters, typical, size, intercept, prior)
+    by_offset = loss.identity_link and intercept
+    target = glm(
+        units.rows(X),
+        label,
+        loss,
+        trials=trials,
+        offset=shift + units.response if by_offset or offset is not None else None,
+        weights=weights,
+        prior=each,
+        shared_prior=shared,
+    )
+    return _regression(target, units, known, labels, each, shared, prior)
+
+
+def _regression(
+    target: Any, units: Units, names: tuple[str, ...], labels: Any, each: list[Prior], shared: Any, prior: Any
+) -> Regression:
+    location, precision = locations_and_precisions(each, target.loss, shared)
+    named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
+    said = prior_in_words(prior, target.loss, each[0] if units.intercept else None, units.response, parameters, shared)
+    return Regression(target, units, named, location, precision, said, prior is not None)
+
+
+def _of_partitions(
+    data: Partitions, family: str | Loss, given: Mapping[str, Any], intercept: bool, prior: Any, noise: float | None,
+    classes: Any,
+) -> Regression:  # fmt: skip
+    """The same for rows in partitions, which have labels, offsets and weights themselves."""
+    for name, value in given.items():
+        if value is not None:
+            why = "the partitions have it themselves: say which column it is when you open them"
+            raise requirement(name, "None where X is in partitions", type(value).__name__, why)
+    require_dense(data.reader)
+    known = family_of(family)
+    known = known if noise is None else known.with_noise(noise)
+    if classes is None:
+        coding, classes = coding_of(data, known)
+    else:
+        coding = _numbered(known, len(classes))
+    intercept = intercept and known.has_intercept
+    centred, parameters = intercept or not known.has_intercept, coding.loss.parameter_names(classes)
+    scales, typical, size, least, most = typical_of(data, coding, centred)
+    if centred and scales.constant.any():
+        j = int(np.argmax(scales.constant))
+        raise no_column(data.reader.names[j], float(least[j]), float(most[j]))
+    units, each, shared = units_and_priors(
+        coding.loss, scales, data.reader.names, parameters, typical, size, intercept, prior
+    )
+    target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=each, shared_prior=shared)
+    return _regression(target, units, data.reader.names, classes, each, shared, prior)
+
+
+def _numbered(loss: Loss, classes: int) -> Coding:
+    """Of labels that are the numbers of their classes."""
+    numbers = np.arange(classes, dtype=np.float64)
+    coded = loss.coded(numbers)
+    return Coding(coded.loss, numbers, coded.loss.observed(coded.y, classes).y)
+
+
+def _require_varied(X: Any, names: Sequence[str], intercept: bool, scales: Scales) -> None:
+    """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
+    if intercept and scales.constant.any():
+        j = int(np.argmax(scales.constant))
+        column = X[:, j].toarray() if hasattr(X, "format") else X[:, j]
+        raise no_column(names[j], float(column.min()), float(column.max()))
+    if hasattr(X, "format") or X.shape[1] > _LOOKED:
+        return
+    few = X[:: max(1, len(X) // _ROWS)]
+    away = few - few.mean(axis=0) * intercept
+    standard = away / np.maximum(np.sqrt((away**2).mean(axis=0)), 1e-300)
+    alike = np.abs(standard.T @ standard / len(few))
+    np.fill_diagonal(alike, 0.0)
+    for i, j in zip(*np.nonzero(np.triu(alike > 1 - 1e-12)), strict=True):
+        a, b = np.asarray(X[:, i], np.float64), np.asarray(X[:, j], np.float64)
+        a, b = (a - a[0], b - b[0]) if intercept else (a, b)
+        ratio = scales.scale[j] / scales.scale[i] * np.sign((standard[:, i] * standard[:, j]).sum())
+        if np.allclose(a * ratio, b, rtol=1e-9, atol=1e-9 * scales.scale[j]):
+            raise DataError(f"column {names[j]!r} repeats column {names[i]!r}: leave one of them out.")
+
+
+_MOST_WEIGHT = 1e18  # of all rows together
+_LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
+
+
+def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
+    """How many rows each row counts as."""
+    if weights is None:
+        return np.ones(n)
+    count = checked_weights(weights, n)
+    with np.errstate(over="ignore"):
+        total = float(count.sum())
+    if not total < _MOST_WEIGHT:
+        allowed, why = f"numbers with a sum below {_MOST_WEIGHT:g}", "a row of weight w counts as w rows"
+        raise requirement("weights", allowed, f"a sum of {total:g}", why)
+    return count
+
+
+def _with_exposure(offset: Any, exposure: Any) -> Any:
+    """offset + log exposure; refuses exposures that are not above 0."""
+    if exposure is None:
+        return offset
+    return log_exposure(exposure) + (0.0 if offset is None else np.asarray(offset, np.float64))
+
+
+def _by_column(prior: Any, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Any:
+    """A dictionary in which the prior of a category is that of each of its levels that has none of its own."""
+    if not isinstance(prior, Mapping):
+        return prior
+    terms = {term for term, _ in parts} - set(names)
+    by_term = {name: prior[term] for name, (term, _) in zip(names, parts, strict=True) if term in terms & set(prior)}
+    return {**by_term, **{name: each for name, each in prior.items() if name not in terms}}
+
+
+def _each(value: Any, n: int) -> Any:
+    """One number for each row."""
+    return None if value is None else np.broadcast_to(np.asarray(value, np.float64), n)
+
+
+def _numbers(word: str, value: Any, made: Designed) -> Any:
+    """A column of the table, or what was given beside it, without the rows that were dropped."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if made.extra[value].kind == CATEGORY:
+            raise DataError(f"the column {value!r} of {word} must hold numbers; got texts.")
+        return np.asarray(made.extra[value].values, np.float64)
+    array = real_array(word, value, (len(made.kept),)) if np.ndim(value) else value
+    return array[made.kept] if np.ndim(array) else array
+
+
+def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) -> tuple[str, ...]:
+    block = ([INTERCEPT] if intercept else []) + list(columns)
+    if loss.blocks == 1:
+        return (*block, *loss.parameter_names(classes))
+    labels = tuple(map(str, range(loss.blocks + 1))) if classes is None else tuple(map(str, classes))
+    return tuple(f"{label}: {name}" for label in labels[1:] for name in block)

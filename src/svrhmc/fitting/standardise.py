@@ -1,0 +1,285 @@
+"""Centre and scale of columns, with weights that count rows: of rows in memory, and of rows in partitions, where what
+is typical of columns and labels is found by a pass, and rows are standardised as they are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError
+from svrhmc.families.base import Loss
+from svrhmc.sampling.coordinates import Units
+from svrhmc.targets.coding import Coding
+from svrhmc.targets.partitions import total_of
+from svrhmc.targets.reading import Block, Partitions, Reader, require_finite
+
+_FEW = 1000  # rows that show most columns to have more than two values
+_BLOCK = 1 << 21  # numbers looked at in one piece
+_LARGEST = 1e70
+_ROUNDING = 1e-10  # of a column's size, below which its spread is nothing but rounding
+
+
+class Scales(NamedTuple):
+    """Of each column: its mean (0 for sparse ones, which no centre is taken from), its standard deviation (1 where it
+    is constant), and whether it is.
+    """
+
+    centre: Array
+    scale: Array
+    constant: npt.NDArray[np.bool_]
+    left: Array  # the mean, in scales, that no centre takes off
+    step: Array  # a typical change of the column: its scale, or the difference of its two values where it has but two
+
+
+def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
+    """Refuse columns whose numbers are so large, or differ by so little, that squares of coefficients would overflow:
+    with sizes from 10⁻⁷⁰ to 10⁷⁰ a coefficient is at most 10¹⁴⁰, and its square 10²⁸⁰.
+    """
+    if not X.shape[1]:
+        return
+    if hasattr(X, "format"):
+        low, high = (np.asarray(each.todense(), np.float64).ravel() for each in (X.min(axis=0), X.max(axis=0)))
+    else:
+        low, high = np.asarray(X.min(axis=0), np.float64), np.asarray(X.max(axis=0), np.float64)
+    size, differ = np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2
+    odd = (size > _LARGEST) | ((differ > 0) & (differ < 1 / _LARGEST))
+    if odd.any():
+        j = int(np.argmax(odd))
+        raise DataError(
+            f"{f'{what} {names[j]!r}' if names else what} goes from {low[j]:.3g} to {high[j]:.3g}, which is too "
+            f"{'large' if size[j] > _LARGEST else 'small'} to calculate with: take another unit."
+        )
+
+
+def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
+    """Of dense or CSR rows; without `centred` (no intercept takes the centres up) they are only scaled, by √mean square
+    about the mean as well."""
+    sparse = hasattr(X, "format")
+    first, mean, second = _moments(X, weights, sparse)
+    return _scales(first, mean, np.sqrt(second), _differences(X, sparse), centred, not sparse)
+
+
+def _scales(first: Array, mean: Array, sd: Array, difference: Array, centred: bool, shifted: bool = True) -> Scales:
+    """From a value of each column, the mean beyond it, the standard deviation, and the difference of its two values,
+    where it has but two (else nan). shifted: whether centres are taken off.
+    """
+    size = np.abs(first + mean)
+    constant = sd <= _ROUNDING * np.maximum(size, np.abs(first))  # its spread is nothing but rounding
+    scale = np.where(constant, 1.0 if centred else size, sd)
+    scale = np.where(scale > 0, scale, 1.0)
+    centre = first + mean if shifted and centred else np.zeros_like(mean)
+    step = np.where(constant | np.isnan(difference), scale, difference)
+    return Scales(centre, scale, constant, (first + mean - centre) / scale, step)
+
+
+def no_column(name: str, low: float, high: float) -> DataError:
+    """Why a column from low to high says nothing beside an intercept: it is constant, or its spread is lost in the
+    rounding of its size, as that of time stamps in nanoseconds may be.
+    """
+    if high > low:
+        return DataError(
+            f"column {name!r} goes from {low:.17g} to {high:.17g}, a range that would be lost in rounding beside its "
+            "size: subtract its smallest value first (column - column.min())."
+        )
+    return DataError(f"column {name!r} is constant, and cannot be told from the intercept: leave it out.")
+
+
+def _differences(X: Any, sparse: bool) -> Array:
+    """The difference of the two values of each column that has two; nan of the others.
+
+    A sparse column of one value v beside zeros has Σx² = vΣx.
+    """
+    n, dim = X.shape
+    if sparse:
+        ones = np.ones(n)
+        high, low = (np.asarray(each.todense(), np.float64).ravel() for each in (X.max(axis=0), X.min(axis=0)))
+        value = np.where(high > 0, high, low)
+        sums, squares = (np.asarray(part.T @ ones, np.float64).ravel() for part in (X, X.multiply(X)))
+        return np.where(np.abs(squares - value * sums) <= 1e-12 * squares, np.abs(value), np.nan)
+    found = np.full(dim, np.nan)
+    for j in np.flatnonzero([len(np.unique(X[:_FEW, j])) <= 2 for j in range(dim)]):
+        least, most = float(X[:, j].min()), float(X[:, j].max())
+        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n, 1)):
+            found[j] = most - least
+    return found
+
+
+def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
+    """A first value, the mean of what lies beyond it, and the variance: sums about a value of the column's own, so that
+    a large offset takes no digits away.
+    """
+    n, dim = X.shape
+    total = float(n if weights is None else weights.sum())
+    if sparse:
+        w = np.ones(n) if weights is None else weights
+        mean = np.asarray(X.T @ w, np.float64).ravel() / total
+        square = np.asarray(X.multiply(X).T @ w, np.float64).ravel() / total
+        return np.zeros(dim), mean, np.maximum(square - mean**2, 0.0)
+    first = np.asarray(X[0], np.float64)
+    sums, squares = np.zeros(dim), np.zeros(dim)
+    for some in _blocks(n, dim):
+        away: Array = np.asarray(X[some], np.float64) - first
+        sums += away.sum(axis=0) if weights is None else weights[some] @ away
+    mean = sums / total
+    for some in _blocks(n, dim):
+        away = np.asarray(X[some], np.float64) - first - mean
+        squares += np.einsum("ij,ij->j", away, away if weights is None else away * weights[some, None])
+    return first, mean, squares / total
+
+
+def _blocks(n: int, dim: int) -> list[slice]:
+    size = max(1, _BLOCK // max(1, dim))
+    return [slice(begin, begin + size) for begin in range(0, n, size)]
+
+
+class Described(NamedTuple):
+    """Of some rows: Σw, sums of w(x − x₀) and w(x − x₀)² by column, the least and the largest number of each column and
+    whether it has no others; the same sums of labels, and of offsets.
+    """
+
+    weight: float
+    sums: Array
+    squares: Array
+    least: Array
+    most: Array
+    two: npt.NDArray[np.bool_]
+    y: Array  # `_sums_of_labels`
+
+    def __add__(self, other: Described) -> Described:  # type: ignore[override]
+        ends = np.stack([self.least, self.most, other.least, other.most])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        two = self.two & other.two & ((ends == low) | (ends == high)).all(axis=0)
+        return Described(
+            self.weight + other.weight, self.sums + other.sums, self.squares + other.squares, low, high, two,
+            self.y + other.y,
+        )  # fmt: skip
+
+
+def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float) -> Described | None:
+    """Of one partition; None where it has no rows."""
+    total: Described | None = None
+    for block in reader.read(number):
+        require_finite(block, reader, number)
+        y = coding.form(block, reader.where(number)).y
+        w = np.ones(len(y)) if block.weights is None else block.weights
+        X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
+        away = np.asarray(X, np.float64) - x0
+        least, most = (np.asarray(each, np.float64) for each in (X.min(axis=0), X.max(axis=0)))
+        offset = np.zeros(len(y)) if block.offset is None else block.offset
+        two = np.asarray((np.equal(X, least) | np.equal(X, most)).all(axis=0), np.bool_)
+        one = Described(
+            float(w.sum()), w @ away, w @ away**2, least, most, two,
+            _sums_of_labels(coding.loss, y, w, offset, y0),
+        )  # fmt: skip
+        total = one if total is None else total + one
+    return total
+
+
+class Typical(NamedTuple):
+    """Scales of the columns, and what is typical of the labels: a predictor, and the size of a large effect."""
+
+    scales: Scales
+    typical: float
+    size: float
+    least: Array  # numbers of the columns
+    most: Array
+
+
+def typical_of(data: Partitions, coding: Coding, intercept: bool) -> Typical:
+    """By one pass, about the first row that there is."""
+    reader = data.reader
+    first = next(block for number in np.flatnonzero(reader.sizes) for block in reader.read(int(number)))
+    x0 = np.asarray(first.chosen(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
+    y0 = float(coding.form(first.chosen(slice(1)), reader.where(0)).y[0])
+    arguments = [(number, coding, x0[0], y0) for number in range(len(reader.sizes))]
+    none = np.zeros(x0.shape[1])
+    zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(6))
+    sums = total_of(
+        lambda first: data.each(described, arguments[first:], "means and scales of columns"), len(arguments), zero
+    )
+    return _typical(sums, coding, x0[0], y0, intercept)
+
+
+def _typical(sums: Described, coding: Coding, x0: Array, y0: float, intercept: bool) -> Typical:
+    mean = sums.sums / sums.weight
+    sd = np.sqrt(np.maximum(sums.squares / sums.weight - mean**2, 0.0))
+    difference = np.where(sums.two, sums.most - sums.least, np.nan)
+    scales = _scales(x0, mean, sd, difference, intercept)
+    return Typical(scales, *_overall(sums, coding, y0), sums.least, sums.most)
+
+
+def _overall(sums: Described, coding: Coding, y0: float) -> tuple[float, float]:
+    """`Loss.overall` of all rows: of two labels that have the mean and the spread of all, or their share of events, and
+    for a rate by the sums of events and of exposures.
+    """
+    loss, w = coding.loss, sums.weight
+    residual, square, offset, events, exposure, rate = sums.y
+    if loss.outcome == "events":
+        values, weights = np.array([-1.0 if _signed(coding) else 0.0, 1.0]), np.array([w - events, events])
+        return loss.overall(values, weights, np.full(2, offset / w))
+    mean, sd = y0 + residual / w, np.sqrt(max(square / w - (residual / w) ** 2, 0.0))
+    typical, size = loss.overall(np.array([mean - sd, mean + sd]), np.full(2, w / 2), np.zeros(2))
+    return typical if loss.identity_link else math.log((rate or 0.5) / exposure), size
+
+
+def _sums_of_labels(loss: Loss, y: Array, w: Array, offset: Array, y0: float) -> Array:
+    """Σwr and Σwr² of r = y − offset − y₀ (y − y₀ where the mean is no sum of both), Σw offset, Σw of the rows with
+    y > 0, and the numerator and denominator of a rate, Σwe^{offset} and, of counts, Σwy.
+    """
+    residual, exposure, rate = y - y0 - (offset if loss.identity_link else 0.0), 1.0, 1.0
+    if loss.outcome in ("counts", "numbers") and not loss.identity_link:
+        exposure = float(w @ np.exp(offset))
+        rate = float(w @ y) if loss.outcome == "counts" else exposure * math.exp(loss.overall(y, w, offset)[0])
+    return np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0), exposure, rate])
+
+
+def _signed(coding: Coding) -> bool:
+    """Whether labels of events are −1 and 1."""
+    return coding.meant is not None and float(coding.meant.min()) < 0
+
+
+class StandardReader(Reader):
+    """Another reader's rows in the variables of a model: standardised, after a column of ones."""
+
+    def __init__(self, reader: Reader, units: Units) -> None:
+        self.reader, self.units = reader, units
+        self.sizes, self.dtype, self.storage = reader.sizes, reader.dtype, reader.storage
+        self.names = (("Intercept",) if units.intercept else ()) + reader.names
+        self.has_offset, self.has_weights = reader.has_offset or units.response != 0, reader.has_weights
+
+    def read(self, number: int) -> Iterator[Block]:
+        """Block by block."""
+        units = self.units
+        for block in self.reader.read(number):
+            offset = block.offset
+            if units.response != 0:
+                offset = np.full(len(block.y), units.response) + (0.0 if offset is None else offset)
+            yield block._replace(X=units.rows_by_column(block.X), offset=offset)
+
+    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+        """As they are."""
+        return self.reader.labels(number)
+
+    def only(self, number: int) -> Reader:
+        """Of one partition."""
+        return StandardReader(self.reader.only(number), self.units)
+
+    def where(self, number: int) -> str:
+        """As it is."""
+        return self.reader.where(number)
+
+    def identity(self) -> list[str]:
+        """As it is, and the units."""
+        return [*self.reader.identity(), repr((self.units.centre.tolist(), self.units.scale.tolist()))]
+
+
+def require_dense(reader: Reader) -> None:
+    """Refuse sparse rows, which no centre is taken from."""
+    if reader.storage == "sparse":
+        raise DataError("sparse rows in partitions are sampled as they are: use svrhmc.targets.glm and svrhmc.sample.")

@@ -1,0 +1,208 @@
+"""What the transformations of a formula learn of a table whose rows come block by block.
+
+Formulaic's transformations learn from all rows at once. Here each asks for sums over blocks, one pass after another,
+and makes of them the state that formulaic would have (`Learner`):
+
+    center, scale, standardize     mean and Σ(x − x̄)², in one pass
+    poly(x, k)                     Σ x p²ⱼ and Σ p²ⱼ of the orthogonal polynomials pⱼ, j = 0 … k, in k + 1 passes
+    bs, cr, cs, cc                 the different values of x with how often each occurs, in one pass
+    C                              the different values, in one pass
+
+Quantiles, and so the knots of a spline, are exact; so many different values are kept that they fit into memory, and a
+spline of more of them must be given its knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from inspect import signature
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError
+from svrhmc.tables.expressions import Call
+
+MOST_DIFFERENT = 1 << 24  # values of a column that knots are found from
+_CHUNK = 1 << 16
+Statistic = Callable[[Any], Any]  # of the values of a block; what it gives can be added up
+Learner = Generator[Statistic, Any, dict[str, Any]]
+
+
+def learner(call: Call) -> Learner:
+    """Asks for statistics of the first argument of a call, is sent their sums over all rows, and returns its state."""
+    if call.name == "C":
+        return _levels(call)
+    if call.name not in _LEARNERS:
+        raise DataError(
+            f"the formula's {call.name!r} learns from all rows at once, and cannot be used on rows in partitions."
+        )
+    return _LEARNERS[call.name](call)
+
+
+class Moments(NamedTuple):
+    """Of some rows: their number, their mean, and Σ(x − mean)²."""
+
+    n: int
+    mean: Any
+    squares: Any
+
+    def __add__(self, other: Moments) -> Moments:  # type: ignore[override]
+        n, away = self.n + other.n, other.mean - self.mean
+        squares = self.squares + other.squares + away**2 * (self.n * other.n / n)
+        return Moments(n, self.mean + away * (other.n / n), squares)
+
+
+def moments(values: Any) -> Moments:
+    """Of a block."""
+    x = np.asarray(values, np.float64)
+    mean = x.mean(axis=0)
+    return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
+
+
+class Different:
+    """Different values, sorted, and how often each occurs."""
+
+    def __init__(self, values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
+        self._parts, self._waiting = [(values, counts)], 0
+
+    def __add__(self, other: Different) -> Different:
+        values, counts = other.sorted()
+        self._parts.append((values, counts))
+        self._waiting += len(values)
+        if self._waiting > len(self._parts[0][0]) + _CHUNK:  # so that sorting takes n log n in all
+            self.sorted()
+        return self
+
+    def sorted(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Values and counts; more than can be kept are refused."""
+        if len(self._parts) > 1:
+            values, place = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
+            counts = np.bincount(place, weights=np.concatenate([part[1] for part in self._parts]))
+            self._parts, self._waiting = [(values, counts.astype(np.int64))], 0
+        if len(self._parts[0][0]) > MOST_DIFFERENT:
+            raise DataError(
+                f"a transformation of the formula would look at more than {MOST_DIFFERENT:,} different values to find "
+                "its knots or levels: give a spline its knots and bounds, such as bs(x, knots=[…], lower_bound=…, "
+                "upper_bound=…), and take as a number what is no category."
+            )
+        return self._parts[0]
+
+
+def different(values: Any) -> Different:
+    """Of a block."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        array = array[np.isfinite(array)]
+    return Different(*np.unique(array.astype(str) if array.dtype.kind == "O" else array, return_counts=True))
+
+
+def polynomial_sums(values: Any, alpha: dict[int, float], norms: dict[int, float]) -> Array:
+    """Σ x p² and Σ p² of the next orthogonal polynomial p, from what is known of those before it."""
+    x = np.asarray(values, np.float64)
+    before, p = np.zeros_like(x), np.ones_like(x)
+    for k in range(len(alpha)):
+        before, p = p, (x - alpha[k]) * p - (norms[k] / norms[k - 1] * before if k else 0.0)
+    return np.array([(x * p**2).sum(), (p**2).sum()])
+
+
+def _scale(call: Call) -> Learner:
+    given = _given(call)
+    found: Moments = yield moments
+    centre, rescaled = given.get("center", True), given.get("rescale", given.get("scale", call.name != "center"))
+    ddof = given.get("ddof", 0 if call.name == "standardize" else 1)
+    state: dict[str, Any] = {"ddof": ddof, "center": None, "scale": None}
+    state["center"] = (found.mean if centre else None) if isinstance(centre, bool) else np.array(centre)
+    state["scale"] = np.array(rescaled)
+    if isinstance(rescaled, bool):
+        away = found.mean - (0.0 if state["center"] is None else state["center"])
+        squares = found.squares + found.n * away**2
+        state["scale"] = np.sqrt(squares / (found.n - ddof)) if rescaled else None
+    return state
+
+
+def _poly(call: Call) -> Learner:
+    given = _given(call)
+    alpha: dict[int, float] = {}
+    norms: dict[int, float] = {}
+    if given.get("raw", False):
+        return {}
+    for k in range(given.get("degree", 1) + 1):
+        weighted, norms[k] = (float(value) for value in (yield partial(polynomial_sums, alpha=alpha, norms=norms)))
+        if k < given.get("degree", 1):
+            alpha[k] = weighted / norms[k]
+    return {"alpha": alpha, "norms2": norms}
+
+
+def _basis_spline(call: Call) -> Learner:
+    assert call.function is not None
+    values, counts = (yield different).sorted()
+    state: dict[str, Any] = {}
+    given = {name: value for name, value in _given(call).items() if name != "x"}
+    df, degree = given.get("df"), given.get("degree", 3)
+    inner = (df or 0) - degree - bool(given.get("include_intercept", False))
+    if df and given.get("knots") is None and inner >= 0:
+        bounds = [given.get(name) for name in ("lower_bound", "upper_bound")]
+        inside = np.ones(len(values), bool)
+        if given.get("extrapolation", "raise") in ("clip", "na", "zero"):
+            inside &= values >= (values[0] if bounds[0] is None else bounds[0])
+            inside &= values <= (values[-1] if bounds[1] is None else bounds[1])
+        if inside.any():
+            knots = quantiles(values[inside], counts[inside], np.linspace(0, 1, inner + 2)[1:-1])
+            given = {**given, "df": None, "knots": knots.tolist()}
+    call.function(values[[0, -1]], **given, _state=state)
+    return state
+
+
+def _cubic_spline(call: Call) -> Learner:
+    assert call.function is not None
+    values, counts = (yield different).sorted()
+    state: dict[str, Any] = {}
+    given = {name: value for name, value in _given(call).items() if name != "x"}
+    call.function(values, **given, _state=state)
+    if given.get("constraints") == "center":
+        free = {**state, "constraints": None}
+        sums = 0.0
+        for begin in range(0, len(values), _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            basis = call.function(values[some], **{**given, "constraints": None}, _state=dict(free)).__wrapped__
+            columns = [column for key, column in basis.items() if not str(key).startswith("__")]
+            sums = sums + np.stack(columns) @ counts[some]
+        state["constraints"] = np.atleast_2d(sums / counts.sum())
+    return state
+
+
+def _levels(call: Call) -> Learner:
+    categories = getattr(getattr(call.arguments[0], "cat", None), "categories", None) if call.arguments else None
+    if categories is not None:
+        return {"levels": categories.tolist()}
+    values, _ = (yield different).sorted()
+    return {"levels": values.tolist()}
+
+
+def quantiles(values: npt.NDArray[Any], counts: npt.NDArray[np.int64], levels: Array) -> Array:
+    """As `numpy.quantile` has them of all rows, from sorted values and how often each occurs.
+
+    >>> quantiles(np.array([1.0, 2.0, 5.0]), np.array([3, 1, 1]), np.array([0.5, 0.875]))
+    array([1. , 3.5])
+    """
+    ends = np.cumsum(counts)
+    at = levels * (ends[-1] - 1)
+    low, high = (values[np.searchsorted(ends, np.floor(at) + k, "right").clip(max=len(values) - 1)] for k in (0, 1))
+    return np.asarray(low + (high - low) * (at - np.floor(at)), np.float64)
+
+
+def _given(call: Call) -> dict[str, Any]:
+    assert call.function is not None
+    return dict(signature(call.function).bind(*call.arguments, **call.keywords).arguments)
+
+
+_LEARNERS: dict[str, Callable[[Call], Learner]] = {
+    **dict.fromkeys(("center", "scale", "standardize"), _scale),
+    "poly": _poly,
+    "bs": _basis_spline,
+    **dict.fromkeys(("cc", "cr", "cs"), _cubic_spline),
+}
