@@ -314,8 +314,6 @@ class Engine(ABC):
             return f"it does not have {form.rows.storage} rows"
         if form.whitening is not None and form.whitening.kind not in maps:
             return f"it does not have a {form.whitening.kind} whitening"
-        for term in getattr(form, "terms", ()):
-            return f"it does not have the prior term {term}"
         return None
 
     def lacks_order(self, sampler: Any, form: Any) -> str | None:
