@@ -181,7 +181,7 @@ class SplitHMC(ExactSampler):
 
     def kernel(self, setup: Setup) -> Kernel:
         """All chains in step: a leapfrog is one pass over the rows, which may lie anywhere."""
-        return SplitKernel(setup.target, self, setup.seed)
+        return SplitKernel(setup.target, self, setup.stream)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
         """A pass for each leapfrog, and one at the start."""
@@ -211,8 +211,8 @@ class TrajectoryKernel(Kernel):
 
     gradients = proposes = True
 
-    def __init__(self, density: Density, sampler: SplitHMC, seed: int) -> None:
-        self.density, self.sampler, self.seed = density, sampler, seed
+    def __init__(self, density: Density, sampler: SplitHMC, stream: Callable[[Indices], Stream]) -> None:
+        self.density, self.sampler, self.stream = density, sampler, stream
         self._kicks = list(zip(*sampler.kicks(), strict=True))
 
     @abstractmethod
@@ -226,7 +226,7 @@ class TrajectoryKernel(Kernel):
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """From f and ∇f at the start on."""
         known = (state.memory["f"], state.memory["gradient"]) if state.memory else self.energies(state.x)
-        for at, accepted in self.points(Stream(self.seed, chains), Point(state.x, *known), state.step, end):
+        for at, accepted in self.points(self.stream(chains), Point(state.x, *known), state.step, end):
             yield Place(at.z, state.v, at.memory, at.gradient, accepted)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
@@ -264,19 +264,47 @@ class TrajectoryKernel(Kernel):
 class SplitKernel(TrajectoryKernel):
     """The draws of `SplitHMC`."""
 
+    def warm(self, state: State) -> None:
+        """What a pass over the rows needs."""
+        self.energies(state.x)
+
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """A trajectory for each."""
-        new = at
+        slopes = getattr(self.density, "slopes", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-
-            def energies(q: Array, rise: Array) -> tuple[Array, Array]:
-                nonlocal new
-                new = self.reached(stream, step, q, rise)  # noqa: B023 - of this step
-                return new.f, new.gradient
-
-            accepted = threshold < self.fall(step, v, jitter, at, energies)
+            known = None if slopes is None else self._quickly(slopes, step, v, jitter, at)
+            new, fallen = known or self._carefully(stream, step, v, jitter, at)
+            accepted = threshold < fallen
             at = new.where(accepted, at)
             yield at, accepted
+
+    def _carefully(self, stream: Stream, step: int, v: Array, jitter: Array, at: Point) -> tuple[Point, Array]:
+        """The end of a trajectory, and what H falls by; f has to be a number on all of it."""
+        new = at
+
+        def energies(q: Array, rise: Array) -> tuple[Array, Array]:
+            nonlocal new
+            new = self.reached(stream, step, q, rise)
+            return new.f, new.gradient
+
+        fallen = self.fall(step, v, jitter, at, energies)
+        return new, fallen
+
+    def _quickly(
+        self, slopes: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
+    ) -> tuple[Point, Array] | None:
+        """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
+        new, left = at, int(self.sampler.leapfrogs_of(np.array(step + 1)))
+
+        def energies(q: Array, rise: Array) -> tuple[Array, Array]:
+            nonlocal new, left
+            left -= 1
+            new = Point(q, np.zeros(len(q)), slopes(q)) if left else Point(q, *self.energies(q))
+            return new.f, new.gradient
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            fallen = self.fall(step, v, jitter, at, energies)
+        return None if np.isnan(fallen).any() else (new, fallen)
 
     def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
         """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain;

@@ -21,7 +21,7 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
-from svrhmc.core.recording import recorded
+from svrhmc.core.recording import once, recorded
 from svrhmc.families.base import Loss
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.expansion import RowExpansion
@@ -362,12 +362,19 @@ class GeneralisedLinear(FiniteSum):
         return prior if self.heavy is None else prior + self.heavy.value(x)
 
     def energies(self, x: Array) -> tuple[Array, Array]:
-        """From the same predictors, where rows are few; else by the passes that each of them has."""
+        """From the same predictors, where rows are few; else by one pass where there is one for both."""
         if not self._form.is_small:
-            return super().energies(x)
+            return self._by_pass(x) if self.rows.one_pass(self.loss) else super().energies(x)
         t = self._form.predictors(x)
         slopes = self.assemble(self.n * self._form.slopes(t), None)
         return self._form.values(t).sum(axis=1) + self._prior_potential(x), slopes + self.prior_gradient(x)
+
+    def _by_pass(self, x: Array) -> tuple[Array, Array]:
+        from svrhmc.targets.passes import RowsPass
+
+        by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
+        values, slopes = once(lambda: by_rows(x), (len(x),), x.shape, of=x)
+        return values + self._prior_potential(x), slopes + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""

@@ -12,7 +12,16 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import Keep, Setup, State
-from svrhmc.engines.compiled.arrays import apart, chunk_noise, fixed, make_frame, make_heavy, plain_model, row_width
+from svrhmc.engines.compiled.arrays import (
+    apart,
+    chunk_noise,
+    entry_kind,
+    fixed,
+    make_frame,
+    make_heavy,
+    plain_model,
+    row_width,
+)
 from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
@@ -161,7 +170,7 @@ def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, 
 
 
 def _room(model: Any, dim: int) -> Any:
-    pad, kind = row_width(model, dim), model[0].dtype
+    pad, kind = row_width(model, dim), entry_kind(model)
     noise = chunk_noise(dim)
     return subsampled.Room(
         q=apart(dim),
