@@ -51,7 +51,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Chains, Density, Setup, State
 from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
-from svrhmc.exact.split import Point, SplitHMC, TrajectoryKernel
+from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 _SCALINGS = 4  # in a draw, at most
@@ -244,7 +244,7 @@ class JumpKernel(TrajectoryKernel):
             share, slope = self.regions.log_share(index, point.z)
             return point.f - share, self.regions.pull(index, point.gradient - slope)
 
-        def energies(u: Array, rise: Array) -> tuple[Array, Array]:
+        def energies(u: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
             new = self.reached(stream, step, self.regions.out(index, u), rise)
             return joined(new)

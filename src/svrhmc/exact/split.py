@@ -151,7 +151,7 @@ class SplitHMC(ExactSampler):
 
     def pieces_of(self, draw: int) -> int:
         """2ᵏ of a draw by its number."""
-        return int(self.leapfrogs_of(np.array(draw))) // self.leapfrogs
+        return min(draw & -draw, 1 << self.halvings)
 
     def rows_of_step(self, space: Any) -> float:
         """A pass for each leapfrog step, on average."""
@@ -188,6 +188,9 @@ class SplitHMC(ExactSampler):
         return spent_by_passes(state, steps, n, self.leapfrogs_of)
 
 
+Rise = Callable[[], Array]  # gives how far the energies of trajectories have risen
+
+
 class Point(NamedTuple):
     """z of each chain, with f and ∇f there."""
 
@@ -213,7 +216,7 @@ class TrajectoryKernel(Kernel):
 
     def __init__(self, density: Density, sampler: SplitHMC, stream: Callable[[Indices], Stream]) -> None:
         self.density, self.sampler, self.stream = density, sampler, stream
-        self._kicks = list(zip(*sampler.kicks(), strict=True))
+        self._turns, self._first, self._last = (part.tolist() for part in sampler.kicks())
 
     @abstractmethod
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
@@ -234,29 +237,37 @@ class TrajectoryKernel(Kernel):
         with np.errstate(over="ignore", invalid="ignore"):
             return self.density.energies(z)
 
-    def reached(self, stream: Stream, step: int, z: Array, rise: Array | float = 0.0) -> Point:
+    def reached(self, stream: Stream, step: int, z: Array, rise: Rise | None = None) -> Point:
         """A point that a proposal comes to, where f has to be a number."""
         f, gradient = self.energies(z)
-        require_defined(stream.chains, step + 1, z, f, rise)
+        if np.isnan(f).any():
+            require_defined(stream.chains, step + 1, z, f, 0.0 if rise is None else rise())
         return Point(z, f, gradient)
 
     def fall(
-        self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Array], tuple[Array, Array]]
+        self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Rise], tuple[Array, Array]]
     ) -> Array:
-        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, and how far
-        H had risen when the trajectory was last kicked.
+        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, where it is
+        told how far H had risen when the trajectory was last kicked. Kicks at one point are one.
         """
-        sampler, pieces = self.sampler, self.sampler.pieces_of(step + 1)
+        sampler, pieces, leapfrogs = self.sampler, self.sampler.pieces_of(step + 1), self.sampler.leapfrogs
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
+        rotations = [(np.cos(turn * angle), np.sin(turn * angle)) for turn in self._turns]
         q, f, force = start
         before = f + 0.5 * (v * v).sum(axis=1)
-        for turn, first, last in pieces * self._kicks:
-            v = v - first * angle * (force - q)
-            rise = f + 0.5 * (v * v).sum(axis=1) - before
-            cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
+        share, count = self._first[0], leapfrogs * pieces
+        for leap in range(count):
+            cosine, sine = rotations[leap % leapfrogs]
+            v = v - share * angle * (force - q)
+
+            def rise(f: Array = f, v: Array = v) -> Array:
+                risen: Array = f + 0.5 * (v * v).sum(axis=1) - before
+                return risen
+
             q, v = cosine * q + sine * v, cosine * v - sine * q
             f, force = energies(q, rise)
-            v = v - last * angle * (force - q)
+            share = self._last[leap % leapfrogs] + (self._first[(leap + 1) % leapfrogs] if leap + 1 < count else 0.0)
+        v = v - share * angle * (force - q)
         fallen: Array = before - (f + 0.5 * (v * v).sum(axis=1))
         return fallen
 
@@ -282,7 +293,7 @@ class SplitKernel(TrajectoryKernel):
         """The end of a trajectory, and what H falls by; f has to be a number on all of it."""
         new = at
 
-        def energies(q: Array, rise: Array) -> tuple[Array, Array]:
+        def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
             new = self.reached(stream, step, q, rise)
             return new.f, new.gradient
@@ -294,12 +305,14 @@ class SplitKernel(TrajectoryKernel):
         self, slopes: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
     ) -> tuple[Point, Array] | None:
         """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
-        new, left = at, int(self.sampler.leapfrogs_of(np.array(step + 1)))
+        new, left = at, self.sampler.leapfrogs * self.sampler.pieces_of(step + 1)
 
-        def energies(q: Array, rise: Array) -> tuple[Array, Array]:
+        def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new, left
             left -= 1
-            new = Point(q, np.zeros(len(q)), slopes(q)) if left else Point(q, *self.energies(q))
+            if left:
+                return at.f, slopes(q)
+            new = Point(q, *self.density.energies(q))
             return new.f, new.gradient
 
         with np.errstate(over="ignore", invalid="ignore"):

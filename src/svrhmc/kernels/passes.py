@@ -1,8 +1,8 @@
 """What rows give at a state: values, slopes, and Σᵢ Jᵢᵀsᵢ; the one body for every family, storage and precision.
 
 A row has k predictors with coefficients of their own, whose blocks lie one behind the other in a state, each padded as
-a row is, and sees q parameters that all rows share, which lie last; k = 1 and q = 0 are constants in compiled code where
-the family has one predictor, and the loops over them are none. For a tile of rows, or a batch of picked ones, come the
+a row is, and sees q parameters that all rows share, which lie last; k = 1 and q = 0 are constants where the family has
+one predictor, and the loops over them are none. For a tile of rows, or a batch of picked ones, come the
 products of all of them, then their values and slopes in vector code (`evaluate`), then the sums. Predictors and slopes
 are lines t[c, b], c the predictor and b the row, in the precision of the labels.
 

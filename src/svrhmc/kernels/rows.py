@@ -217,7 +217,7 @@ def _some_predictors(rows, picked, x, t):
 
 
 def some_sum(rows, picked, s, total):
-    """total += Σ s[b]·(row picked[b]), in the precision of the total; what is added beyond the row's end is of no use."""
+    """total += Σ s[b]·(row picked[b]), in the precision of the total; beyond the row's end that is of no use."""
 
 
 @overload(some_sum, jit_options=QUICK)

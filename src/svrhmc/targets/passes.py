@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class RowsPass:
             look(0.0)
             self._share(own, int(first), int(last), valued)
 
-        todo = [(own, *cut) for own in some for cut in zip(cuts[:-1], cuts[1:], strict=True)]
+        todo = [(own, *cut) for own in some for cut in pairwise(cuts)]
         if threads == 1 or len(todo) == 1:
             for each in todo:
                 work(*each)
@@ -93,28 +94,28 @@ class RowsPass:
         return _Sums(count, laid, np.empty((self._blocks, count * width)), np.empty((self._blocks, count)))
 
     def _share(self, own: _Sums, first: int, last: int, valued: bool) -> None:
-        lines, m, number = own.count * (2 * self._m + ROOM), own.count * self._m, self._number
+        lines, m, number = own.chains * (2 * self._m + ROOM), own.chains * self._m, self._number
         room = np.empty(self._pad, self._kind), np.empty((lines, TILE), number), np.empty((m, TILE), number)
         compiled.pass_blocks(
-            self._rows, *self._known, own.states, own.count, first, last, self._size, *room, own.sums, own.values,
+            self._rows, *self._known, own.states, own.chains, first, last, self._size, *room, own.sums, own.values,
             valued,
         )  # fmt: skip
 
     def _ended(self, own: _Sums) -> tuple[Array, Array]:
         """Blocks join in their order."""
         values, total = own.values.sum(axis=0), own.sums.sum(axis=0)
-        total = total.reshape(own.count, -1) if self._dense else total.reshape(-1, own.count).T
+        total = total.reshape(own.chains, -1) if self._dense else total.reshape(-1, own.chains).T
         if self._pad == self._columns:
             return values, np.ascontiguousarray(total)
         edge = self._k * self._pad
-        blocks = total[:, :edge].reshape(own.count, self._k, -1)[:, :, : self._columns].reshape(own.count, -1)
+        blocks = total[:, :edge].reshape(own.chains, self._k, -1)[:, :, : self._columns].reshape(own.chains, -1)
         return values, np.concatenate([blocks, total[:, edge:]], axis=1)
 
 
 class _Sums(NamedTuple):
     """Some states, and for each block of rows what these give at them."""
 
-    count: int
+    chains: int
     states: Any
     sums: Array
     values: Array
@@ -132,7 +133,8 @@ def predict(rows: Rows, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
     out = np.empty((1, rows.n))
     _spread(rows.n, lambda low, high: float64.predict(rows.compiled, x, low, high, out))
-    return out[0]
+    first: Array = out[0]
+    return first
 
 
 def combine(rows: Rows, weights: Array) -> Array:

@@ -198,8 +198,9 @@ class WhitenedRows(Whitened):
         return self.whitening.least_square(least) if least.min() >= 0 else 0.0
 
     def energies(self, z: Array, threads: int | None = None, valued: bool = True) -> tuple[Array, Array]:
-        """Of many rows by one pass, in which tᵢ = t̂ᵢ + aᵢᵀu, u = W z, with products in the rows' precision; in float32 f
-        may lack a constant of the labels. threads: that share a pass (all cores for None). f is 0 unless
+        """Of many rows by one pass, in which tᵢ = t̂ᵢ + aᵢᵀu, u = W z, with products in the rows' precision.
+
+        In float32 f may lack a constant of the labels. threads: that share a pass; all cores for None. f is 0 unless
         `valued`.
         """
         if self._pass is None:

@@ -16,7 +16,6 @@ from svrhmc.engines.compiled.arrays import (
     apart,
     chunk_noise,
     entry_kind,
-    fixed,
     make_frame,
     make_heavy,
     plain_model,
@@ -25,6 +24,7 @@ from svrhmc.engines.compiled.arrays import (
 from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
+from svrhmc.kernels.rows import fixed
 from svrhmc.targets.forms import RowsForm
 
 _CHUNK_PICKS = 512
