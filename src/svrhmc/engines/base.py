@@ -15,6 +15,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
+from svrhmc.core.randomness import Stream
 from svrhmc.gradients import Memory
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
@@ -157,6 +158,8 @@ class Chains(ABC):
 class Density(Protocol):
     """All that split HMC asks of a density ∝ e^{−f(z)} in the variables z of its chains, on the reference engine.
 
+    It may have `slopes` besides, ∇f at many states, where that takes less than f and ∇f.
+
     n: component gradients that count as one evaluation of ∇f. energies: f and ∇f at many states, (chains, dim) →
     (chains,) and (chains, dim); where x = T(z), f(z) = −log π(T(z)) − log |det T′(z)|. out: x of z, of states or draws
     (chains, draws, dim), `first` being the number of the first draw.
@@ -200,6 +203,7 @@ class Setup:
 
     target: a `svrhmc.targets.base.FiniteSum`, or a `Density` where the sampler asks for no more.
     threads, devices: for engines that have them; draws do not depend on them.
+    randomness: makes the random stream of some chains from the seed and their numbers.
     """
 
     target: Any
@@ -208,6 +212,11 @@ class Setup:
     chains: Indices
     threads: int = 1
     devices: Any = None
+    randomness: Callable[[int, Indices], Stream] = Stream
+
+    def stream(self, chains: Indices) -> Stream:
+        """The random numbers of some of the chains."""
+        return self.randomness(self.seed, chains)
 
     @property
     def form(self) -> Any:

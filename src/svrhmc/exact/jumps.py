@@ -38,7 +38,7 @@ z′ = z + (λ − 1)(a·z + b)W⁻¹r, with a row j of W and b = x̂ⱼ − l.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -51,7 +51,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Chains, Density, Setup, State
 from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
-from svrhmc.exact.split import Point, SplitHMC, TrajectoryKernel
+from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 _SCALINGS = 4  # in a draw, at most
@@ -193,7 +193,7 @@ class Jumps:
 
     def kernel(self, setup: Setup) -> Kernel:
         """All chains in step."""
-        return JumpKernel(setup.target, self, setup.seed)
+        return JumpKernel(setup.target, self, setup.stream)
 
     @property
     def scalings(self) -> int:
@@ -214,8 +214,8 @@ class Jumps:
 class JumpKernel(TrajectoryKernel):
     """What is accepted is counted for the moves (2) alone."""
 
-    def __init__(self, density: Density, jumps: Jumps, seed: int) -> None:
-        super().__init__(density, jumps.split, seed)
+    def __init__(self, density: Density, jumps: Jumps, stream: Callable[[Indices], Stream]) -> None:
+        super().__init__(density, jumps.split, stream)
         self.regions, self._log_q = jumps.regions, jumps.regions.log_proposals
         self._scalings = jumps.scalings
 
@@ -244,7 +244,7 @@ class JumpKernel(TrajectoryKernel):
             share, slope = self.regions.log_share(index, point.z)
             return point.f - share, self.regions.pull(index, point.gradient - slope)
 
-        def energies(u: Array, rise: Array) -> tuple[Array, Array]:
+        def energies(u: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
             new = self.reached(stream, step, self.regions.out(index, u), rise)
             return joined(new)

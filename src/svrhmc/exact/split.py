@@ -151,7 +151,7 @@ class SplitHMC(ExactSampler):
 
     def pieces_of(self, draw: int) -> int:
         """2ᵏ of a draw by its number."""
-        return int(self.leapfrogs_of(np.array(draw))) // self.leapfrogs
+        return min(draw & -draw, 1 << self.halvings)
 
     def rows_of_step(self, space: Any) -> float:
         """A pass for each leapfrog step, on average."""
@@ -181,11 +181,14 @@ class SplitHMC(ExactSampler):
 
     def kernel(self, setup: Setup) -> Kernel:
         """All chains in step: a leapfrog is one pass over the rows, which may lie anywhere."""
-        return SplitKernel(setup.target, self, setup.seed)
+        return SplitKernel(setup.target, self, setup.stream)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
         """A pass for each leapfrog, and one at the start."""
         return spent_by_passes(state, steps, n, self.leapfrogs_of)
+
+
+Rise = Callable[[], Array]  # gives how far the energies of trajectories have risen
 
 
 class Point(NamedTuple):
@@ -211,9 +214,9 @@ class TrajectoryKernel(Kernel):
 
     gradients = proposes = True
 
-    def __init__(self, density: Density, sampler: SplitHMC, seed: int) -> None:
-        self.density, self.sampler, self.seed = density, sampler, seed
-        self._kicks = list(zip(*sampler.kicks(), strict=True))
+    def __init__(self, density: Density, sampler: SplitHMC, stream: Callable[[Indices], Stream]) -> None:
+        self.density, self.sampler, self.stream = density, sampler, stream
+        self._turns, self._first, self._last = (part.tolist() for part in sampler.kicks())
 
     @abstractmethod
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
@@ -226,7 +229,7 @@ class TrajectoryKernel(Kernel):
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """From f and ∇f at the start on."""
         known = (state.memory["f"], state.memory["gradient"]) if state.memory else self.energies(state.x)
-        for at, accepted in self.points(Stream(self.seed, chains), Point(state.x, *known), state.step, end):
+        for at, accepted in self.points(self.stream(chains), Point(state.x, *known), state.step, end):
             yield Place(at.z, state.v, at.memory, at.gradient, accepted)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
@@ -234,30 +237,39 @@ class TrajectoryKernel(Kernel):
         with np.errstate(over="ignore", invalid="ignore"):
             return self.density.energies(z)
 
-    def reached(self, stream: Stream, step: int, z: Array, rise: Array | float = 0.0) -> Point:
+    def reached(self, stream: Stream, step: int, z: Array, rise: Rise | None = None) -> Point:
         """A point that a proposal comes to, where f has to be a number."""
         f, gradient = self.energies(z)
-        require_defined(stream.chains, step + 1, z, f, rise)
+        if np.isnan(f).any():
+            require_defined(stream.chains, step + 1, z, f, 0.0 if rise is None else rise())
         return Point(z, f, gradient)
 
     def fall(
-        self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Array], tuple[Array, Array]]
+        self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Rise], tuple[Array, Array]]
     ) -> Array:
-        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, and how far
-        H had risen when the trajectory was last kicked.
+        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, where it is
+        told how far H had risen when the trajectory was last kicked. Kicks at one point are one.
         """
-        sampler, pieces = self.sampler, self.sampler.pieces_of(step + 1)
+        sampler, pieces, leapfrogs = self.sampler, self.sampler.pieces_of(step + 1), self.sampler.leapfrogs
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
+        rotations = [(np.cos(turn * angle), np.sin(turn * angle)) for turn in self._turns]
         q, f, force = start
         before = f + 0.5 * (v * v).sum(axis=1)
+        share, count = self._first[0], leapfrogs * pieces
         with np.errstate(over="ignore", invalid="ignore"):  # of a trajectory that is thrown out, and refused
-            for turn, first, last in pieces * self._kicks:
-                v = v - first * angle * (force - q)
-                rise = f + 0.5 * (v * v).sum(axis=1) - before
-                cosine, sine = np.cos(turn * angle), np.sin(turn * angle)
+            for leap in range(count):
+                cosine, sine = rotations[leap % leapfrogs]
+                v = v - share * angle * (force - q)
+
+                def rise(f: Array = f, v: Array = v) -> Array:
+                    risen: Array = f + 0.5 * (v * v).sum(axis=1) - before
+                    return risen
+
                 q, v = cosine * q + sine * v, cosine * v - sine * q
                 f, force = energies(q, rise)
-                v = v - last * angle * (force - q)
+                after = self._first[(leap + 1) % leapfrogs] if leap + 1 < count else 0.0
+                share = self._last[leap % leapfrogs] + after
+            v = v - share * angle * (force - q)
             fallen: Array = before - (f + 0.5 * (v * v).sum(axis=1))
         return fallen
 
@@ -265,19 +277,49 @@ class TrajectoryKernel(Kernel):
 class SplitKernel(TrajectoryKernel):
     """The draws of `SplitHMC`."""
 
+    def warm(self, state: State) -> None:
+        """What a pass over the rows needs."""
+        self.energies(state.x)
+
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """A trajectory for each."""
-        new = at
+        slopes = getattr(self.density, "slopes", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-
-            def energies(q: Array, rise: Array) -> tuple[Array, Array]:
-                nonlocal new
-                new = self.reached(stream, step, q, rise)  # noqa: B023 - of this step
-                return new.f, new.gradient
-
-            accepted = threshold < self.fall(step, v, jitter, at, energies)
+            known = None if slopes is None else self._quickly(slopes, step, v, jitter, at)
+            new, fallen = known or self._carefully(stream, step, v, jitter, at)
+            accepted = threshold < fallen
             at = new.where(accepted, at)
             yield at, accepted
+
+    def _carefully(self, stream: Stream, step: int, v: Array, jitter: Array, at: Point) -> tuple[Point, Array]:
+        """The end of a trajectory, and what H falls by; f has to be a number on all of it."""
+        new = at
+
+        def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
+            nonlocal new
+            new = self.reached(stream, step, q, rise)
+            return new.f, new.gradient
+
+        fallen = self.fall(step, v, jitter, at, energies)
+        return new, fallen
+
+    def _quickly(
+        self, slopes: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
+    ) -> tuple[Point, Array] | None:
+        """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
+        new, left = at, self.sampler.leapfrogs * self.sampler.pieces_of(step + 1)
+
+        def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
+            nonlocal new, left
+            left -= 1
+            if left:
+                return at.f, slopes(q)
+            new = Point(q, *self.density.energies(q))
+            return new.f, new.gradient
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            fallen = self.fall(step, v, jitter, at, energies)
+        return None if np.isnan(fallen).any() else (new, fallen)
 
     def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
         """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain;

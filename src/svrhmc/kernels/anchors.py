@@ -10,11 +10,10 @@ from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
-from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain, is_wide
-from svrhmc.kernels.passes import join, sum_blocks
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain
+from svrhmc.kernels.passes import join, sizes, sum_blocks
 from svrhmc.kernels.rows import row_add
 from svrhmc.kernels.triangular import Factor
-from svrhmc.kernels.wide import wide_renew
 from svrhmc.kernels.words import draw_rows, threefry
 
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
@@ -72,26 +71,22 @@ def renew(model, plan, rows, labels, held):
 def _renew(model, plan, rows, labels, held):
     if is_plain(model):
         return lambda model, plan, rows, labels, held: None
-    if is_wide(model):
-
-        def wide(model, plan, rows, labels, held):
-            if plan.saga:
-                wide_renew(model, rows, labels, held.memory, held.base)
-                for j in range(len(held.anchor)):
-                    held.anchor[j] = held.base[j]
-                pull(model.frame, held.anchor, held.room, held.anchor)
-
-        return wide
 
     def framed(model, plan, rows, labels, held):
         if plan.saga:
+            memory, base, (k, q) = held.memory, held.base, sizes(model.loss)
+            m, p = k + q, (len(base) - q) // k
             for b in range(len(rows)):
                 i = rows[b]
-                change = np.float64(labels[b]) - np.float64(held.memory[i])
-                held.memory[i] = labels[b]
-                row_add(model, i, change, held.base)
+                for c in range(m):
+                    change = np.float64(labels[c, b]) - np.float64(memory[i * m + c])
+                    memory[i * m + c] = labels[c, b]
+                    if c < k:
+                        row_add(model.rows, i, change, base[c * p : (c + 1) * p])
+                    else:
+                        base[k * p + c - k] += change
             for j in range(len(held.anchor)):
-                held.anchor[j] = held.base[j]
+                held.anchor[j] = base[j]
             pull(model.frame, held.anchor, held.room, held.anchor)
 
     return framed

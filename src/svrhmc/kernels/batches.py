@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
-from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain, is_wide
-from svrhmc.kernels.losses import shift_at, slopes, weigh_at
-from svrhmc.kernels.rows import row_add, row_dot, row_prefetch
-from svrhmc.kernels.wide import wide_gradient
+from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain
+from svrhmc.kernels.passes import draw_in, evaluate, sizes, spread
+from svrhmc.kernels.rows import row_prefetch, some_predictors, some_sum
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
 
@@ -43,49 +43,6 @@ def _draw_by_table(model, plan, w0, w1, draw, rows):
     return by_table
 
 
-@njit(**INLINE)
-def _row_slopes(model, rows, at, u, t, labels, out):
-    """out = the slopes of the given rows, less what is taken from them; `labels` and `out` may be one array."""
-    for b in range(len(rows)):
-        t[b] = row_dot(model, rows[b], at)
-        labels[b] = model.y[rows[b]]
-    picked_slopes(model, rows, u, t, labels, out)
-
-
-def picked_slopes(model, rows, u, t, labels, out):
-    """The same from the predictors in t."""
-
-
-@overload(picked_slopes, jit_options={**QUICK, "forceinline": True})
-def _picked_slopes(model, rows, u, t, labels, out):
-    if is_plain(model):
-
-        def plain(model, rows, u, t, labels, out):
-            shift_at(model.offset, rows, t)
-            slopes(model.loss, len(rows), t, labels, out)
-            weigh_at(model.weights, rows, out)
-
-        return plain
-
-    def beyond(model, rows, u, t, labels, out):
-        taken, count = model.taken, len(rows)
-        some = len(taken.predictors) > 0
-        if some:
-            for b in range(count):
-                u[b] = t[b]
-                t[b] += taken.predictors[rows[b]]
-        else:
-            shift_at(model.offset, rows, t)
-        slopes(model.loss, count, t, labels, out)
-        weigh_at(model.weights, rows, out)
-        if some:
-            for b in range(count):
-                i = rows[b]
-                out[b] -= taken.slopes[i] + taken.curvatures[i] * u[b]
-
-    return beyond
-
-
 def _ask(array, i):
     """Ask for an element, where there is an array."""
 
@@ -95,47 +52,44 @@ def _ask_for(array, i):
     return (lambda array, i: None) if is_none(array) else (lambda array, i: prefetch(array, i))
 
 
-def card_prefetch(model, i):
-    """Ask for what else is known of row i: its label, and what is taken from it."""
+def row_ahead(model, i):
+    """Ask for all that is known of row i: its entries, its label, and what is added to it and taken from it."""
 
 
-@overload(card_prefetch, jit_options={**PLAIN, "forceinline": True})
-def _card_prefetch(model, i):
+@overload(row_ahead, jit_options={**PLAIN, "forceinline": True})
+def _row_ahead(model, i):
     if is_a(model, GaussianModel):
         return lambda model, i: None
-    if is_wide(model) and not is_plain(model):
 
-        def wide(model, i):
-            prefetch(model.y, i)
-            _ask(model.weights, i)
-            taken = model.taken
-            if len(taken.predictors) > 0:
-                m = taken.predictors.shape[1]
-                prefetch(taken.predictors, i * m)
-                prefetch(taken.slopes, i * m)
-                for j in range(0, m * m, 8):
-                    prefetch(taken.curvatures, i * m * m + j)
-
-        return wide
-    if is_plain(model):
-
-        def plain(model, i):
-            prefetch(model.y, i)
-            _ask(model.offset, i)
-            _ask(model.weights, i)
-
-        return plain
-
-    def framed(model, i):
+    def of_row(model, i):
+        row_prefetch(model.rows, i)
         prefetch(model.y, i)
         _ask(model.weights, i)
-        taken = model.taken
-        if len(taken.predictors) > 0:
-            prefetch(taken.predictors, i)
-            prefetch(taken.slopes, i)
-            prefetch(taken.curvatures, i)
+        added = model.added
+        if added.shape[1] > 0:
+            prefetch(added, i * added.shape[1])
+        taken_ahead(model.taken, i)
 
-    return framed
+    return of_row
+
+
+def taken_ahead(taken, i):
+    """Ask for what is taken from row i."""
+
+
+@overload(taken_ahead, jit_options={**PLAIN, "forceinline": True})
+def _taken_ahead(taken, i):
+    if is_none(taken):
+        return lambda taken, i: None
+
+    def some(taken, i):
+        m = taken.slopes.shape[1]
+        if len(taken.slopes) > 0:
+            prefetch(taken.slopes, i * m)
+            for j in range(0, m * m, 8):
+                prefetch(taken.curvatures, i * m * m + j)
+
+    return some
 
 
 @njit(**INLINE)
@@ -143,27 +97,27 @@ def ask_for(model, plan, held, rows):
     """Ask for all of some rows before they are needed, where they are far away."""
     if plan.far_rows:
         for b in range(len(rows)):
-            row_prefetch(model, rows[b])
-            card_prefetch(model, rows[b])
+            row_ahead(model, rows[b])
             if plan.remembers:
                 prefetch(held.memory, rows[b])
 
 
-def weigh(model, rows, weights, s):
-    """Each row's slope times its weight, where there are weights."""
-
-
-@overload(weigh, jit_options={**QUICK, "forceinline": True})
-def _weigh(model, rows, weights, s):
-    if is_plain(model):
-        return lambda model, rows, weights, s: None
-
-    def by_rows(model, rows, weights, s):
-        if len(weights) > 0:
-            for b in range(len(rows)):
-                s[b] *= weights[rows[b]]
-
-    return by_rows
+@njit(**PLAIN)
+def _some_slopes(model, picked, at, x, t, y, s):
+    """s = the slopes of some rows at `at`, whose labels are in y; x and t are room."""
+    loss, count = model.loss, len(picked)
+    k, q = sizes(loss)
+    if k + q > 1:
+        spread(at, k, q, x)
+    else:
+        x = at
+    pad = (len(x) - q) // k
+    for c in range(k):
+        some_predictors(model.rows, picked, x[c * pad : (c + 1) * pad], t[c])
+    for j in range(q):
+        for b in range(count):
+            t[k + j, b] = x[k * pad + j]
+    evaluate(loss, y, model.added, model.weights, model.taken, picked, count, t, s, False)
 
 
 def rows_gradient(model, rows, weights, reduced, remembers, held, batch):
@@ -196,28 +150,34 @@ def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
                         total[j] -= model.forces[rows[k], j] / count
 
         return gaussian
-    if is_wide(model):
-        return lambda model, rows, weights, reduced, remembers, held, batch: wide_gradient(
-            model, rows, weights, reduced, remembers, held, batch
-        )
 
     def by_rows(model, rows, weights, reduced, remembers, held, batch):
-        memory, total, count = held.memory, held.sum, len(rows)
-        u, t, labels, s, then = batch.u, batch.t, batch.labels, batch.slopes, batch.then
-        _row_slopes(model, rows, held.at, u, t, labels, s)
+        memory, x, t, s, then, labels = held.memory, batch.u, batch.t, batch.slopes, batch.then, batch.labels
+        (k, q), count, share = sizes(model.loss), len(rows), len(model.y) / len(rows)
+        m, y = k + q, labels[0]
         for b in range(count):
-            labels[b] = s[b]
-        if reduced and remembers:
-            for b in range(count):
-                s[b] -= memory[rows[b]]
-        elif reduced:
-            _row_slopes(model, rows, held.snapshot, u, t, then, then)
-            for b in range(count):
-                s[b] -= then[b]
-        weigh(model, rows, weights, s)
-        total[:] = 0
-        weight = t.dtype.type(len(model.y) / count)  # a component is n losses
+            y[b] = model.y[rows[b]]
+        if reduced and not remembers:
+            _some_slopes(model, rows, held.snapshot, x, t, y, then)
+        _some_slopes(model, rows, held.at, x, t, y, s)
         for b in range(count):
-            row_add(model, rows[b], s[b] * weight, total)
+            i = rows[b]
+            weight = s.dtype.type(share * np.float64(weights[i]) if len(weights) > 0 else share)
+            for c in range(m):
+                labels[c, b] = s[c, b]
+                if reduced:
+                    s[c, b] -= memory[i * m + c] if remembers else then[c, b]
+                s[c, b] *= weight
+        if m == 1:
+            x = held.sum
+        x[:] = 0
+        pad = (len(x) - q) // k
+        for c in range(k):
+            some_sum(model.rows, rows, s[c], x[c * pad : (c + 1) * pad])
+        for j in range(q):
+            for b in range(count):
+                x[k * pad + j] += s[k + j, b]
+        if m > 1:
+            draw_in(x, k, q, held.sum)
 
     return by_rows

@@ -151,60 +151,6 @@ def _pull(frame, gradient, room, out):
     raise unknown(frame)
 
 
-def displace_team(frame, states, team, rooms, room, out):
-    """`displace` of the first states of several chains; where a map is read from memory, it is read once for all.
-
-    `rooms` is float64 and as large as `states`.
-    """
-
-
-@overload(displace_team, jit_options=QUICK, inline="always")
-def _displace_team(frame, states, team, rooms, room, out):
-    if is_a(frame, Factor):
-
-        def by_factor(frame, states, team, rooms, room, out):
-            order, dim = frame.order, out.shape[1]
-            for c in range(team):
-                for p in range(dim):
-                    rooms[c, p] = states[c, p]
-            solve_back(frame, rooms, team)
-            for c in range(team):
-                for p in range(dim):
-                    out[c, order[p]] = rooms[c, p]
-
-        return by_factor
-
-    def one_by_one(frame, states, team, rooms, room, out):
-        for c in range(team):
-            displace(frame, states[c], room, out[c])
-
-    return one_by_one
-
-
-def pull_team(frame, gradients, team, room, out):
-    """`pull` of the first gradients of several chains."""
-
-
-@overload(pull_team, jit_options=QUICK, inline="always")
-def _pull_team(frame, gradients, team, room, out):
-    if is_a(frame, Factor):
-
-        def by_factor(frame, gradients, team, room, out):
-            order, dim = frame.order, out.shape[1]
-            for c in range(team):
-                for p in range(dim):
-                    out[c, p] = gradients[c, order[p]]
-            solve_forward(frame, out, team)
-
-        return by_factor
-
-    def one_by_one(frame, gradients, team, room, out):
-        for c in range(team):
-            pull(frame, gradients[c], room, out[c])
-
-    return one_by_one
-
-
 @njit(**QUICK)
 def product(rows, weights, out):
     """out = Σₖ weights[k]·rows[k], four rows at a time, so that `out` is read and written less often.

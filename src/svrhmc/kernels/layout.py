@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import types
 
 BLOCK = 4096  # rows summed together before they join the total
 TILE = 64  # rows whose predictors are found before their slopes
+ROOM = 3  # lines after those of the predictors, in the first of which values are left
+_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
+_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
 FULL, MINIBATCH, SVRG = 0, 1, 2
 DONE, DIVERGED, PASS_DUE = 0, 1, 2
 
 
 class Taken(NamedTuple):
-    """What is taken from every row's slope: at t̂ + u, slope + curvature·u; empty arrays where nothing is."""
+    """What is taken from every row's slope at t̂ + u, slope + curvature·u, t̂ being what is added to its product u; empty
+    arrays where nothing is.
+    """
 
-    predictors: Any
     slopes: Any
     curvatures: Any
 
 
-class DenseModel(NamedTuple):
+class Model(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
     g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z: u = z
@@ -31,8 +36,7 @@ class DenseModel(NamedTuple):
     shorter loop.
     """
 
-    X: Any
-    flat: Any
+    rows: Any  # of rows.py
     y: Any
     prior: Any
     prior_force: Any
@@ -40,25 +44,9 @@ class DenseModel(NamedTuple):
     frame: Any
     inner: Any
     taken: Any
-    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
-    weights: Any  # of every row, or None
-    heavy: Any  # of priors.py: priors that are not normal, or None
-
-
-class SparseModel(NamedTuple):
-    """The same with CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
-
-    data: Any
-    columns: Any
-    begin: Any
-    y: Any
-    prior: Any
-    prior_force: Any
-    loss: Any  # the record of its family
-    frame: Any
-    inner: Any
-    taken: Any
-    offset: Any  # of every row, added to its predictor, or None; not where predictors are taken, which have it already
+    added: (
+        Any  # (rows, 1): offsets, added to the first predictor; (rows, predictors) at the centre; no columns for none
+    )
     weights: Any  # of every row, or None
     heavy: Any  # of priors.py: priors that are not normal, or None
 
@@ -141,8 +129,9 @@ class Pass(NamedTuple):
     wide: Any  # x, padded with zeros
     tile: Any  # the sum of a tile, and of a block
     total: Any
-    t: Any  # predictors and slopes of a tile
+    t: Any  # predictors and slopes of a tile: a line for each predictor
     slopes: Any
+    value: Any  # of a tile, which a gradient has no use for
 
 
 class Batch(NamedTuple):
@@ -150,8 +139,8 @@ class Batch(NamedTuple):
 
     rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
     weights: Any  # 1/(nP) of each row, or none
-    u: Any  # displacements, predictors, labels and slopes of some rows
-    t: Any
+    u: Any  # a state or a gradient whose blocks are padded
+    t: Any  # predictors, labels and slopes of some rows: a line for each predictor
     labels: Any
     slopes: Any
     then: Any
@@ -186,6 +175,13 @@ class Workspace(NamedTuple):
     noise: Noise
 
 
+def row_width(columns: int, kind: Any) -> int:
+    """To how many numbers dense rows are read, for a state of this type: where it costs little, to whole vectors."""
+    lanes = _LANES[np.dtype(kind)]
+    width = -(-columns // lanes) * lanes
+    return width if width <= _PADDING * columns else columns
+
+
 def is_a(value: Any, kind: type) -> bool:
     """Whether the type that numba has for a value is this named tuple."""
     return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
@@ -199,15 +195,6 @@ def is_plain(model: Any) -> bool:
 def is_several(loss: Any) -> bool:
     """Whether the type that numba has for a record is of a family with several predictors or shared parameters."""
     return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
-
-
-def is_wide(model: Any) -> bool:
-    """Whether the type that numba has for a model is of one whose loss has several predictors.
-
-    Loops over tiles and batches have a body for these (`wide.py`) and one for a single predictor: there all that a row
-    has is in the precision of its entries, and lies in one line; in float32 one body for both would give other draws.
-    """
-    return "loss" in model.fields and is_several(model[model.fields.index("loss")])
 
 
 def is_none(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """The compiled loop: one function for every sampler of the grid, on rows or on Gaussians.
 
-A model is a named tuple of arrays (`DenseModel`, `SparseModel`, `GaussianModel`); numba compiles the loop once for
+A model is a named tuple of arrays (`Model`, `GaussianModel`); numba compiles the loop once for
 each, for each precision of the rows, each loss and each kind of frame. Scheme and gradient are numbers, so that no
 other choice is compiled anew; but a model of which nothing is taken makes a shorter loop, which knows nothing of SAGA
 and of rows drawn by importance, and compiles in less time.

@@ -1,9 +1,7 @@
 """The formulas of families in compiled code: a loss is the record of its family, a named tuple by whose type functions
 choose (`svrhmc.families.base`).
 
-A record of one predictor has the precision of the rows. What a row has besides its entries is three arrays: labels y,
-offsets and weights. The last two are None where there are none, and then `shift`, `weigh` and their like compile to
-nothing.
+A record of one predictor has the precision of the rows.
 """
 
 from __future__ import annotations
@@ -101,75 +99,6 @@ def remainder(loss, t, y, u):
 @overload(remainder, jit_options=PLAIN)
 def _remainder(loss, t, y, u):
     return needed(loss, t, "remainder")
-
-
-# Offsets and weights: arrays, or None.
-
-
-def shift(offset, low, count, t):
-    """t += the offsets of consecutive rows."""
-
-
-@overload(shift, jit_options=QUICK, inline="always")
-def _shift(offset, low, count, t):
-    if is_none(offset):
-        return lambda offset, low, count, t: None
-
-    def by_rows(offset, low, count, t):
-        some = offset[low : low + count]
-        for k in range(count):
-            t[k] += some[k]
-
-    return by_rows
-
-
-def weigh(weights, low, count, s):
-    """s times the weights of consecutive rows."""
-
-
-@overload(weigh, jit_options=QUICK, inline="always")
-def _weigh(weights, low, count, s):
-    if is_none(weights):
-        return lambda weights, low, count, s: None
-
-    def by_rows(weights, low, count, s):
-        some = weights[low : low + count]
-        for k in range(count):
-            s[k] *= some[k]
-
-    return by_rows
-
-
-def shift_at(offset, rows, t):
-    """t += the offsets of some rows."""
-
-
-@overload(shift_at, jit_options=QUICK, inline="always")
-def _shift_at(offset, rows, t):
-    if is_none(offset):
-        return lambda offset, rows, t: None
-
-    def by_rows(offset, rows, t):
-        for b in range(len(rows)):
-            t[b] += offset[rows[b]]
-
-    return by_rows
-
-
-def weigh_at(weights, rows, s):
-    """s times the weights of some rows."""
-
-
-@overload(weigh_at, jit_options=QUICK, inline="always")
-def _weigh_at(weights, rows, s):
-    if is_none(weights):
-        return lambda weights, rows, s: None
-
-    def by_rows(weights, rows, s):
-        for b in range(len(rows)):
-            s[b] *= weights[rows[b]]
-
-    return by_rows
 
 
 def weight_of(weights, i):

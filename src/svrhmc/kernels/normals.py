@@ -17,12 +17,14 @@ from numba.extending import overload
 
 from svrhmc.kernels import coefficients as table
 from svrhmc.kernels.compiling import (
+    ENTRY,
     INLINE,
     PLAIN,
     bits_of_float32,
     bits_of_float64,
     float32_of_bits,
     float64_of_bits,
+    kept,
     polynomial,
     wide_vectors,
 )
@@ -193,3 +195,16 @@ def take_normals(normals, step, half, z):
     """z = the normals of one step of a chunk: `half` blocks give two numbers each."""
     for k in range(len(z)):
         z[k] = normals[0, step * half + k] if k < half else normals[1, step * half + k - half]
+
+
+@kept
+@njit(**ENTRY)
+def normals_of_steps(k0, k1, steps, slots, fine, zeros, words, room, out):
+    """out[chain, step] = the normals of each step of each chain; `zeros`, `words` and `room` are as long as slots."""
+    half, count = len(slots), out.shape[2]
+    for chain in range(len(k0)):
+        for s in range(len(steps)):
+            random_words(k0[chain], k1[chain], steps[s], half, zeros, slots, words, 0)
+            random_words(k0[chain], k1[chain], steps[s], half, zeros, fine, words, 2)
+            make_normals(words, half, room)
+            take_normals(room, 0, half, out[chain, s, :count])

@@ -1,61 +1,220 @@
-"""Sums over all rows.
+"""What rows give at a state: values, slopes, and Σᵢ Jᵢᵀsᵢ; the one body for every family, storage and precision.
 
-They are in float64 from every 64 rows on, in blocks of fixed size, so that they do not depend on the number of threads.
+A row has k predictors with coefficients of their own, whose blocks lie one behind the other in a state, each padded as
+a row is, and sees q parameters that all rows share, which lie last; k = 1 and q = 0 are constants where the family has
+one predictor, and the loops over them are none. For a tile of rows, or a batch of picked ones, come the
+products of all of them, then their values and slopes in vector code (`evaluate`), then the sums. Predictors and slopes
+are lines t[c, b], c the predictor and b the row, in the precision of the labels.
+
+Sums over all rows are in float64 from tile to tile, and in blocks of a fixed size, which join in their order: so they
+do not depend on the number of threads, nor a state's on the others that are evaluated with it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import ENTRY, QUICK, kept
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, peek
 from svrhmc.kernels.frames import pull
-from svrhmc.kernels.layout import BLOCK, TILE, GaussianModel, is_a, is_plain, is_wide
-from svrhmc.kernels.losses import shift, slope, slopes, weigh
-from svrhmc.kernels.rows import row_add, row_dot, tile_predictors, tile_sum, whole_tile
-from svrhmc.kernels.wide import wide_blocks
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
+from svrhmc.kernels.losses import energies, needed, slopes
+from svrhmc.kernels.rows import place_of, tile_predictors, tile_sum
 
 
-def tile_slopes(model, low, high, t, s):
-    """s = the slopes of consecutive rows at the predictors in t, less what is taken from them.
-
-    Where something is, t holds u: s = w·slope(t̂ + u) − (w·slope + w·curvature·u at t̂).
-    """
+def sizes(loss):
+    """(k, q): predictors that have coefficients, and parameters that rows share; constants where there is but one."""
 
 
-@overload(tile_slopes, jit_options=QUICK, inline="always")
-def _tile_slopes(model, low, high, t, s):
-    if is_plain(model):
+@overload(sizes, inline="always")
+def _sizes(loss):
+    return (lambda loss: (loss.blocks, loss.shared)) if is_several(loss) else (lambda loss: (1, 0))
 
-        def plain(model, low, high, t, s):
-            loss, y = model.loss, model.y[low:high]
-            shift(model.offset, low, high - low, t)
-            for k in range(high - low):
-                s[k] = slope(loss, t[k], y[k])
-            weigh(model.weights, low, high - low, s)
 
-        return plain
+def formulas_of_rows(loss, count, t, y, s, valued):
+    """s = ∂ℓ/∂t at so many rows' predictors, and ℓ in line k + q of t if `valued`."""
 
-    def beyond(model, low, high, t, s):
-        taken, count = model.taken, high - low
-        if len(taken.predictors) > 0:
-            predictors, base, curvatures = (
-                taken.predictors[low:high], taken.slopes[low:high], taken.curvatures[low:high],
-            )  # fmt: skip
-            for k in range(count):
-                s[k] = t[k]
-                t[k] += predictors[k]
-            slopes(model.loss, count, t, model.y[low:high], t)
-            weigh(model.weights, low, count, t)
-            for k in range(count):
-                s[k] = t[k] - (base[k] + curvatures[k] * s[k])
+
+@overload(formulas_of_rows, jit_options=QUICK, inline="always")
+def _formulas_of_rows(loss, count, t, y, s, valued):
+    if is_several(loss):
+        return lambda loss, count, t, y, s, valued: several_energies(loss, count, t, y, s, valued)
+
+    def one(loss, count, t, y, s, valued):
+        if valued:
+            energies(loss, count, t[0], y, s[0], t[1])
         else:
-            shift(model.offset, low, count, t)
-            slopes(model.loss, count, t, model.y[low:high], s)
-            weigh(model.weights, low, count, s)
+            slopes(loss, count, t[0], y, s[0])
 
-    return beyond
+    return one
+
+
+def several_energies(loss, count, t, y, s, valued):
+    """The same of a family with several predictors."""
+
+
+@overload(several_energies, jit_options=QUICK)
+def _several_energies(loss, count, t, y, s, valued):
+    return needed(loss, t.dtype, "energies")
+
+
+def place(where, b):
+    """The number of row b: of consecutive ones from `where` on, or of those picked."""
+
+
+@overload(place, jit_options={**PLAIN, "forceinline": True})
+def _place(where, b):
+    if isinstance(where, types.Array):
+        return lambda where, b: where[b]
+    return lambda where, b: where + b
+
+
+@njit(forceinline=True, **QUICK)
+def evaluate(loss, y, added, weights, taken, where, count, t, s, valued):
+    """Slopes of some rows, weighed and less what is taken from them, from their products in t; and gives the sum of
+    their values, weighed, if `valued`.
+
+    t = product + added (the offset of the first predictor, or what all predictors are at the centre). What is taken
+    from the slopes at t̂ + u is slope + curvature·u, u the product. y: the labels of these rows.
+    """
+    k, q = sizes(loss)
+    m = k + q
+    if takes(taken):
+        for c in range(m):
+            for b in range(count):
+                t[m + ROOM + c, b] = t[c, b]
+    if added.shape[1] == 1:
+        for b in range(count):
+            t[0, b] += peek(added, place(where, b))
+    elif m > 1 and added.shape[1] == m:
+        for c in range(m):
+            for b in range(count):
+                t[c, b] += peek(added, place(where, b) * m + c)
+    formulas_of_rows(loss, count, t, y, s, valued)
+    weigh(weights, where, count, s, m)
+    total = 0.0
+    if valued:
+        weigh(weights, where, count, t[m:], 1)
+        for b in range(count):
+            total += np.float64(t[m, b])
+    remove(taken, where, count, t, s, m)
+    return total
+
+
+def takes(taken):
+    """Whether something is taken from slopes."""
+
+
+@overload(takes, jit_options=PLAIN, inline="always")
+def _takes(taken):
+    return (lambda taken: False) if is_none(taken) else (lambda taken: len(taken.slopes) > 0)
+
+
+def weigh(weights, where, count, s, lines):
+    """Lines times the weights of their rows, where there are weights."""
+
+
+@overload(weigh, jit_options=QUICK, inline="always")
+def _weigh(weights, where, count, s, lines):
+    if is_none(weights):
+        return lambda weights, where, count, s, lines: None
+
+    def by_rows(weights, where, count, s, lines):
+        for c in range(lines):
+            for b in range(count):
+                s[c, b] *= peek(weights, place(where, b))
+
+    return by_rows
+
+
+def remove(taken, where, count, t, s, m):
+    """Take what is to be taken from the slopes of some rows."""
+
+
+@overload(remove, jit_options=QUICK, inline="always")
+def _remove(taken, where, count, t, s, m):
+    if is_none(taken):
+        return lambda taken, where, count, t, s, m: None
+
+    def by_rows(taken, where, count, t, s, m):
+        slopes, curvatures = taken.slopes, taken.curvatures
+        if len(slopes) > 0:
+            for c in range(m):
+                for b in range(count):
+                    i = place(where, b)
+                    bend = peek(slopes, i * m + c)
+                    for e in range(m):
+                        bend += peek(curvatures, (i * m + c) * m + e) * t[m + ROOM + e, b]
+                    s[c, b] -= bend
+
+    return by_rows
+
+
+@njit(**PLAIN)
+def spread(x, k, q, out):
+    """x in blocks that are as long as padded rows; shared parameters last."""
+    p, pad = (len(x) - q) // k, (len(out) - q) // k
+    for c in range(k):
+        for j in range(p):
+            out[c * pad + j] = x[c * p + j]
+        for j in range(p, pad):
+            out[c * pad + j] = 0
+    for j in range(q):
+        out[k * pad + j] = x[k * p + j]
+
+
+@njit(**PLAIN)
+def draw_in(total, k, q, out):
+    """What `spread` was made of; `out` may be the beginning of `total`."""
+    p, pad = (len(out) - q) // k, (len(total) - q) // k
+    for c in range(k):
+        for j in range(p):
+            out[c * p + j] = total[c * pad + j]
+    for j in range(q):
+        out[k * p + j] = total[k * pad + j]
+
+
+@njit(forceinline=True, **PLAIN)
+def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued):
+    """Add what a tile of rows gives at each of several states to its sum and, if `valued`, to its value. The lines of a
+    state in t and s follow those of the one before; `tile` is room.
+    """
+    (k, q), count, size = sizes(loss), high - low, len(states)
+    pad, m, lines = (size // chains - q) // k, k + q, len(t) // chains
+    for c in range(k):
+        tile_predictors(rows, states, chains, c * pad, pad, low, high, t, c, lines)
+    for chain in range(chains):
+        for j in range(q):
+            shared = states[place_of(rows, size, chains, chain, k * pad + j)]
+            for b in range(count):
+                t[chain * lines + k + j, b] = shared
+        own, slopes = t[chain * lines : (chain + 1) * lines], s[chain * m : (chain + 1) * m]
+        values[chain] += evaluate(loss, y[low:high], added, weights, taken, low, count, own, slopes, valued)
+        for j in range(q):
+            at = place_of(rows, size, chains, chain, k * pad + j)
+            for b in range(count):
+                sums[at] += slopes[k + j, b]
+    for c in range(k):
+        tile_sum(rows, s, c, m, low, high, tile, sums, chains, c * pad, pad)
+
+
+@kept
+@njit(**ENTRY)
+def pass_blocks(rows, loss, y, added, weights, states, chains, begin, end, size, tile, t, s, partial, values, valued):
+    """One thread's share of a pass over all rows at several states: for each block of `size` rows from `begin` to
+    before `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
+    """
+    for block in range(begin, end):
+        sums, worth = partial[block], values[block]
+        sums[:] = 0.0
+        worth[:] = 0.0
+        stop = min(len(y), (block + 1) * size)
+        for low in range(block * size, stop, TILE):
+            high = min(stop, low + TILE)
+            pass_tile(
+                rows, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
+            )  # fmt: skip
 
 
 def sum_blocks(model, x, begin, end, sums, memory, keep):
@@ -63,9 +222,9 @@ def sum_blocks(model, x, begin, end, sums, memory, keep):
 
     The slopes of the rows go to `memory` if `keep`.
 
-    `wide`, `tile` and `total` of the pass are as long as the rows, or longer: then a row is read into the next one,
-    whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the end
-    of a row.
+    `wide`, `tile` and `total` of the pass have blocks as long as the rows, or longer: then a row is read into the next
+    one, whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the
+    end of a row.
     """
 
 
@@ -82,36 +241,27 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
                 partial[0, i] = product
 
         return gaussian
-    if is_wide(model):
-        return lambda model, x, begin, end, sums, memory, keep: wide_blocks(model, x, begin, end, sums, memory, keep)
 
     def rows(model, x, begin, end, sums, memory, keep):
         partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
-        n, dim = len(model.y), len(x)
-        for j in range(dim):
-            wide[j] = x[j]
+        rows, loss, y, added, weights, taken = (
+            model.rows, model.loss, model.y, model.added, model.weights, model.taken
+        )  # fmt: skip
+        k, q = sizes(loss)
+        spread(x, k, q, wide)
         for block in range(begin, end):
             total[:] = 0.0
-            stop = min(n, (block + 1) * BLOCK)
+            stop = min(len(y), (block + 1) * BLOCK)
             for low in range(block * BLOCK, stop, TILE):
                 high = min(stop, low + TILE)
-                whole = whole_tile(model, low, high, len(wide))
-                if whole:
-                    tile_predictors(model, wide, low, high, t)
-                else:
-                    for i in range(low, high):
-                        t[i - low] = row_dot(model, i, x)
-                tile_slopes(model, low, high, t, s)
+                pass_tile(
+                    rows, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value, False
+                )  # fmt: skip
                 if keep:
-                    for i in range(low, high):
-                        memory[i] = s[i - low]
-                if whole:
-                    tile_sum(model, s, low, high, tile, total)
-                else:
-                    for i in range(low, high):
-                        row_add(model, i, np.float64(s[i - low]), total)
-            for j in range(dim):
-                partial[block, j] = total[j]
+                    for b in range(high - low):
+                        for c in range(k + q):
+                            memory[(low + b) * (k + q) + c] = s[c, b]
+            draw_in(total, k, q, partial[block])
 
     return rows
 
@@ -127,14 +277,14 @@ def join(partial, total):
 
 @kept
 @njit(**ENTRY)
-def pass_blocks(model, x, begin, end, sums, memory, keep):
-    """One thread's share of a pass over all rows."""
+def share_pass(model, x, begin, end, sums, memory, keep):
+    """One thread's share of a pass of the grid."""
     sum_blocks(model, x, begin, end, sums, memory, keep)
 
 
 @kept
 @njit(**ENTRY)
-def join_blocks(model, partial, room, anchor):
+def join_shares(model, partial, room, anchor):
     """What joins the shares."""
     join(partial, anchor)
     pull(model.frame, anchor, room, anchor)
@@ -142,7 +292,15 @@ def join_blocks(model, partial, room, anchor):
 
 @kept
 @njit(**ENTRY)
-def all_slopes(loss, t, y, weights, out):
-    """The slopes of many rows at their predictors."""
-    slopes(loss, len(out), t, y, out)
-    weigh(weights, 0, len(out), out)
+def all_slopes(loss, y, added, weights, t, s, out):
+    """The slopes of all rows, (rows, predictors), where their products are 0, as the loops find them."""
+    k, q = sizes(loss)
+    for low in range(0, len(y), TILE):
+        count = min(len(y), low + TILE) - low
+        for c in range(k + q):
+            for b in range(count):
+                t[c, b] = 0.0
+        evaluate(loss, y[low : low + count], added, weights, None, low, count, t, s, False)
+        for b in range(count):
+            for c in range(k + q):
+                out[low + b, c] = s[c, b]

@@ -1,43 +1,101 @@
-"""Rows, dense and sparse: products with one of them or with a tile of consecutive ones, in their precision."""
+"""The one accessor of rows: products of some rows with a state, and sums of rows, however their entries lie.
+
+Rows are consecutive ones, a tile, for one state or several that are read beside each other, or picked ones, a batch.
+Products have the precision of the state, in which each row is read.
+"""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, peek, prefetch
-from svrhmc.kernels.layout import TILE, DenseModel, SparseModel, is_a
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch
+from svrhmc.kernels.layout import TILE, is_a
 
 
-def row_dot(model, i, x):
+class DenseRows(NamedTuple):
+    """Rows of a C-ordered array, and the same array in one line."""
+
+    X: Any
+    flat: Any
+
+
+class SparseRows(NamedTuple):
+    """CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
+
+    data: Any
+    columns: Any
+    begin: Any
+
+
+def dense_rows(X: Any) -> DenseRows:
+    """The record of an array."""
+    X = fixed(X)
+    return DenseRows(X, X.reshape(-1))
+
+
+def sparse_rows(X: Any) -> SparseRows:
+    """The record of a scipy CSR matrix."""
+    data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
+    return SparseRows(fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)))
+
+
+def fixed(array: Any) -> Any:
+    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _same(values: Any) -> bool:
+    """Whether there are values, and all of them are one number."""
+    return len(values) > 0 and bool((values == values[0]).all())
+
+
+def place_of(rows, size, chains, chain, j):
+    """Where coordinate j of one of several states is, in an array of this size: they lie state by state, or for sparse
+    rows coordinate by coordinate.
+    """
+
+
+@overload(place_of, jit_options=PLAIN, inline="always")
+def _place_of(rows, size, chains, chain, j):
+    if is_a(rows, DenseRows):
+        return lambda rows, size, chains, chain, j: chain * (size // chains) + j
+    return lambda rows, size, chains, chain, j: j * chains + chain
+
+
+def row_dot(rows, i, x):
     """aᵢᵀx; x may be padded."""
 
 
-def row_add(model, i, weight, total):
+def row_add(rows, i, weight, total):
     """total += weight·aᵢ; total may be padded."""
 
 
-def row_prefetch(model, i):
+def row_prefetch(rows, i):
     """Ask for row i before it is needed."""
 
 
 @overload(row_dot, jit_options={**QUICK, "forceinline": True})
-def _row_dot(model, i, x):
-    if is_a(model, DenseModel):
+def _row_dot(rows, i, x):
+    if is_a(rows, DenseRows):
 
-        def dense(model, i, x):
-            total = model.X[i, 0] * x[0]
-            for j in range(1, model.X.shape[1]):
-                total += model.X[i, j] * x[j]
+        def dense(rows, i, x):
+            total = rows.X[i, 0] * x[0]
+            for j in range(1, rows.X.shape[1]):
+                total += rows.X[i, j] * x[j]
             return total
 
         return dense
 
-    return lambda model, i, x: _sparse_dot(model.data, model.columns, model.begin[i], model.begin[i + 1], x)
+    return lambda rows, i, x: _sparse_dot(rows.data, rows.columns, rows.begin[i], rows.begin[i + 1], x)
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(forceinline=True, **STRICT)
 def _sparse_dot(data, columns, begin, end, x):
     """Four sums side by side; not FAST, or LLVM would use vector gathers, which are slower on short rows."""
     a = b = c = d = x.dtype.type(0)
@@ -62,59 +120,58 @@ def _sparse_dot(data, columns, begin, end, x):
 
 
 @overload(row_add, jit_options={**QUICK, "forceinline": True})
-def _row_add(model, i, weight, total):
-    if is_a(model, DenseModel):
+def _row_add(rows, i, weight, total):
+    if is_a(rows, DenseRows):
 
-        def dense(model, i, weight, total):
-            for j in range(model.X.shape[1]):
-                total[j] += weight * model.X[i, j]
+        def dense(rows, i, weight, total):
+            for j in range(rows.X.shape[1]):
+                total[j] += weight * rows.X[i, j]
 
         return dense
 
-    def sparse(model, i, weight, total):
-        if len(model.data) == 1:
-            same = weight * model.data[0]
-            for k in range(model.begin[i], model.begin[i + 1]):
-                total[model.columns[k]] += same
+    def sparse(rows, i, weight, total):
+        data, columns = rows.data, rows.columns
+        if len(data) == 1:
+            same = weight * data[0]
+            for k in range(rows.begin[i], rows.begin[i + 1]):
+                total[columns[k]] += same
         else:
-            for k in range(model.begin[i], model.begin[i + 1]):
-                total[model.columns[k]] += weight * model.data[k]
+            for k in range(rows.begin[i], rows.begin[i + 1]):
+                total[columns[k]] += weight * data[k]
 
     return sparse
 
 
 @overload(row_prefetch, jit_options={**PLAIN, "forceinline": True})
-def _row_prefetch(model, i):
-    if is_a(model, DenseModel):
+def _row_prefetch(rows, i):
+    if is_a(rows, DenseRows):
 
-        def dense(model, i):
-            dim = model.X.shape[1]
-            for j in range(0, dim, 64 // model.X.itemsize):
-                prefetch(model.X, i * dim + j)
+        def dense(rows, i):
+            dim = rows.X.shape[1]
+            for j in range(0, dim, 64 // rows.X.itemsize):
+                prefetch(rows.X, i * dim + j)
 
         return dense
-    if is_a(model, SparseModel):
 
-        def sparse(model, i):
-            for k in range(model.begin[i], model.begin[i + 1], 16):
-                prefetch(model.columns, k)
-                if len(model.data) > 1:
-                    prefetch(model.data, k)
+    def sparse(rows, i):
+        for k in range(rows.begin[i], rows.begin[i + 1], 16):
+            prefetch(rows.columns, k)
+            if len(rows.data) > 1:
+                prefetch(rows.data, k)
 
-        return sparse
-    return lambda model, i: None
+    return sparse
 
 
-def pair_dots(model, i, a, b):
+def pair_dots(rows, i, a, b):
     """(aᵢᵀa, aᵢᵀb); a and b may be padded with zeros."""
 
 
 @overload(pair_dots, jit_options={**QUICK, "forceinline": True})
-def _pair_dots(model, i, a, b):
-    if is_a(model, DenseModel):
+def _pair_dots(rows, i, a, b):
+    if is_a(rows, DenseRows):
 
-        def dense(model, i, a, b):
-            flat, dim = model.flat, model.X.shape[1]
+        def dense(rows, i, a, b):
+            flat, dim = rows.flat, rows.X.shape[1]
             begin = i * dim
             length = len(a) if begin + len(a) <= flat.size else dim
             first = second = a.dtype.type(0)
@@ -124,21 +181,21 @@ def _pair_dots(model, i, a, b):
             return first, second
 
         return dense
-    return lambda model, i, a, b: (row_dot(model, i, a), row_dot(model, i, b))
+    return lambda rows, i, a, b: (row_dot(rows, i, a), row_dot(rows, i, b))
 
 
-def some_predictors(model, rows, x, t):
-    """t[b] = aᵀx of row rows[b]; x may be padded with zeros."""
+def some_predictors(rows, picked, x, t):
+    """t[b] = aᵀx of row picked[b]; x may be padded with zeros."""
 
 
 @overload(some_predictors, jit_options=QUICK)
-def _some_predictors(model, rows, x, t):
-    if is_a(model, DenseModel):
+def _some_predictors(rows, picked, x, t):
+    if is_a(rows, DenseRows):
 
-        def dense(model, rows, x, t):
-            flat, dim, count = model.flat, model.X.shape[1], len(rows)
+        def dense(rows, picked, x, t):
+            flat, dim, count = rows.flat, rows.X.shape[1], len(picked)
             for k in range(0, count - 3, 4):
-                a, b, c, d = rows[k] * dim, rows[k + 1] * dim, rows[k + 2] * dim, rows[k + 3] * dim
+                a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
                 length = len(x) if max(max(a, b), max(c, d)) + len(x) <= flat.size else dim
                 ta = tb = tc = td = x.dtype.type(0)
                 for j in range(length):
@@ -148,42 +205,42 @@ def _some_predictors(model, rows, x, t):
                     td += peek(flat, d + j) * x[j]
                 t[k], t[k + 1], t[k + 2], t[k + 3] = ta, tb, tc, td
             for k in range(count // 4 * 4, count):
-                t[k] = row_dot(model, rows[k], x)
+                t[k] = row_dot(rows, picked[k], x)
 
         return dense
 
-    def sparse(model, rows, x, t):
-        for k in range(len(rows)):
-            t[k] = row_dot(model, rows[k], x)
+    def sparse(rows, picked, x, t):
+        for k in range(len(picked)):
+            t[k] = row_dot(rows, picked[k], x)
 
     return sparse
 
 
-def some_sum(model, rows, s, total):
-    """total += Σ s[b]·(row rows[b]), in the precision of the rows; what is added beyond the row's end is of no use."""
+def some_sum(rows, picked, s, total):
+    """total += Σ s[b]·(row picked[b]), in the precision of the total; beyond the row's end that is of no use."""
 
 
 @overload(some_sum, jit_options=QUICK)
-def _some_sum(model, rows, s, total):
-    if is_a(model, DenseModel):
+def _some_sum(rows, picked, s, total):
+    if is_a(rows, DenseRows):
 
-        def dense(model, rows, s, total):
-            flat, dim, count, kind = model.flat, model.X.shape[1], len(rows), total.dtype.type
+        def dense(rows, picked, s, total):
+            flat, dim, count, kind = rows.flat, rows.X.shape[1], len(picked), total.dtype.type
             for k in range(0, count - 3, 4):
-                a, b, c, d = rows[k] * dim, rows[k + 1] * dim, rows[k + 2] * dim, rows[k + 3] * dim
+                a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
                 length = len(total) if max(max(a, b), max(c, d)) + len(total) <= flat.size else dim
                 sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
                 for j in range(length):
                     two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
                     total[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
             for k in range(count // 4 * 4, count):
-                row_add(model, rows[k], kind(s[k]), total)
+                row_add(rows, picked[k], kind(s[k]), total)
 
         return dense
 
-    def sparse(model, rows, s, total):
-        for k in range(len(rows)):
-            row_add(model, rows[k], total.dtype.type(s[k]), total)
+    def sparse(rows, picked, s, total):
+        for k in range(len(picked)):
+            row_add(rows, picked[k], total.dtype.type(s[k]), total)
 
     return sparse
 
@@ -191,14 +248,17 @@ def _some_sum(model, rows, s, total):
 # Tiles.
 
 
-def tile_predictors(model, x, low, high, t):
-    """t[i − low] = aᵢᵀx for the rows of a tile; x may be padded with zeros."""
+def tile_predictors(rows, states, chains, begin, length, low, high, t, line, lines):
+    """t[line, i − low] = aᵢᵀx for the rows of a tile, x being so many coordinates of a state from `begin` on, which may
+    be padded with zeros; of several states, one or two for sparse rows, each `lines` further on.
+    """
 
 
-def tile_sum(model, s, low, high, tile, total):
-    """total += Σ s[i − low]·aᵢ over the rows of a tile; what is added beyond the row's end is of no use.
+def tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+    """Σ s[line, i − low]·aᵢ over the rows of a tile is added to so many coordinates of a sum from `begin` on; what is
+    added beyond the row's end is of no use.
 
-    Dense rows are summed in their own precision within the tile, and in float64 from tile to tile.
+    Dense rows are summed in the precision of `tile`, which is room, and in float64 from tile to tile.
     """
 
 
@@ -209,85 +269,135 @@ def _prefetch_tile(flat, begin, count):
         prefetch(flat, begin + j)
 
 
-@overload(tile_predictors, jit_options=QUICK)
-def _tile_predictors(model, x, low, high, t):
-    if is_a(model, DenseModel):
+@njit(**PLAIN)
+def _fours(flat, dim, low, high, pad):
+    """The last row of a tile up to which rows may be read four by four, and `pad` numbers from each."""
+    end = low + (high - low) // 4 * 4
+    while end > low and (end - 1) * dim + pad > flat.size:
+        end -= 4
+    return end
 
-        def dense(model, x, low, high, t):
-            flat, dim, pad = model.flat, model.X.shape[1], len(x)
-            for i in range(low, high, 4):
-                _prefetch_tile(flat, (low + TILE + (i - low) // 2) * dim, 2 * dim)
-                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
-                ta = tb = tc = td = x.dtype.type(0)
-                for j in range(pad):
-                    ta += peek(flat, a + j) * x[j]
-                    tb += peek(flat, b + j) * x[j]
-                    tc += peek(flat, c + j) * x[j]
-                    td += peek(flat, d + j) * x[j]
-                t[i - low], t[i - low + 1], t[i - low + 2], t[i - low + 3] = ta, tb, tc, td
+
+@overload(tile_predictors, jit_options=QUICK)
+def _tile_predictors(rows, states, chains, begin, length, low, high, t, line, lines):
+    if is_a(rows, DenseRows):
+
+        def dense(rows, states, chains, begin, length, low, high, t, line, lines):
+            flat, dim, size = rows.flat, rows.X.shape[1], len(states) // chains
+            end = _fours(flat, dim, low, high, length)
+            for chain in range(chains):
+                x = states[chain * size + begin : chain * size + begin + length]
+                out = t[chain * lines + line]
+                for i in range(low, end, 4):
+                    _prefetch_tile(flat, (low + TILE + (i - low) // 2) * dim, 2 * dim)
+                    a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
+                    ta = tb = tc = td = x.dtype.type(0)
+                    for j in range(length):
+                        ta += peek(flat, a + j) * x[j]
+                        tb += peek(flat, b + j) * x[j]
+                        tc += peek(flat, c + j) * x[j]
+                        td += peek(flat, d + j) * x[j]
+                    out[i - low], out[i - low + 1], out[i - low + 2], out[i - low + 3] = ta, tb, tc, td
+                for i in range(end, high):
+                    out[i - low] = row_dot(rows, i, x)
 
         return dense
 
-    def sparse(model, x, low, high, t):
-        for i in range(low, high):
-            t[i - low] = row_dot(model, i, x)
+    def sparse(rows, states, chains, begin, length, low, high, t, line, lines):
+        data, columns, starts = rows.data, rows.columns, rows.begin
+        x, first = states[begin * chains :], t[line]
+        if chains == 1:
+            for i in range(low, high):
+                first[i - low] = _sparse_dot(data, columns, starts[i], starts[i + 1], x)
+        else:
+            second = t[lines + line]
+            for i in range(low, high):
+                first[i - low], second[i - low] = _twin_dots(data, columns, starts[i], starts[i + 1], x)
 
     return sparse
 
 
 @overload(tile_sum, jit_options=QUICK)
-def _tile_sum(model, s, low, high, tile, total):
-    if is_a(model, DenseModel):
+def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+    if is_a(rows, DenseRows):
 
-        def dense(model, s, low, high, tile, total):
-            flat, dim, pad = model.flat, model.X.shape[1], len(tile)
-            tile[:] = 0
-            for i in range(low, high, 4):
-                _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
-                a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
-                k, kind = i - low, tile.dtype.type
-                sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
-                for j in range(pad):
-                    two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
-                    tile[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
-            for j in range(pad):
-                total[j] += np.float64(tile[j])
+        def dense(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+            flat, dim, size, kind = rows.flat, rows.X.shape[1], len(sums) // chains, tile.dtype.type
+            end = _fours(flat, dim, low, high, length)
+            for chain in range(chains):
+                total, slopes = sums[chain * size + begin : chain * size + begin + length], s[chain * lines + line]
+                tile[:] = 0
+                for i in range(low, end, 4):
+                    _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
+                    a, b, c, d, k = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim, i - low
+                    sa, sb, sc, sd = kind(slopes[k]), kind(slopes[k + 1]), kind(slopes[k + 2]), kind(slopes[k + 3])
+                    for j in range(length):
+                        two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
+                        tile[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
+                for j in range(length):
+                    total[j] += np.float64(tile[j])
+                for i in range(end, high):
+                    row_add(rows, i, np.float64(slopes[i - low]), total)
 
         return dense
 
-    def sparse(model, s, low, high, tile, total):
-        for i in range(low, high):
-            row_add(model, i, np.float64(s[i - low]), total)
+    def sparse(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+        total, first = sums[begin * chains :], s[line]
+        if chains == 1:
+            for i in range(low, high):
+                row_add(rows, i, np.float64(first[i - low]), total)
+        else:
+            _twin_adds(rows.data, rows.columns, rows.begin, low, high, first, s[lines + line], total)
 
     return sparse
 
 
-def whole_tile(model, low, high, pad):
-    """Whether a tile's rows may be read four by four, and `pad` numbers from the beginning of each."""
+# Two states side by side, (x₀, x₀′, x₁, x₁′, …): one look at a column finds both, and each entry and its column are
+# read once. The sums of each run in the order of `_sparse_dot` and `row_add`: no digit depends on the other state.
 
 
-@overload(whole_tile, jit_options=PLAIN)
-def _whole_tile(model, low, high, pad):
-    if is_a(model, DenseModel):
-        return lambda model, low, high, pad: (
-            high - low == TILE and (high - 1) * model.X.shape[1] + pad <= model.flat.size
-        )
-    return lambda model, low, high, pad: True
+@njit(forceinline=True, **STRICT)
+def _twin_dots(data, columns, begin, end, x):
+    a = b = c = d = x.dtype.type(0)
+    e = f = g = h = x.dtype.type(0)
+    whole = begin + ((end - begin) & ~np.uint64(3))
+    one, two, three, same = np.uint64(1), np.uint64(2), np.uint64(3), len(data) == 1
+    for k in range(begin, whole, np.uint64(4)):
+        i, j = two * columns[k], two * columns[k + one]
+        m, n = two * columns[k + two], two * columns[k + three]
+        if same:
+            a, e = a + x[i], e + x[i + one]
+            b, f = b + x[j], f + x[j + one]
+            c, g = c + x[m], g + x[m + one]
+            d, h = d + x[n], h + x[n + one]
+        else:
+            a, e = a + data[k] * x[i], e + data[k] * x[i + one]
+            b, f = b + data[k + one] * x[j], f + data[k + one] * x[j + one]
+            c, g = c + data[k + two] * x[m], g + data[k + two] * x[m + one]
+            d, h = d + data[k + three] * x[n], h + data[k + three] * x[n + one]
+    for k in range(whole, end):
+        i = two * columns[k]
+        if same:
+            a, e = a + x[i], e + x[i + one]
+        else:
+            a, e = a + data[k] * x[i], e + data[k] * x[i + one]
+    unit = data[0] if same else x.dtype.type(1)
+    return unit * ((a + b) + (c + d)), unit * ((e + f) + (g + h))
 
 
-def tile_end(model, low, high, pad):
-    """The last row of a tile up to which rows may be read four by four, and `pad` numbers from each."""
-
-
-@overload(tile_end, jit_options=PLAIN)
-def _tile_end(model, low, high, pad):
-    if is_a(model, DenseModel):
-
-        def dense(model, low, high, pad):
-            end = low + (high - low) // 4 * 4
-            while end > low and (end - 1) * model.X.shape[1] + pad > model.flat.size:
-                end -= 4
-            return end
-
-        return dense
-    return lambda model, low, high, pad: high
+@njit(**QUICK)
+def _twin_adds(data, columns, begin, low, high, first, second, total):
+    one, two = np.uint64(1), np.uint64(2)
+    for i in range(low, high):
+        p, q = np.float64(first[i - low]), np.float64(second[i - low])
+        if len(data) == 1:
+            p, q = p * data[0], q * data[0]
+            for k in range(begin[i], begin[i + 1]):
+                j = two * columns[k]
+                total[j] += p
+                total[j + one] += q
+        else:
+            for k in range(begin[i], begin[i + 1]):
+                j = two * columns[k]
+                total[j] += p * data[k]
+                total[j + one] += q * data[k]

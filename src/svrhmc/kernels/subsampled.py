@@ -199,12 +199,12 @@ def _signs(model, anchor, plan, room, k0, k1, step, slot, count, total_rate):
             random_words(k0, k1, base, size, room.pick_steps, room.pick_slots, words, 2 * half)
         pick(anchor.cells, words[0], words[1], slot, low, rows, size)
         for k in range(size):
-            row_prefetch(model, rows[k])
+            row_prefetch(model.rows, rows[k])
             prefetch(cards, 2 * rows[k])
             expect_weight(anchor.shares, rows[k])
         for k in range(size):
             i = rows[k]
-            u, u_new = pair_dots(model, i, room.wide_now, room.wide)
+            u, u_new = pair_dots(model.rows, i, room.wide_now, room.wide)
             now, new = np.float64(u), np.float64(u_new)
             bound = total_rate * cards[2 * i + 1]
             threshold = bound * uniform(words[2, k], words[3, k])
@@ -233,7 +233,7 @@ def _every_rest(model, anchor, room):
     def whole(model, anchor, room):
         cards, now, new = anchor.cards, 0.0, 0.0
         for i in range(len(model.y)):
-            u, u_new = pair_dots(model, i, room.wide_now, room.wide)
+            u, u_new = pair_dots(model.rows, i, room.wide_now, room.wide)
             w, y = weight_of(model.weights, i), np.float64(model.y[i])
             now += w * remainder(model.loss, cards[2 * i], y, np.float64(u))
             new += w * remainder(model.loss, cards[2 * i], y, np.float64(u_new))

@@ -26,7 +26,7 @@ from svrhmc.core.arrays import Array, Indices, contract, digest
 from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
 from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
-from svrhmc.core.recording import recorded
+from svrhmc.core.recording import once, recorded
 from svrhmc.families.base import Loss
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.blocks import seen_by
@@ -506,9 +506,9 @@ class GeneralisedLinear(FiniteSum):
         return prior if self.terms is None else prior + self.terms.value(x)
 
     def energies(self, x: Array) -> tuple[Array, Array]:
-        """From the same predictors, where rows are few or elsewhere; else by the passes that each of them has."""
+        """From the same predictors, where rows are few or elsewhere; else by one compiled pass where there is one."""
         if self.rows.in_memory and not self._form.is_small:
-            return super().energies(x)
+            return self._by_pass(x) if self.rows.one_pass(self.loss) else super().energies(x)
         values, gradients = self._energies(x)
         return values + self._prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
 
@@ -522,6 +522,14 @@ class GeneralisedLinear(FiniteSum):
             RowsForm.energies, self._form, x, zero=zero, task="gradients over all rows", counted=True
         )
         return energies
+
+    def _by_pass(self, x: Array) -> tuple[Array, Array]:
+        from svrhmc.targets.passes import RowsPass
+
+        by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
+        inner = np.ascontiguousarray(x[:, : self.rows.dim])
+        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, of=x)
+        return values + self._prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""

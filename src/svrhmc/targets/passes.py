@@ -1,10 +1,11 @@
-"""Passes over many dense rows, compiled and on all cores; sums in float64 and in an order that no thread changes."""
+"""Passes over many rows, compiled and on all cores; sums in float64 and in an order that no thread changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,60 +15,137 @@ from svrhmc.core.deadline import looking, piece
 from svrhmc.core.recording import Ordered, repeat
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
-from svrhmc.kernels.layout import BLOCK, TILE
-from svrhmc.kernels.wide import ROOM
+from svrhmc.kernels import passes as compiled
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE, row_width
+from svrhmc.kernels.rows import fixed
+from svrhmc.targets.rows import Labels, Rows
 
+_TOGETHER = {"dense": 4, "sparse": 2}  # states that one reading of the rows serves
+_JOINED = 16  # entries of sparse rows in a block, for each column, at least
 _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums are made of them
 _PARTS = 16  # into which rows of few columns are cut
 _ROUND = 1 << 34  # multiplications, after which sums of wide rows are recorded: about a second's
 
 
-def predict(X: Any, x: Array) -> Array:
+class RowsPass:
+    """Σᵢ wᵢℓ(tᵢ, yᵢ) and its gradient at many states in one pass over the rows, tᵢ = offset + Jᵢx; of compiled losses.
+
+    rows: as one predictor sees them. labels: with an offset (n,), of the first predictor, or (n, m) of all of them.
+    kind: the precision of products, those of rows in float64 unless it is given, and of all that one predictor has.
+    Threads share the rows, or the states where these are many; neither changes a digit, nor do other states.
+    """
+
+    def __init__(self, rows: Rows, loss: Loss, labels: Labels, kind: Any = np.float64) -> None:
+        self._kind, self._number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
+        self._k, self._q, self._m, self._columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
+        y, offset, weights = labels
+        added = np.zeros((0, 0)) if offset is None else offset.reshape(len(offset), -1)
+        self._rows, self._dense = rows.compiled, rows.storage == "dense"
+        self._pad = row_width(self._columns, kind) if self._dense else self._columns
+        self._size, self._together = _block_rows(rows), _TOGETHER[rows.storage]
+        self._blocks = -(-rows.n // self._size)
+        self._known = (
+            loss.record(self._number.type),
+            fixed(y.astype(self._number, copy=False)),
+            fixed(added.astype(self._number, copy=False)),
+            None if weights is None else fixed(weights.astype(self._number, copy=False)),
+        )
+
+    def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
+        """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
+        if threads == 1 and len(states) <= self._together:
+            own = self._begun(states)
+            self._share(own, 0, self._blocks, valued)
+            return self._ended(own)
+        threads = cores() if threads is None else threads
+        begins = range(0, len(states), self._together)
+        shares = max(1, min(self._blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
+        some = [self._begun(states[low : low + self._together]) for low in begins]
+        cuts, look = np.linspace(0, self._blocks, shares + 1).astype(np.int64), looking()
+
+        def work(own: _Sums, first: int, last: int) -> None:
+            look(0.0)
+            self._share(own, int(first), int(last), valued)
+
+        todo = [(own, *cut) for own in some for cut in pairwise(cuts)]
+        if threads == 1 or len(todo) == 1:
+            for each in todo:
+                work(*each)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda each: work(*each), todo))
+        if len(some) == 1:
+            return self._ended(some[0])
+        values, sums = zip(*map(self._ended, some), strict=True)
+        return np.concatenate(values), np.concatenate(sums)
+
+    def _begun(self, states: Array) -> _Sums:
+        """Some states as compiled code reads them: blocks padded as rows are; of sparse rows side by side."""
+        count, width = len(states), self._k * self._pad + self._q
+        laid = np.zeros((count, width), self._kind)
+        if self._pad == self._columns:
+            laid[:] = states
+        else:
+            edge = self._k * self._columns
+            blocks = states[:, :edge].reshape(count, self._k, -1)
+            laid[:, : width - self._q].reshape(count, self._k, -1)[:, :, : self._columns] = blocks
+            laid[:, width - self._q :] = states[:, edge:]
+        laid = (laid if self._dense else laid.T).reshape(-1)
+        return _Sums(count, laid, np.empty((self._blocks, count * width)), np.empty((self._blocks, count)))
+
+    def _share(self, own: _Sums, first: int, last: int, valued: bool) -> None:
+        lines, m, number = own.chains * (2 * self._m + ROOM), own.chains * self._m, self._number
+        room = np.empty(self._pad, self._kind), np.empty((lines, TILE), number), np.empty((m, TILE), number)
+        compiled.pass_blocks(
+            self._rows, *self._known, own.states, own.chains, first, last, self._size, *room, own.sums, own.values,
+            valued,
+        )  # fmt: skip
+
+    def _ended(self, own: _Sums) -> tuple[Array, Array]:
+        """Blocks join in their order."""
+        values, total = own.values.sum(axis=0), own.sums.sum(axis=0)
+        total = total.reshape(own.chains, -1) if self._dense else total.reshape(-1, own.chains).T
+        if self._pad == self._columns:
+            return values, np.ascontiguousarray(total)
+        edge = self._k * self._pad
+        blocks = total[:, :edge].reshape(own.chains, self._k, -1)[:, :, : self._columns].reshape(own.chains, -1)
+        return values, np.concatenate([blocks, total[:, edge:]], axis=1)
+
+
+class _Sums(NamedTuple):
+    """Some states, and for each block of rows what these give at them."""
+
+    chains: int
+    states: Any
+    sums: Array
+    values: Array
+
+
+def _block_rows(rows: Rows) -> int:
+    """Rows of a block; of sparse ones so many that to join the sums costs little beside them."""
+    if rows.storage == "dense":
+        return BLOCK
+    blocks = max(1, min(-(-rows.n // BLOCK), int(rows.n * rows.entries / (_JOINED * rows.dim))))
+    return -(-rows.n // blocks)
+
+
+def predict(rows: Rows, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
-    out = np.empty(len(X))
-    _spread(len(X), lambda low, high: float64.predict(X, x, low, high, out))
-    return out
+    out = np.empty((1, rows.n))
+    _spread(rows.n, lambda low, high: float64.predict(rows.compiled, x, low, high, out))
+    first: Array = out[0]
+    return first
 
 
-def combine(X: Any, weights: Array) -> Array:
+def combine(rows: Rows, weights: Array) -> Array:
     """Σᵢ wᵢaᵢ, in float64."""
-    partial = np.zeros((-(-len(X) // BLOCK), X.shape[1]))
-    _spread(len(X), lambda low, high: float64.combine(X, weights, low, high, partial))
-    total: Array = partial.sum(axis=0)
-    return total
-
-
-def gradient(loss: Loss, X: Any, labels: Any, x: Array) -> Array:
-    """Σᵢ wᵢℓ′(oᵢ + aᵢᵀx, yᵢ)aᵢ of a compiled loss, each row read once; threads share the rows."""
-    partial, some = np.zeros((-(-len(X) // BLOCK), len(x))), _part(loss, X, labels)
-    _spread(len(X), lambda low, high: some(x, low, high, partial))
-    total: Array = partial.sum(axis=0)
-    return total
-
-
-def gradients(loss: Loss, X: Any, labels: Any, states: Array) -> Array:
-    """The same at many states, which the threads share."""
-    if len(states) < cores():
-        return np.array([gradient(loss, X, labels, state) for state in states])
-    some, n, at = _part(loss, X, labels), len(X), looking()
-
-    def one(state: Array) -> Array:
-        at(0.0)
-        partial = np.zeros((-(-n // BLOCK), len(state)))
-        some(state, 0, n, partial)
-        total: Array = partial.sum(axis=0)
-        return total
-
-    with ThreadPoolExecutor(cores()) as pool:
-        return np.array(list(pool.map(one, states)))
-
-
-def _part(loss: Loss, X: Any, labels: Any) -> Callable[[Array, int, int, Array], None]:
-    """What adds the gradient of some rows at a state to the sums of their blocks, with room of its own."""
-    record, m = loss.record(), loss.blocks + loss.shared
-    return lambda x, low, high, partial: float64.gradient(
-        record, X, *labels, x, low, high, partial, np.empty((m + ROOM, TILE)), np.empty((m, TILE))
+    partial = np.zeros((-(-rows.n // BLOCK), rows.dim))
+    _spread(
+        rows.n,
+        lambda low, high: float64.combine(rows.compiled, weights[None], BLOCK, low, high, np.empty(rows.dim), partial),
     )
+    total: Array = partial.sum(axis=0)
+    return total
 
 
 def grams(X: Any, weights: Sequence[Array]) -> Array:

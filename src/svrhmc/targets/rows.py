@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -66,6 +67,11 @@ class Rows(ABC):
         """
         shapes = [np.shape(part) for part in zero]
         return type(zero)(*once(lambda: function(form, *arguments), *shapes, of=arguments))
+
+    @property
+    def compiled(self) -> Any:
+        """The entries as compiled code reads them (`svrhmc.kernels.rows`); None where it cannot."""
+        return None
 
     @abstractmethod
     def predict(self, x: Array) -> Array:
@@ -200,10 +206,17 @@ class DenseRows(Rows):
         self.n, self.dim = X.shape
         self.dtype = X.dtype
 
+    @cached_property
+    def compiled(self) -> Any:
+        """The array."""
+        from svrhmc.kernels.rows import dense_rows
+
+        return dense_rows(self.X)
+
     def predict(self, x: Array) -> Array:
         """Block by block of rows."""
         if (passes := self._passes()) is not None:
-            return np.array([passes.predict(self.X, state) for state in np.ascontiguousarray(x)])
+            return np.array([passes.predict(self, state) for state in np.ascontiguousarray(x)])
         return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
@@ -217,7 +230,7 @@ class DenseRows(Rows):
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""
         if (passes := self._passes()) is not None:
-            return np.array([passes.combine(self.X, state) for state in np.ascontiguousarray(weights)])
+            return np.array([passes.combine(self, state) for state in np.ascontiguousarray(weights)])
         total = np.zeros((len(weights), self.dim))
         for begin, block in self._blocks():
             total += contract("cn,nd->cd", weights[:, begin : begin + len(block)], block)
@@ -231,7 +244,7 @@ class DenseRows(Rows):
         """At many states in one pass each, where rows are many and the loss is compiled; else None."""
         if not self.one_pass(loss):
             return None
-        return np.asarray(self._passes().gradients(loss, self.X, labels, np.ascontiguousarray(x)), np.float64)
+        return np.asarray(self._passes().RowsPass(self, loss, labels)(x, valued=False)[1], np.float64)
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
@@ -292,12 +305,12 @@ class DenseRows(Rows):
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
         if (passes := self._passes()) is not None:
-            passes.predict(self.X[:1], np.zeros(self.dim))
-            passes.combine(self.X[:1], np.ones(1))
+            one = self.choose(np.arange(1))
+            passes.predict(one, np.zeros(self.dim))
+            passes.combine(one, np.ones(1))
             if self.one_pass(loss):
-                passes.gradient(
-                    loss, self.X[:1], labels.chosen(slice(1)), np.zeros(loss.blocks * self.dim + loss.shared)
-                )
+                state = np.zeros((1, loss.blocks * self.dim + loss.shared))
+                passes.RowsPass(one, loss, labels.chosen(slice(1)))(state, valued=False)
 
     def _passes(self) -> Any:
         """Compiled passes, loaded only for rows so many that they pay."""

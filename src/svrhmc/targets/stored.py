@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,13 @@ class SparseRows(Rows):
         self.n, self.dim = X.shape
         self.dtype = X.dtype
         self._products = float((np.diff(X.indptr).astype(np.float64) ** 2).sum())  # of two entries of a row
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Entries, columns and the beginnings of rows."""
+        from svrhmc.kernels.rows import sparse_rows
+
+        return sparse_rows(self.X)
 
     def predict(self, x: Array) -> Array:
         """A sparse product."""

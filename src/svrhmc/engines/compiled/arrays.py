@@ -12,15 +12,14 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.gradients import Recipe
-from svrhmc.kernels import frames, layout, passes, priors, wide
-from svrhmc.kernels.layout import DenseModel, Noise
+from svrhmc.kernels import frames, layout, passes, priors
+from svrhmc.kernels.layout import ROOM, Noise
+from svrhmc.kernels.rows import DenseRows, SparseRows, fixed
 from svrhmc.scheme import Scheme, normals_of
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 
 CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
-_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
-_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
 _APART = 128  # bytes
 
 
@@ -37,23 +36,29 @@ def slots_of(purpose: Purpose, count: int) -> Any:
 
 
 def row_width(model: Any, dim: int) -> int:
-    """To how many numbers a pass reads a row: where it costs little, a dense one to whole vectors."""
-    lanes, columns = _LANES[model[0].dtype], (dim - _shared(model)) // _blocks(model)
-    width = -(-columns // lanes) * lanes
-    return width if isinstance(model, DenseModel) and width <= _PADDING * columns else columns
+    """To how many numbers a pass reads a row."""
+    k, q = predictors_of(getattr(model, "loss", None))
+    return layout.row_width((dim - q) // k, entry_kind(model)) if _is_dense(model) else (dim - q) // k
 
 
 def state_width(model: Any, dim: int) -> int:
     """Numbers of a state whose blocks are each as long as that; one block for most losses."""
-    return _blocks(model) * row_width(model, dim) + _shared(model)
+    k, q = predictors_of(getattr(model, "loss", None))
+    return k * row_width(model, dim) + q
 
 
-def _blocks(model: Any) -> int:
-    return int(getattr(getattr(model, "loss", None), "blocks", 1))
+def predictors_of(loss: Any) -> tuple[int, int]:
+    """(k, q) of a record."""
+    return int(getattr(loss, "blocks", 1)), int(getattr(loss, "shared", 0))
 
 
-def _shared(model: Any) -> int:
-    return int(getattr(getattr(model, "loss", None), "shared", 0))
+def entry_kind(model: Any) -> Any:
+    """The type of entries of rows, or of quadratics."""
+    return (model.rows[0] if isinstance(model, layout.Model) else model.S).dtype
+
+
+def _is_dense(model: Any) -> bool:
+    return isinstance(model, layout.Model) and isinstance(model.rows, DenseRows)
 
 
 def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
@@ -71,13 +76,6 @@ def chunk_noise(dim: int) -> Noise:
     """Room for the normals of as many steps as are made together."""
     half = (dim + 1) // 2
     return noise_room(half, max(1, CHUNK_BLOCKS // half))
-
-
-def fixed(array: Any) -> Any:
-    """A view that cannot be written, as memory maps are: so that both compile to the same code."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 _models: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by form
@@ -102,7 +100,7 @@ def _of_rows(form: RowsForm) -> Any:
         prior_force=fixed(removed.force),
         frame=make_frame(how),
         inner=fixed(form.prior_precision),
-        taken=_taken(model, removed.predictors, removed.curvatures),
+        **_taken(model, removed.predictors, removed.curvatures),
         heavy=make_heavy(form, how.centre, 2 if removed.second_order else 1),
     )
 
@@ -131,26 +129,23 @@ def plain_model(form: RowsForm) -> Any:
         if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
     kind = form.rows.dtype.type
-    prior = (fixed(form.prior_precision), fixed(form.prior_precision * form.prior_mean))
-    compiled, label = form.loss.record(kind), np.float64 if form.loss.tail else kind
-    more = (None if each is None else fixed(each.astype(kind)) for each in (form.offset, form.weights))
-    rest = (fixed(form.y.astype(label)), *prior, compiled, None, None, None, *more, make_heavy(form, 0.0, 0))
-    model = STORED[form.rows.storage](getattr(form.rows, "rows", form.rows), rest)
+    number = np.float64 if form.loss.tail else kind
+    added = np.zeros((0, 0)) if form.offset is None else form.offset[:, None]
+    model = layout.Model(
+        rows=form.rows.seen_once.compiled,
+        y=fixed(form.y.astype(number)),
+        prior=fixed(form.prior_precision),
+        prior_force=fixed(form.prior_precision * form.prior_mean),
+        loss=form.loss.record(number),
+        frame=None,
+        inner=None,
+        taken=None,
+        added=fixed(added.astype(number)),
+        weights=None if form.weights is None else fixed(form.weights.astype(number)),
+        heavy=make_heavy(form, 0.0, 0),
+    )
     known.append((parts, form.loss, model))
     return model
-
-
-def _dense(rows: Any, rest: tuple[Any, ...]) -> Any:
-    return layout.DenseModel(fixed(rows.X), fixed(rows.X.reshape(-1)), *rest)
-
-
-def _sparse(rows: Any, rest: tuple[Any, ...]) -> Any:
-    X = rows.X
-    data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
-    return layout.SparseModel(fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)), *rest)
-
-
-STORED: dict[str, Callable[[Any, tuple[Any, ...]], Any]] = {"dense": _dense, "sparse": _sparse}
 
 
 def second_order_model(form: RowsForm, mode: Array) -> Any:
@@ -158,7 +153,7 @@ def second_order_model(form: RowsForm, mode: Array) -> Any:
     model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
     taken = _taken(model, predictors, form.curvatures(predictors))
-    return model._replace(frame=frames.shift(mode), taken=taken, heavy=make_heavy(form, mode, 0))
+    return model._replace(frame=frames.shift(mode), **taken, heavy=make_heavy(form, mode, 0))
 
 
 def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
@@ -178,27 +173,26 @@ def longer(model: Any) -> Any:
     """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
     if model.taken is not None:
         return model
-    axes = (2, 2, 3) if row_shape(model) else (1, 1, 1)
-    nothing = [fixed(np.zeros((0,) * count, model.y.dtype)) for count in axes]
+    nothing = (fixed(np.zeros((0,) * axes, model.y.dtype)) for axes in (2, 3))
     return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
 
 
 def row_shape(model: Any) -> tuple[int, ...]:
-    """Of what is kept of a row: one number, (), or those of its predictors, (m,), also where m is 1."""
-    loss: Any = getattr(model, "loss", None)
-    return (int(loss.blocks + loss.shared),) if hasattr(loss, "blocks") else ()
+    """Of what is kept of a row: the numbers of its predictors, (m,); of a quadratic ()."""
+    return (sum(predictors_of(model.loss)),) if isinstance(model, layout.Model) else ()
 
 
 def row_lines(model: Any) -> tuple[int, ...]:
-    """Of the predictors of several rows: one line, or one for each predictor and some room."""
-    return tuple(m + wide.ROOM for m in row_shape(model))
+    """Of the predictors of several rows: a line for each predictor and some room."""
+    return tuple(2 * m + ROOM for m in row_shape(model))
 
 
 def slope_kind(model: Any) -> Any:
     """The type of slopes that are kept: float64 where a row has several."""
-    return getattr(model, "y", model[0]).dtype
+    return model.y.dtype if isinstance(model, layout.Model) else entry_kind(model)
 
 
+STORED = ("dense", "sparse")
 FRAMES: dict[str, Callable[[Any], Any]] = {
     "dense": lambda how: frames.dense(how.factor),
     "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
@@ -213,32 +207,28 @@ def make_frame(whitening: Any) -> Any:
 
 def row_bytes(model: Any) -> int:
     """How much is read in a pass over the rows; of quadratics, their precisions."""
-    return int(model.data.nbytes + model.columns.nbytes if isinstance(model, layout.SparseModel) else model[0].nbytes)
+    if isinstance(model, layout.GaussianModel):
+        return int(model.S.nbytes)
+    rows = model.rows
+    return int(rows.data.nbytes + rows.columns.nbytes if isinstance(rows, SparseRows) else rows.X.nbytes)
 
 
 def stored_entries(model: Any) -> int:
     """Entries of X that are stored; none of quadratics, whose pass is one product."""
     if isinstance(model, layout.GaussianModel):
         return 0
-    return int(model.columns.size if isinstance(model, layout.SparseModel) else model.X.size)
+    return int(model.rows.columns.size if isinstance(model.rows, SparseRows) else model.rows.X.size)
 
 
-def _same(values: Any) -> bool:
-    """Whether there are values, and all of them are one number."""
-    return len(values) > 0 and bool((values == values[0]).all())
-
-
-def _taken(model: Any, predictors: Any, curvatures: Any) -> Any:
-    """The rows' slopes at t̂ as the loops find them, so that what is left there is 0 to the last digit."""
-    kind = model.y.dtype
-    t = predictors.astype(kind)
-    base = np.zeros_like(t)
-    if shape := row_shape(model):
-        room = np.empty((*row_lines(model), layout.TILE)), np.empty((*shape, layout.TILE))
-        wide.all_wide_slopes(model.loss, t, model.y, model.weights, *room, base)
-    else:
-        passes.all_slopes(model.loss, t, model.y, model.weights, base)
-    return layout.Taken(fixed(t), fixed(base), fixed(curvatures.astype(kind)))
+def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:
+    """What is added to products, t̂, and what is taken from slopes there: as the loops find them, so that what is left
+    at u = 0 is 0 to the last digit.
+    """
+    kind, (m,) = model.y.dtype, row_shape(model)
+    t = fixed(predictors.astype(kind).reshape(-1, m))
+    base, room = np.zeros_like(t), (np.empty((*row_lines(model), layout.TILE), kind), np.empty((m, layout.TILE), kind))
+    passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
+    return {"added": t, "taken": layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m)))}
 
 
 _CHUNK_ROWS = 2048
@@ -284,7 +274,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
-    kind, slopes, shape = model[0].dtype, slope_kind(model), row_shape(model)
+    kind, slopes, shape = entry_kind(model), slope_kind(model), row_shape(model)
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
     drawn = max(batch, plan.snapshot_rows)
@@ -313,11 +303,12 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         total=apart(wide),
         t=apart((*row_lines(model), tile), slopes),
         slopes=apart((*shape, tile), slopes),
+        value=apart(1),
     )
     some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
-        u=apart(wide if shape else size, kind),
+        u=apart(wide, kind),
         t=apart((*row_lines(model), size), slopes),
         labels=apart((*shape, size), slopes),
         slopes=apart((*shape, size), slopes),

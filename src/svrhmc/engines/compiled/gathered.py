@@ -22,11 +22,11 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import HIGH, NONE, Keep, Setup, State
-from svrhmc.engines.compiled.arrays import fixed
 from svrhmc.engines.compiled.chains import Call, CompiledKernel
 from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
+from svrhmc.kernels.rows import fixed
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
 _SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion from 0; its bound there

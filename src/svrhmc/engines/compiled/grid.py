@@ -19,6 +19,7 @@ from svrhmc.core.errors import DivergenceError
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import Extension, Keep, Pace, Report, Setup, State
 from svrhmc.engines.compiled.arrays import (
+    entry_kind,
     longer,
     make_memory,
     make_model,
@@ -73,7 +74,7 @@ class GridKernel(CompiledKernel):
     @cached_property
     def _shared(self) -> dict[str, dict[str, Any]]:
         """Arrays that every thread reads: the mode with what is known there, and the alias table."""
-        target, recipe, kind = self.setup.target, self.setup.sampler.recipe, self.model[0].dtype
+        target, recipe, kind = self.setup.target, self.setup.sampler.recipe, entry_kind(self.model)
         held: dict[str, Any] = {}
         found: dict[str, dict[str, Any]] = {"held": held}
         if recipe.reference == "mode":
@@ -171,12 +172,12 @@ class GridCall(Call):
         with ThreadPoolExecutor(threads) as pool:
 
             def part(own: Any, low: int, high: int) -> None:
-                passes.pass_blocks(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
+                passes.share_pass(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
 
             def everyone() -> None:
                 held.snapshot[:] = held.at
                 list(pool.map(part, sharers, cuts[:-1], cuts[1:]))
-                passes.join_blocks(kernel.model, work.sums.partial, held.room, held.anchor)
+                passes.join_shares(kernel.model, work.sums.partial, held.room, held.anchor)
 
             for chain in range(len(self.x)):
                 self._run_chain(work, chain, everyone, report)

@@ -1,126 +1,87 @@
-"""Split HMC (`svrhmc.exact.SplitHMC`) in compiled code, for every kind of whitening."""
+"""Split HMC on many rows: its definition in NumPy (`svrhmc.exact.split`), with f and ∇f from compiled passes.
+
+Chains move in blocks, one for each thread; where chains are fewer than threads, these share the rows of a pass.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.errors import UndefinedDensityError
-from svrhmc.core.randomness import Stream
-from svrhmc.engines.base import NEAR, Keep, Setup, State
-from svrhmc.engines.compiled.arrays import (
-    apart,
-    chunk_noise,
-    fixed,
-    make_frame,
-    make_heavy,
-    plain_model,
-    row_bytes,
-    row_lines,
-    row_shape,
-    row_width,
-    slope_kind,
-    state_width,
-)
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
-from svrhmc.gradients import Memory
-from svrhmc.kernels import split
-from svrhmc.kernels.layout import TILE, SparseModel
-from svrhmc.kernels.twins import Twins
+from svrhmc.core.arrays import Array
+from svrhmc.core.randomness import Purpose, Steps, Stream
+from svrhmc.engines.base import Report, Setup, State
+from svrhmc.engines.compiled.arrays import slots_of
+from svrhmc.engines.compiled.chains import share
+from svrhmc.engines.reference import ReferenceChains, Walk
+from svrhmc.kernels import normals
 
-_MOST_IN_STEP, _NEAR_BYTES = 4, 1 << 19  # chains that share a pass over rows that take more than this
+_SHARED_PASS = 1 << 21  # entries of rows from which a pass is worth the hand-over to other threads
+_MANY = 1 << 10  # normals of a step that are worth code of their own
 
 
-class SplitKernel(CompiledKernel):
-    """f and ∇f at z are the memory of a chain; gradients are with respect to z."""
+class SplitChains(ReferenceChains):
+    """Blocks of chains on threads, each of which moves its chains in step."""
 
-    def __init__(self, setup: Setup) -> None:
-        form, sampler = setup.form, setup.sampler
-        self.setup, self.form, self.sampler, self.dim = setup, form, sampler, form.rows.dim
-        self.model, self.frame = plain_model(form), make_frame(form.whitening)
-        self.stream = Stream(setup.seed, setup.chains)
-        sizes = (sampler.step_size, sampler.leapfrogs, sampler.jitter, sampler.halvings, NEAR)
-        self.plan = split.SplitPlan(*sizes, *map(fixed, sampler.kicks()))
-        t = form.removed.predictors.astype(slope_kind(self.model))
-        shift = form.prior_precision * (form.whitening.centre - form.prior_mean)
-        heavy = make_heavy(form, form.whitening.centre, 0)
-        self.centre = split.Centre(fixed(t), fixed(form.prior_precision), fixed(shift), heavy)
+    engine = "numba"
 
-    def call(self, state: State, end: int, keep: Keep) -> Call:
-        """By `svrhmc.kernels.split`."""
-        return SplitCall(self, state, end, keep)
+    def __init__(self, setup: Setup, state: State) -> None:
+        form, blocks = setup.form, -(-len(setup.chains) // -(-len(setup.chains) // setup.threads))
+        large = form.rows.n * form.rows.stored >= _SHARED_PASS
+        density = Passes(setup.target, max(1, setup.threads // blocks) if large else 1)
+        super().__init__(replace(setup, target=density, randomness=CompiledStream), state)
 
-    def empty_memory(self) -> Memory:
-        """f and ∇f at z."""
-        return {"f": np.empty(0), "gradient": np.empty((0, self.dim))}
+    def blocks(self, chains: int) -> list[slice]:
+        """As even as whole chains have it, no more than threads."""
+        size = -(-chains // self.setup.threads)
+        return [slice(low, min(low + size, chains)) for low in range(0, chains, size)]
 
-    def team_size(self) -> int:
-        """Several where the rows do not fit a near cache: then a pass over them serves them all."""
-        size = min(_MOST_IN_STEP, -(-len(self.setup.chains) // self.setup.threads))
-        return size if row_bytes(self.model) > _NEAR_BYTES else 1
+    def walk_all(self, walk: Walk, count_of: int, report: Report) -> None:
+        """A thread for each block."""
+        stopping, numbers, lock = Event(), count(), Lock()
 
+        def work(tell: Report) -> None:
+            with lock:
+                number = next(numbers)
+            walk(number, tell, stopping.is_set)
 
-class SplitCall(MetropolisCall):
-    """Trajectories of some chains in step."""
-
-    def __init__(self, kernel: SplitKernel, state: State, end: int, keep: Keep) -> None:
-        super().__init__(state, end, keep)
-        self.kernel, self.team, self.gradients = kernel, kernel.team_size(), np.empty_like(self.draws)
-        self.f = state.memory["f"].copy() if state.memory else np.full(len(self.x), np.nan)
-        self.gradient = state.memory["gradient"].copy() if state.memory else np.zeros_like(self.x)
-        n, steps = len(kernel.form.y), state.step + 1 + np.arange(end - state.step)
-        self.counts = np.tile(n * kernel.sampler.leapfrogs_of(steps), (len(self.x), 1))
-        if not state.memory:
-            self.counts[:, :1] += n  # f and ∇f at the start
-
-    def room(self) -> Any:
-        """For one team."""
-        kernel = self.kernel
-        return _team(kernel.model, kernel.dim, kernel.team_size(), kernel.form.whitening.for_sparse_rows)
-
-    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
-        """All of a team."""
-        kernel, slot = self.kernel, steps[0] - self.begin
-        lost, step = split.split(
-            kernel.model, kernel.centre, kernel.frame, kernel.plan, *room, *kernel.stream.keys(steps[0] >> 32),
-            self.x, self.gradient, self.f, self.draws, self.gradients, self.accepted, chains, steps, slot,
-        )  # fmt: skip
-        if lost >= 0:
-            raise UndefinedDensityError(int(kernel.setup.chains[lost]), step)
-
-    def memory(self) -> Memory:
-        """f and ∇f at z."""
-        return {"f": self.f, "gradient": self.gradient}
+        share(work, count_of, report, stopping)
 
 
-def _twins(dim: int, kind: Any) -> Twins:
-    """Room for two chains that share a pass over sparse rows; none where none do."""
-    tiles = [apart((2, TILE), kind) for _ in range(3)]
-    return Twins(apart(2 * dim, kind), apart(2 * dim), *tiles)
+class Passes:
+    """A target in whitened variables as a `Density` whose passes over the rows are on so many threads."""
+
+    def __init__(self, target: Any, threads: int) -> None:
+        self.target, self.threads, self.n, self.dim, self.out = target, threads, target.n, target.dim, target.out
+
+    def energies(self, z: Array) -> tuple[Array, Array]:
+        """f and ∇f."""
+        both: tuple[Array, Array] = self.target.energies(z, self.threads)
+        return both
+
+    def slopes(self, z: Array) -> Array:
+        """∇f alone."""
+        slopes: Array = self.target.energies(z, self.threads, valued=False)[1]
+        return slopes
 
 
-def _team(model: Any, dim: int, chains: int, paired: bool) -> Any:
-    pad, wide, kind, slopes = row_width(model, dim), state_width(model, dim), model[0].dtype, slope_kind(model)
-    noise = chunk_noise(dim)
-    paths = split.Paths(
-        q=apart((chains, dim)),
-        v=apart((chains, dim)),
-        force=apart((chains, dim)),
-        angle=apart(chains),
-        before=apart(chains),
-        energy=apart(chains),
-        normals=apart((chains, 3, len(noise.steps))),
-    )
-    sums = split.Sums(
-        u=apart((chains, dim)),
-        wide=apart((chains, wide), kind),
-        total=apart((chains, wide)),
-        room=apart(dim),
-        tile=apart(pad, kind),
-        t=apart((*row_lines(model), TILE), slopes),
-        slope=apart((*row_shape(model), TILE), slopes),
-        value=apart(TILE, kind),
-        twins=_twins(dim if paired and isinstance(model, SparseModel) else 0, kind),
-    )
-    return paths, sums, noise
+class CompiledStream(Stream):
+    """Normals of many coordinates in compiled code: the same numbers to 4e-16."""
+
+    def normals(
+        self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
+    ) -> npt.NDArray[np.float64]:
+        """As `Stream.normals`."""
+        if count < _MANY or np.ndim(step) != 1:
+            return super().normals(step, count, purpose, fine)
+        steps, half = np.asarray(step, np.int64), (count + 1) // 2
+        out = np.empty((len(self.chains), len(steps), count))
+        room = np.zeros(half, np.uint32), np.empty((4, half), np.uint32), np.empty((3, half))
+        slots = slots_of(purpose, half), slots_of(fine, half)
+        normals.normals_of_steps(*self.keys(int(steps[0]) >> 32), steps.astype(np.uint32), *slots, *room, out)
+        return out

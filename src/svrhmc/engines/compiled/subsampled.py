@@ -12,10 +12,19 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import Keep, Setup, State
-from svrhmc.engines.compiled.arrays import apart, chunk_noise, fixed, make_frame, make_heavy, plain_model, row_width
+from svrhmc.engines.compiled.arrays import (
+    apart,
+    chunk_noise,
+    entry_kind,
+    make_frame,
+    make_heavy,
+    plain_model,
+    row_width,
+)
 from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
+from svrhmc.kernels.rows import fixed
 from svrhmc.targets.forms import RowsForm
 
 _CHUNK_PICKS = 512
@@ -161,7 +170,7 @@ def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, 
 
 
 def _room(model: Any, dim: int) -> Any:
-    pad, kind = row_width(model, dim), model[0].dtype
+    pad, kind = row_width(model, dim), entry_kind(model)
     noise = chunk_noise(dim)
     return subsampled.Room(
         q=apart(dim),
