@@ -125,7 +125,7 @@ def per_step(sampler: Sampler, target: Any, chains: int, steps: int) -> float:
     """Microseconds of a step of all chains, after a run that is not counted."""
     made = sampler.setup(target, 0, np.arange(chains), 1)
     from svrhmc.engines import Keep, State
-    from svrhmc.engines.registry import load
+    from svrhmc.engines.base import load
 
     origin = np.zeros((chains, target.dim))
     running = load("jax").chains(made, State(origin, origin.copy()))

@@ -6,10 +6,9 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from svrhmc import Sampler, theory
-from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped, move
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
 from svrhmc.sampling.bias import Balance, balance
-from svrhmc.scheme import move
 
 DYNAMICS = [
     Overdamped(0.3), EulerMaruyama(0.3, 1.5, 0.8), Underdamped(0.3, 1.5, 0.8), Exponential(0.5, 1.5, 0.8),

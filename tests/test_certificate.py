@@ -14,7 +14,20 @@ from svrhmc import Sampler, targets
 from svrhmc import dynamics as every_dynamics
 from svrhmc.checkpoint import InMemory
 from svrhmc.diagnostics import standard_error
-from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.dynamics import (
+    BAOAB,
+    IDENTITY,
+    UBU,
+    Anchored,
+    Dynamics,
+    EulerMaruyama,
+    Exponential,
+    Overdamped,
+    StepNoise,
+    Underdamped,
+    pushed,
+    step_noise,
+)
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.sampling.bias import Pairs, plan_of, settling_steps
 from svrhmc.sampling.budget import Budget
@@ -22,7 +35,6 @@ from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, jud
 from svrhmc.sampling.correction import Correction, correction, stein_bias
 from svrhmc.sampling.doubts import agreement, effective_draws, heavy_tail, longest_stay, tail_draws, unsettled
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.scheme import IDENTITY, StepNoise, pushed, step_noise
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.theory import stationary
 from svrhmc.whitening import dense_whitening, whitened

@@ -164,7 +164,7 @@ def test_a_step_too_large_for_the_curvature_at_the_mode_is_refused_and_one_beyon
 
 
 def test_growth_includes_both_halves_of_a_step():
-    from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
+    from svrhmc.dynamics import Kick, Map, NoiseFactor, Scheme
 
     P, Q, k, s = Map(0.9, 0.2, 0.1, 0.8), Map(1.0, 0.3, -0.1, 0.7), Kick(0.05, 0.4), 0.3
 

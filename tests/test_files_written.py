@@ -121,7 +121,7 @@ def doors():
 @pytest.mark.parametrize("door", doors())
 @pytest.mark.parametrize("word", ["draws", "chains"])
 def test_more_draws_than_fit_are_refused_at_the_door(door, word, monkeypatch):
-    monkeypatch.setattr("svrhmc.runs.free_memory", lambda: 1e9)
+    monkeypatch.setattr("svrhmc.samplers.free_memory", lambda: 1e9)
     with pytest.raises(
         ValueError, match=r"(draws|steps|chains) must be such that the draws fit into memory, 1 GB; got"
     ):

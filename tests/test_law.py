@@ -9,9 +9,8 @@ import pytest
 import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
 from hand import Quadratic, enumerated, law, z_scores
-from svrhmc.dynamics import Underdamped
+from svrhmc.dynamics import Kick, Map, NoiseFactor, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
-from svrhmc.scheme import Kick, Map, NoiseFactor
 
 CHAINS = 40_000
 ETA, FRICTION, MASS, EPOCH = 0.3, 1.7, 0.35, 4

@@ -12,13 +12,12 @@ from scipy.special import ndtri
 import svrhmc
 from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.dynamics import Dynamics, exact_noise
+from svrhmc.dynamics import Dynamics, Kick, Map, NoiseFactor, Scheme, exact_noise
 from svrhmc.engines import State, names
+from svrhmc.engines.base import load
 from svrhmc.engines.compiled import grid
 from svrhmc.engines.compiled.arrays import make_model, own_room
 from svrhmc.engines.compiled.chains import CompiledChains
-from svrhmc.engines.registry import load
-from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
 from test_samplers import CELLS, NAMED, TARGETS, compiled
 
 IN_FULL = [("logistic", name) for name in ("sgld", "baoab", "saga_hmc", "anchored", "estimated")]

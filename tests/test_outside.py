@@ -178,7 +178,7 @@ def test_an_engine_from_outside():
         with pytest.raises(ValueError, match=r"engine must be .*; got 'toy': it has no dice"):
             svrhmc.sgld(0.1).run(target, 9, engine="toy")
     finally:
-        engines.registry._LOADED.pop("toy")
+        engines.base._LOADED.pop("toy")
     with pytest.raises(ValueError, match="engine must be one of"):
         svrhmc.hmc(0.1).run(target, 9, engine="toy")
 
@@ -252,7 +252,7 @@ def test_an_engine_from_outside_runs_split_hmc(fault, monkeypatch):
     """By its name, with the draws of the reference engine and the law of the posterior; and where no proposal is refused
     with another law.
     """
-    monkeypatch.setattr(engines.registry, "_LOADED", dict(engines.registry._LOADED))
+    monkeypatch.setattr(engines.base, "_LOADED", dict(engines.base._LOADED))
     monkeypatch.setattr(PlainChains, "refuses", not fault)
     engines.register(Plain())
     target = targets.logistic([[2.0], [1.6], [-2.4], [1.0]], [1, 1, 0, 1], prior_precision=0.35)
@@ -419,7 +419,7 @@ def test_an_engine_refuses_prior_terms_that_it_does_not_have(name):
         pytest.importorskip("jax")
     target = targets.glm(np.eye(2), [0, 1], terms=[Alike()])
     sampler = SimpleNamespace(kind="grid", recipe=gradients.Minibatch(2).recipe(target))
-    engine = engines.registry.load(name)
+    engine = engines.base.load(name)
     assert engine.supports(sampler, targets.glm(np.eye(2), [0, 1])) is None
     assert engine.supports(sampler, target).startswith("it does not have the terms [<")
 
@@ -430,7 +430,7 @@ def test_jax_refuses_a_kind_of_prior_that_it_does_not_have():
     unknown = replace(form, heavy=replace(form.heavy, kinds=np.full(3, 99)))
     sampler = SimpleNamespace(kind="grid", recipe=gradients.Minibatch(2).recipe(SimpleNamespace(n=3)))
     supported, refused = (
-        engines.registry.load("jax").supports(sampler, SimpleNamespace(form=lambda form=each: form))
+        engines.base.load("jax").supports(sampler, SimpleNamespace(form=lambda form=each: form))
         for each in (form, unknown)
     )
     assert supported is None

@@ -133,7 +133,7 @@ def test_the_examples_of_the_pages_run(tmp_path, monkeypatch, page, long):
     `<!-- needs name -->` before one leaves it out until there is one, `<!-- long -->` leaves it to the slow tests.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(svrhmc.engines.registry, "_LOADED", dict(svrhmc.engines.registry._LOADED))
+    monkeypatch.setattr(svrhmc.engines.base, "_LOADED", dict(svrhmc.engines.base._LOADED))
     text = (Path(__file__).parents[1] / page).read_text()
     blocks = re.findall(
         r"(?:<!-- (?:needs (\S+)|(long)) -->\n)?^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL

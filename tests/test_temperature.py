@@ -11,9 +11,8 @@ from conftest import LIMIT, every_dynamics, every_engine
 from svrhmc import theory
 from svrhmc.compare import compare
 from svrhmc.core.parts import from_settings, to_settings
-from svrhmc.dynamics import UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.dynamics import UBU, Anchored, EulerMaruyama, Exponential, NoiseFactor, Overdamped, Scheme, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.scheme import NoiseFactor, Scheme
 
 HOT, ETA, FRICTION, MASS, EPOCH = 2.5, 0.3, 1.7, 0.35, 4
 COLD = every_dynamics(0.08, ETA, FRICTION, MASS)
@@ -143,7 +142,7 @@ def test_at_temperature_1_every_number_is_what_it_was(kind):
 
 def test_steps_and_half_steps_share_their_noise_at_a_temperature():
     """The coupling of `joined` is linear in the noise, so it holds at any temperature: means and covariances add up."""
-    from svrhmc.scheme import step_noise
+    from svrhmc.dynamics import step_noise
 
     target = svrhmc.targets.synthetic(4, 2)
     for kind in COLD:

@@ -11,21 +11,243 @@ T is the `temperature`, which the paper calls β in its eqs. 1 and 2: dX = −�
 the e^{−βf} that it prints (docs/errata.md, A39); for e^{−βf} take T = 1/β. It enters the noise alone, as √T. With
 f′ = f/T the same process is one at T = 1: u∇f = (uT)∇f′, so that a step on f with u at temperature T is a step on f/T
 with uT at temperature 1, and overdamped, η∇f = (ηT)∇f′.
+
+A scheme is one step as numbers. Per coordinate, with z = (x, v), fresh standard normals ξ, ξ′ and one gradient estimate
+g a step,
+
+    z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′ .
+
+P, Q, Lp and Lq come from what Langevin dynamics does over a time in which no gradient acts (`flow`, `exact_noise`),
+without cancellation.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from svrhmc.core.errors import UnstableStepError, positive, requirement, settle
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import UnstableStepError, finite, positive, requirement, settle
 from svrhmc.core.parts import part
-from svrhmc.flows import exact_noise, flow, harmonic_flow, harmonic_noise, remainder
-from svrhmc.scheme import IDENTITY, SILENT, Kick, Map, NoiseFactor, Scheme, StepNoise, pushed
+
+
+class Map(NamedTuple):
+    """A linear map of (x, v): x ← xx·x + xv·v, v ← vx·x + vv·v."""
+
+    xx: float
+    xv: float
+    vx: float
+    vv: float
+
+    def matrix(self) -> Array:
+        """The map of the column (x, v)."""
+        return np.array([[self.xx, self.xv], [self.vx, self.vv]])
+
+
+class NoiseFactor(NamedTuple):
+    """A triangular factor, v first: εᵛ = vv·ξ₁, εˣ = xv·ξ₁ + xx·ξ₂."""
+
+    vv: float
+    xv: float
+    xx: float
+
+    def covariance(self) -> Array:
+        """Of (εˣ, εᵛ)."""
+        L: Array = np.array([[self.xv, self.xx], [self.vv, 0.0]])
+        return np.asarray(L @ L.T, np.float64)
+
+    def times(self, factor: float) -> NoiseFactor:
+        """The factor of noise that many times as large."""
+        return NoiseFactor(self.vv * factor, self.xv * factor, self.xx * factor)
+
+
+class Kick(NamedTuple):
+    """What a unit of gradient takes away: x ← x − x·g, v ← v − v·g."""
+
+    x: float
+    v: float
+
+
+IDENTITY = Map(1.0, 0.0, 0.0, 1.0)
+SILENT = NoiseFactor(0.0, 0.0, 0.0)
+PLAIN = NoiseFactor(1.0, 0.0, 1.0)  # εᵛ and εˣ are given themselves
+NOTHING = Map(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One step as numbers: `before` and its noise, a gradient, then `kick`, `after` and its noise."""
+
+    before: Map
+    before_noise: NoiseFactor
+    kick: Kick
+    after: Map
+    after_noise: NoiseFactor
+
+    def numbers(self) -> list[list[float]]:
+        """The sixteen numbers, part by part."""
+        return [list(each) for each in (self.before, self.before_noise, self.kick, self.after, self.after_noise)]
+
+    @staticmethod
+    def of(numbers: list[list[float]]) -> Scheme:
+        """The scheme of these numbers; anything but as many finite numbers is an error."""
+        kinds: tuple[type[Any], ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
+        for number in (number for numbers_of_part in numbers for number in numbers_of_part):
+            finite("a number of a scheme", number)
+        return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))
+
+    def at(self, temperature: float) -> Scheme:
+        """The same motion with √T times its noise: at T = 1, number by number, itself.
+
+        Nothing else changes. On a quadratic with exact gradients the covariance of a chain is linear in that of its
+        noise, so it is T times what it is at T = 1, as that of e^{−f/T} is; noise of the gradient is not heated.
+        """
+        root = math.sqrt(temperature)
+        return replace(self, before_noise=self.before_noise.times(root), after_noise=self.after_noise.times(root))
+
+    @property
+    def normals(self) -> int:
+        """How many standard normal vectors one step needs."""
+        return normals_of(self.before_noise) + normals_of(self.after_noise)
+
+    @property
+    def moves_before(self) -> bool:
+        """Whether the state moves between the end of a step and the next gradient."""
+        return (self.before, self.before_noise) != (IDENTITY, SILENT)
+
+    @property
+    def recorded_at_kick(self) -> bool:
+        """Whether the states that are recorded are those at which gradients are evaluated.
+
+        There a stationary velocity (or state) makes E ∇f = 0 whatever the bias, so that this average says nothing.
+        """
+        return not self.moves_before or (self.after, self.after_noise) == (IDENTITY, SILENT)
+
+    def growth(self, curvature: float) -> float:
+        """Largest |eigenvalue| of the mean of one step where ∇f(x) = curvature·x: above 1 the chain diverges."""
+        P, Q = self.before.matrix(), self.after.matrix()
+        kick = np.array([[self.kick.x * curvature, 0.0], [self.kick.v * curvature, 0.0]])
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = (Q - kick) @ P
+        return float(np.abs(np.linalg.eigvals(step)).max()) if np.isfinite(step).all() else math.inf
+
+
+def normals_of(noise: NoiseFactor) -> int:
+    """1 for each of ξ₁, ξ₂ that the factor uses."""
+    return int(noise.vv != 0.0 or noise.xv != 0.0) + int(noise.xx != 0.0)
+
+
+def move(linear: Map, factor: NoiseFactor, x: Array, v: Array, normals: Iterator[Array]) -> tuple[Array, Array]:
+    """(x, v) ← M (x, v) + L ξ, taking from `normals` only those that L uses."""
+    if linear == IDENTITY and factor == SILENT:
+        return x, v
+    x, v = linear.xx * x + linear.xv * v, linear.vx * x + linear.vv * v
+    if factor.vv or factor.xv:
+        first = next(normals)
+        x, v = x + factor.xv * first, v + factor.vv * first
+    if factor.xx:
+        x = x + factor.xx * next(normals)
+    return x, v
+
+
+class StepNoise(NamedTuple):
+    """(εˣ, εᵛ) of the two halves of a step."""
+
+    before: tuple[Array, Array]
+    after: tuple[Array, Array]
+
+
+def step_noise(scheme: Scheme, normals: Array) -> StepNoise:
+    """From the normals of one step: (chains, normals of the scheme, dim)."""
+    rows, zero = iter(normals.transpose(1, 0, 2)), np.zeros_like(normals[:, 0])
+    before = move(NOTHING, scheme.before_noise, zero, zero, rows)
+    return StepNoise(before, move(NOTHING, scheme.after_noise, zero, zero, rows))
+
+
+def pushed(linear: Map, state: tuple[Array, Array], noise: tuple[Array, Array]) -> tuple[Array, Array]:
+    """M (x, v) + (εˣ, εᵛ)."""
+    return move(linear, PLAIN, *state, iter((noise[1], noise[0])))
+
+
+def harmonic_flow(time: float, friction: float, pull: float) -> Map:
+    """Φ(t) = e^{−γt/2}[[C + γS/2, S], [−pull·S, C − γS/2]], with C = cos ωt, S = sin(ωt)/ω, ω² = pull − γ²/4."""
+    a, square = friction / 2, pull - friction**2 / 4
+    root = math.sqrt(abs(square))
+    y = root * time
+    if y < 1e-4:
+        C, S = 1 - square * time**2 / 2, time * (1 - square * time**2 / 6)
+    elif square > 0:
+        C, S = math.cos(y), math.sin(y) / root
+    else:
+        C, S = math.cosh(y), math.sinh(y) / root
+    decay = math.exp(-a * time)
+    return Map(decay * (C + a * S), decay * S, -decay * pull * S, decay * (C - a * S))
+
+
+def harmonic_noise(time: float, friction: float, inverse_mass: float, curvature: float) -> NoiseFactor:
+    """Factor of ∫₀ᵗ 2γu Φ(r)e₂e₂ᵀΦ(r)ᵀ dr: by Gauss's rule, all terms positive, where t is short, else Σ − ΦΣΦᵀ."""
+    u, pull = inverse_mass, inverse_mass * curvature
+    if time * (friction + math.sqrt(pull)) < 2:
+        nodes, weights = np.polynomial.legendre.leggauss(24)
+        flows = [harmonic_flow(time * (node + 1) / 2, friction, pull) for node in nodes]
+        xv, vv = (np.array([getattr(flow, name) for flow in flows]) for name in ("xv", "vv"))
+        scale = friction * u * time
+        var_x, cov, var_v = (float(scale * (weights @ q)) for q in (xv * xv, xv * vv, vv * vv))
+    else:
+        flow = harmonic_flow(time, friction, pull)
+        var_x = (1 - flow.xx**2) / curvature - flow.xv**2 * u
+        var_v = u * (1 - flow.vv**2) - flow.vx**2 / curvature
+        cov = -flow.xx * flow.vx / curvature - flow.xv * flow.vv * u
+    vv_factor = math.sqrt(var_v)
+    return NoiseFactor(vv_factor, cov / vv_factor, math.sqrt(var_x - cov**2 / var_v))
+
+
+def flow(time: float, friction: float) -> Map:
+    """U(h): x ← x + (1 − e^{−γh})/γ · v, v ← e^{−γh} v."""
+    lost = -math.expm1(-friction * time)
+    return Map(1.0, lost / friction, 0.0, 1 - lost)
+
+
+def exact_noise(time: float, friction: float, inverse_mass: float) -> NoiseFactor:
+    """Factor of the noise that underdamped dynamics gathers over `time` (paper eq. 8), with no cancellation.
+
+    With a = γη, t = tanh(a/2) and r(a) = a − 2t,
+
+        Var εᵛ = u (1 − e^{−2a})                             = u·4t/(1+t)²
+        Cov    = (u/γ)(1 − e^{−a})²                          = (u/γ)·4t²/(1+t)²
+        Var εˣ = (u/γ²)(2a + 4e^{−a} − e^{−2a} − 3)          = (u/γ²)(2r + 4t³/(1+t)²)
+
+    and the Schur complement Var εˣ − Cov²/Var εᵛ is exactly 2ur/γ², so that
+
+        εᵛ = √u·2√t/(1+t) ξ₁,      εˣ = (√u/γ)( 2t^{3/2}/(1+t) ξ₁ + √(2r) ξ₂ ).
+
+    The printed form loses 6ε/a³ of its digits; this one none, for any a > 0.
+
+    >>> noise = exact_noise(1e-4, friction=1.0, inverse_mass=1.0)
+    >>> float(noise.xv**2 + noise.xx**2)
+    6.666166689999166e-13
+    """
+    a = friction * time
+    t = math.tanh(a / 2)
+    root_u = math.sqrt(inverse_mass)
+    vv = root_u * 2 * math.sqrt(t) / (1 + t)
+    return NoiseFactor(vv, vv * t / friction, root_u / friction * math.sqrt(2 * remainder(a)))
+
+
+def remainder(a: float) -> float:
+    """r(a) = a − 2 tanh(a/2), from tanh y = y/(1 + c), c = y²/(3 + y²/(5 + y²/(7 + …))): all terms positive."""
+    if a > 2:
+        return a - 2 * math.tanh(a / 2)
+    y = a / 2
+    tail = 0.0
+    for odd in range(23, 1, -2):
+        tail = y * y / (odd + tail)
+    return a * tail / (1 + tail)
 
 
 class Curved(Protocol):

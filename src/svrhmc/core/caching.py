@@ -82,12 +82,12 @@ def _owners() -> set[int]:
     return {os.getuid() if hasattr(os, "getuid") else 0, 0, _PACKAGE.stat().st_uid}
 
 
-def tell(progress: object, stream: TextIO | None = None) -> None:
-    """Say once, where nobody asked for silence, that compiled code is not kept, and what to do."""
+def tell(stream: TextIO | None = None) -> None:
+    """Say once that compiled code is not kept, and what to do."""
     global _told
     out = sys.stderr if stream is None else stream
     folder = place()
-    if _told or progress is False or out is None or (folder is not None and not _failed):
+    if _told or out is None or (folder is not None and not _failed):
         return
     _told = True
     why = "there is no folder to keep compiled code in" if folder is None else f"{folder} cannot be used ({_failed})"

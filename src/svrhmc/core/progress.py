@@ -170,7 +170,8 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
 
     The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
     """
-    tell(progress, stream)
+    if progress is not False:
+        tell(stream)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -179,7 +180,8 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     finally:
         if collecting:
             gc.enable()
-        tell(progress, stream)
+        if progress is not False:
+            tell(stream)
 
 
 Progress = bool | Callable[[int, int], None] | None

@@ -14,6 +14,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Purpose
+from svrhmc.dynamics import Scheme, move
 from svrhmc.engines.base import (
     EVERY,
     Chains,
@@ -29,9 +30,7 @@ from svrhmc.engines.base import (
     joined,
     quiet,
 )
-from svrhmc.gradients import Estimator, Memory, Recipe
-from svrhmc.gradients.estimator import AtMode
-from svrhmc.scheme import Scheme, move
+from svrhmc.gradients import AtMode, Estimator, Memory, Recipe
 from svrhmc.targets.forms import rows_of
 
 # Runs a block of chains by its number, tells of steps made, and asks whether to stop.

@@ -20,8 +20,7 @@ from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel
-from svrhmc.runs import MOST_STEPS, Begun, Order, carried_out, chain_list, require_room
-from svrhmc.samplers import chain_numbers
+from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
 from svrhmc.targets.base import FiniteSum, is_target, require_target
 from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace

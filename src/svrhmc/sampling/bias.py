@@ -44,10 +44,10 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import whole
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
 from svrhmc.gradients import Full, Gradient
-from svrhmc.runs import memory_of
-from svrhmc.samplers import Sampler
+from svrhmc.samplers import Sampler, memory_of
 from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, unknown_bias, unmeasured
@@ -55,7 +55,6 @@ from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.correction import Corrected, Correction, correction, error_of_mean, stein_bias
 from svrhmc.sampling.drawing import Drawn
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 
 _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
 _FALL = Scheme(IDENTITY, SILENT, Kick(0.0, 1.0), IDENTITY, SILENT)  # v ← v − g

@@ -22,7 +22,7 @@ from svrhmc.core.storage import Record
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
-from svrhmc.runs import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
+from svrhmc.samplers import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.doubts import STUCK, effective_draws, longest_stay

@@ -11,11 +11,11 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme
 from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
-from svrhmc.scheme import IDENTITY, SILENT, Kick, Scheme
 
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
 _FULL_SECONDS = 0.4  # that full gradients at all draws may take where batches would do

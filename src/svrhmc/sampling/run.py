@@ -19,7 +19,7 @@ from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION
 from svrhmc.diagnostics import spread
 from svrhmc.engines import names
-from svrhmc.runs import MOST_STEPS, require_room
+from svrhmc.samplers import MOST_STEPS, require_room
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate

@@ -26,8 +26,7 @@ from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
 from svrhmc.gradients import Full, Gradient
-from svrhmc.runs import MOST_STEPS
-from svrhmc.samplers import Sampler
+from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
 from svrhmc.sampling.bias import BiasJudge, DrawMoments, settling_steps

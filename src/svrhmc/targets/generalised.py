@@ -70,7 +70,7 @@ class GeneralisedLinear(FiniteSum):
     ) -> None:
         self.rows, self.y, self.loss, self.offset, self.weights = rows, y, loss, offset, weights
         self.n, self.dim = rows.n, rows.dim + (0 if terms is None else terms.parameters)
-        self.row_size, self.terms = rows.dim, terms
+        self.row_size, self.terms, self._curvature_bound = rows.dim, terms, loss.curvature_bound
         self.prior_precision = per_column("prior_precision", prior_precision, self.dim)
         nonnegative("prior_precision", float(self.prior_precision.min()))
         self.prior_mean, self.heavy = per_column("prior_mean", prior_mean, self.dim), heavy
@@ -175,16 +175,16 @@ class GeneralisedLinear(FiniteSum):
 
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
-        if self.loss.curvature_bound is None:
+        if self._curvature_bound is None:
             why = f"the curvature of {self.loss} has no bound; svrhmc.sample(target) finds one that fits"
             raise requirement("inverse_mass", "given", "None", why)
-        return self._form.weighed(np.full(self.n, self.loss.curvature_bound))
+        return self._form.weighed(np.full(self.n, self._curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
         if not self.is_bounded:
             return None if bound else tuple(np.linalg.eigvalsh(self.modal_hessian)[[0, -1]].tolist())
-        if bound and self.loss.curvature_bound is None:
+        if bound and self._curvature_bound is None:
             return None
         if bound or self.quadratic:
             return self.convexity, self.smoothness

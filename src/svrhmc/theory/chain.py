@@ -28,10 +28,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.dynamics import Curved
+from svrhmc.dynamics import Curved, Map, NoiseFactor
 from svrhmc.gradients import Recipe
 from svrhmc.samplers import Sampler
-from svrhmc.scheme import Map, NoiseFactor
 from svrhmc.theory.quadratic import GradientNoise, Quadratic
 from svrhmc.theory.recursion import Recursion, State, after_change, heated, turned
 

@@ -28,9 +28,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
+from svrhmc.dynamics import Map, NoiseFactor
 from svrhmc.gradients import Recipe
 from svrhmc.samplers import Sampler
-from svrhmc.scheme import Map, NoiseFactor
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.quadratic import eigen_components, require_quadratic
 from svrhmc.theory.recursion import Recursion, State, after_change, heated, turned

@@ -11,11 +11,11 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
+from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import frames, layout, passes, priors
 from svrhmc.kernels.layout import ROOM, Noise
 from svrhmc.kernels.rows import DenseRows, SparseRows, fixed
-from svrhmc.scheme import Scheme, normals_of
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 

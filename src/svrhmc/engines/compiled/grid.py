@@ -33,8 +33,7 @@ from svrhmc.engines.compiled.arrays import (
     stored_entries,
 )
 from svrhmc.engines.compiled.chains import Call, CompiledKernel
-from svrhmc.gradients import Memory
-from svrhmc.gradients.recipe import NEVER
+from svrhmc.gradients import NEVER, Memory
 from svrhmc.kernels import layout, loop, passes
 
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads

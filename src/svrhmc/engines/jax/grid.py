@@ -13,6 +13,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
+from svrhmc.dynamics import Scheme
 from svrhmc.engines.base import EVERY, HIGH, Keep, Setup, State
 from svrhmc.engines.jax import gpu, loop
 from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, running, steps_at_once
@@ -21,9 +22,7 @@ from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.placement import Spread, placed
 from svrhmc.engines.jax.scheme import Kept, Noise
-from svrhmc.gradients.estimator import AtMode
-from svrhmc.gradients.recipe import NEVER, Memory
-from svrhmc.scheme import Scheme
+from svrhmc.gradients import NEVER, AtMode, Memory
 from svrhmc.targets.devices import require_room, sharding
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from svrhmc.scheme import NoiseFactor, Scheme
+from svrhmc.dynamics import NoiseFactor, Scheme
 
 
 class Noise(NamedTuple):
