@@ -283,9 +283,9 @@ class SplitKernel(TrajectoryKernel):
 
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
         """A trajectory for each."""
-        slopes = getattr(self.density, "slopes", None)
+        forces = getattr(self.density, "forces", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-            known = None if slopes is None else self._quickly(slopes, step, v, jitter, at)
+            known = None if forces is None else self._quickly(forces, step, v, jitter, at)
             new, fallen = known or self._carefully(stream, step, v, jitter, at)
             accepted = threshold < fallen
             at = new.where(accepted, at)
@@ -304,7 +304,7 @@ class SplitKernel(TrajectoryKernel):
         return new, fallen
 
     def _quickly(
-        self, slopes: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
+        self, forces: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
     ) -> tuple[Point, Array] | None:
         """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
         new, left = at, self.sampler.leapfrogs * self.sampler.pieces_of(step + 1)
@@ -313,7 +313,7 @@ class SplitKernel(TrajectoryKernel):
             nonlocal new, left
             left -= 1
             if left:
-                return at.f, slopes(q)
+                return at.f, forces(q)
             new = Point(q, *self.density.energies(q))
             return new.f, new.gradient
 

@@ -64,10 +64,10 @@ class Passes:
         both: tuple[Array, Array] = self.target.energies(z, self.threads)
         return both
 
-    def slopes(self, z: Array) -> Array:
+    def forces(self, z: Array) -> Array:
         """∇f alone."""
-        slopes: Array = self.target.energies(z, self.threads, valued=False)[1]
-        return slopes
+        gradient: Array = self.target.energies(z, self.threads, valued=False)[1]
+        return gradient
 
 
 class CompiledStream(Stream):
