@@ -124,6 +124,49 @@ def test_each_engine_has_one_kind_of_chains():
     assert kinds == {"ReferenceChains", "CompiledChains", "JaxChains"}
 
 
+def calls_of(function):
+    """Names of what a function calls, itself or in functions inside it."""
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+
+
+def functions(*wanted):
+    """(file, name) of the functions that call one of each of these sets of names."""
+    return [
+        (file, node.name)
+        for file, path in FILES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and all(calls_of(node) & names for names in wanted)
+    ]
+
+
+def test_the_gradient_over_rows_is_summed_once_by_each_who_executes():
+    """Σℓ′a in NumPy, in compiled code (tiles and batches share `evaluate`), in JAX, and in the kernel of the GPU."""
+    adds = {"combine", "combine_at", "tile_sum", "some_sum", "row_add", "_row_sum"}
+    places = functions({"slopes", "_slopes", "slope", "evaluate"}, adds)
+    assert {file for file, _ in places} == {
+        "targets/forms.py", "kernels/passes.py", "engines/jax/rows.py", "engines/jax/gpu.py",
+    }  # fmt: skip
+    assert [name for file, name in places if file == "targets/forms.py"] == ["gradients_at"]
+    assert [name for _, name in functions({"formulas_of_rows"})] == ["evaluate"]
+    sums = [
+        node.name
+        for node in ast.walk(ast.parse(FILES["engines/jax/gpu.py"].read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "_row_sum"
+    ]
+    assert len(sums) == 1
+
+
+def test_newtons_method_stands_once():
+    """Whoever solves with a Hessian to make a step asks `Newton`; the proof of propriety has a function of its own."""
+    solving = {file for file, _ in functions({"cho_factor"})}
+    assert solving - {"targets/newton.py", "targets/faced.py"} == {
+        "targets/generalised.py"
+    }  # Σ of closed forms, a guess
+    assert functions({"Newton"}) != []
+    assert {file for file, _ in functions({"Newton"})} == {"targets/mode.py", "targets/profile.py", "targets/minima.py"}
+
+
 def test_exact_samplers_know_no_engine():
     for name in GRAPH:
         if part(name) == "exact":

@@ -121,7 +121,11 @@ class RowsForm:
     def energies(self, states: Array) -> Energies:
         """Values and gradients at several states, from the same predictors."""
         t = self.predictors(states)
-        return Energies(self.values(t).sum(axis=1), self.rows.combine(self.slopes(t)))
+        return Energies(self.values(t).sum(axis=1), self.gradients_at(t))
+
+    def gradients_at(self, t: Array) -> Array:
+        """Σ wℓ′a from all predictors: (states, rows) → (states, dim)."""
+        return self.rows.combine(self.slopes(t))
 
     def derivatives(self, x: Array) -> Derivatives:
         """Value, gradient and Hessian at one state."""

@@ -538,7 +538,7 @@ class GeneralisedLinear(FiniteSum):
 
         def of_rows() -> Array:
             combined = self.rows.slopes_combined(self.loss, x[:, : self.rows.dim], self._labels)
-            return self.assemble(self.parts(x, None), None) if combined is None else self._widened(combined)
+            return self._widened(self._form.gradients_at(self._form.predictors(x)) if combined is None else combined)
 
         slopes: Array = recorded(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
