@@ -15,12 +15,31 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch
 from svrhmc.kernels.layout import TILE, is_a
 
+_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
+_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
+
 
 class DenseRows(NamedTuple):
     """Rows of a C-ordered array, and the same array in one line."""
 
     X: Any
     flat: Any
+
+    @property
+    def entries(self) -> int:
+        """How many are stored."""
+        return int(self.X.size)
+
+    @property
+    def nbytes(self) -> int:
+        """What a pass reads."""
+        return int(self.X.nbytes)
+
+    def width(self, columns: int, kind: Any) -> int:
+        """To how many numbers rows are read, for a state of this type: where it costs little, to whole vectors."""
+        lanes = _LANES[np.dtype(kind)]
+        width = -(-columns // lanes) * lanes
+        return width if width <= _PADDING * columns else columns
 
 
 class SparseRows(NamedTuple):
@@ -29,6 +48,20 @@ class SparseRows(NamedTuple):
     data: Any
     columns: Any
     begin: Any
+
+    @property
+    def entries(self) -> int:
+        """How many are stored."""
+        return int(self.columns.size)
+
+    @property
+    def nbytes(self) -> int:
+        """What a pass reads."""
+        return int(self.data.nbytes + self.columns.nbytes)
+
+    def width(self, columns: int, kind: Any) -> int:
+        """As many numbers as there are columns."""
+        return columns
 
 
 def dense_rows(X: Any) -> DenseRows:
