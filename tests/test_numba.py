@@ -224,7 +224,7 @@ def test_memory_maps_are_used_in_place(tmp_path):
     mapped = np.memmap(tmp_path / "rows", np.float32, "r", shape=X.shape)
     y = rng.random(3000) < 0.5
     target = svrhmc.targets.logistic(mapped, y)
-    assert np.shares_memory(make_model(target.form()).rows.X, mapped)
+    assert np.shares_memory(make_model(target.form()).rows.flat, mapped)
     sampler = svrhmc.svr_hmc(0.1, batch_size=10)
     assert (sampler.run(target, 50).draws == sampler.run(svrhmc.targets.logistic(X, y), 50).draws).all()
 

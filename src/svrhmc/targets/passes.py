@@ -43,12 +43,9 @@ class RowsPass:
         self._pad = self._rows.width(self._columns, kind)
         self._size, self._together = _block_rows(rows), _TOGETHER[rows.storage]
         self._blocks = -(-rows.n // self._size)
-        self._known = (
-            loss.record(self._number.type),
-            fixed(y.astype(self._number, copy=False)),
-            fixed(added.astype(self._number, copy=False)),
-            None if weights is None else fixed(weights.astype(self._number, copy=False)),
-        )
+        self.record, self.y = loss.record(self._number.type), fixed(y.astype(self._number, copy=False))
+        self.added = fixed(added.astype(self._number, copy=False))
+        self.weights = None if weights is None else fixed(weights.astype(self._number, copy=False))
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -95,10 +92,8 @@ class RowsPass:
     def _share(self, own: _Sums, first: int, last: int, valued: bool) -> None:
         lines, m, number = own.chains * (2 * self._m + ROOM), own.chains * self._m, self._number
         room = np.empty(self._pad, self._kind), np.empty((lines, TILE), number), np.empty((m, TILE), number)
-        compiled.pass_blocks(
-            self._rows, *self._known, own.states, own.chains, first, last, self._size, *room, own.sums, own.values,
-            valued,
-        )  # fmt: skip
+        known = self._rows, self.record, self.y, self.added, self.weights, own.states, own.chains
+        compiled.pass_blocks(*known, first, last, self._size, *room, own.sums, own.values, valued)
 
     def _ended(self, own: _Sums) -> tuple[Array, Array]:
         """Blocks join in their order."""

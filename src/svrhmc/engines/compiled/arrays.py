@@ -204,12 +204,12 @@ def make_frame(whitening: Any) -> Any:
 
 def row_bytes(model: Any) -> int:
     """How much is read in a pass over the rows; of quadratics, their precisions."""
-    return int(model.rows.nbytes if isinstance(model, layout.Model) else model.S.nbytes)
+    return sum(np.asarray(part).nbytes for part in (model.rows if isinstance(model, layout.Model) else (model.S,)))
 
 
 def stored_entries(model: Any) -> int:
     """Entries of X that are stored; none of quadratics, whose pass is one product."""
-    return int(model.rows.entries) if isinstance(model, layout.Model) else 0
+    return max(np.size(part) for part in model.rows) if isinstance(model, layout.Model) else 0
 
 
 def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:
