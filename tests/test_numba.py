@@ -74,7 +74,7 @@ def test_sparse_rows_of_one_number_follow_the_reference(entry, dtype):
     X = scipy.sparse.csr_matrix((rng.random((5000, 9)) < rng.random((5000, 1))).astype(dtype) * dtype(entry))
     y = rng.random(5000) < 0.4
     target = svrhmc.targets.logistic(X, y)
-    assert len(make_model(target.form()).data) == 1
+    assert len(make_model(target.form()).rows.data) == 1
     tolerance = 1e-10 if dtype == np.float64 else 1e-3
     for sampler in (
         svrhmc.svr_hmc(0.1, batch_size=40, epoch_length=30),
@@ -91,7 +91,7 @@ def test_one_other_entry_and_the_entries_count():
     y = rng.random(3000) < 0.4
     X.data[-1] = 2.0  # beyond the first thousand, at which a look is taken first
     target = svrhmc.targets.logistic(X, y)
-    assert len(make_model(target.form()).data) == X.nnz
+    assert len(make_model(target.form()).rows.data) == X.nnz
     reference, compiled = both(svrhmc.hmc(0.1), target, 100, chains=2, start="mode")
     assert largest_difference(reference.draws, compiled.draws) < 1e-10
     empty = svrhmc.targets.logistic(scipy.sparse.csr_matrix((50, 3)), np.arange(50) % 2)
@@ -223,7 +223,7 @@ def test_memory_maps_are_used_in_place(tmp_path):
     mapped = np.memmap(tmp_path / "rows", np.float32, "r", shape=X.shape)
     y = rng.random(3000) < 0.5
     target = svrhmc.targets.logistic(mapped, y)
-    assert np.shares_memory(make_model(target.form()).X, mapped)
+    assert np.shares_memory(make_model(target.form()).rows.flat, mapped)
     sampler = svrhmc.svr_hmc(0.1, batch_size=10)
     assert (sampler.run(target, 50).draws == sampler.run(svrhmc.targets.logistic(X, y), 50).draws).all()
 

@@ -45,11 +45,8 @@ def by_numbers(function, t, order):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("y", range(4))
 def test_formulas_keep_their_digits_far_out(y, place):
-    from numba import njit
+    from one_row import row_energy as compiled
 
-    from svrhmc.kernels.wide import wide_energy
-
-    compiled = njit(lambda record, t, y, s: wide_energy(record, t, y, s))
     t, label = np.array(place), np.array(float(y))
     with mp.workdps(900):
         value = float(defined(y, tuple(map(mp.mpf, place))))

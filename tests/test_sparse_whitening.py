@@ -142,9 +142,8 @@ def test_split_hmc_is_the_same_on_any_number_of_threads_and_chains(kind):
     assert runs[0][:3] == pytest.approx(runs[2], abs=1e-9 if kind is np.float64 else 1e-3)
 
 
-def test_twins_give_what_each_chain_alone_gives(monkeypatch):
-    """Rows so many that chains share a pass, with and without a twin; as in the dense whitening of the same order."""
-    monkeypatch.setattr("svrhmc.engines.compiled.split._NEAR_BYTES", 1)
+def test_twins_give_what_each_chain_alone_gives():
+    """Chains that share a pass, with and without a twin; as in the dense whitening of the same order."""
     target = make("few")
     shared = SplitHMC().run(target, 50, chains=4, threads=1, whitening="sparse", seed=3)
     dense = SplitHMC().run(target, 50, chains=4, threads=1, whitening=_as_dense(whitening(target, "sparse")), seed=3)

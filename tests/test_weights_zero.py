@@ -8,8 +8,8 @@ import svrhmc
 from conftest import LIMIT
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.data import from_arrays
-from svrhmc.engines.compiled.arrays import fixed
 from svrhmc.exact import SplitHMC
+from svrhmc.kernels.rows import fixed
 from svrhmc.whitening import whitened
 
 FAMILIES = ("poisson", "bernoulli", "gaussian", "negative-binomial", "gamma", "student-t")
@@ -173,8 +173,8 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains(spoiled):
     else:
         target, found = svrhmc.targets.glm(X, y, "poisson", weights=[1.0, 1e-12, 1.0]), w
     chains = SplitHMC().chains(whitened(target, "dense"), 0, np.arange(2), 1)
-    model = chains.kernel.model
-    chains.kernel.model = model._replace(**{spoiled: fixed(found.astype(getattr(model, spoiled).dtype))})
+    by_rows = chains.kernel.definition.density.target._pass
+    setattr(by_rows, spoiled, fixed(found.astype(getattr(by_rows, spoiled).dtype)))
     with pytest.raises(UndefinedDensityError):
         chains.extend(500)
 

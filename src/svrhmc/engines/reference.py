@@ -5,7 +5,7 @@ z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
-from svrhmc.core.randomness import Purpose
+from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Scheme, move
 from svrhmc.engines.base import (
     EVERY,
@@ -33,8 +33,6 @@ from svrhmc.engines.base import (
 from svrhmc.gradients import AtMode, Estimator, Memory, Recipe
 from svrhmc.targets.forms import rows_of
 
-# Runs a block of chains by its number, tells of steps made, and asks whether to stop.
-Walk = Callable[[int, Report, Callable[[], bool]], None]
 # Chains are run in blocks whose arrays of (chains, n) or (chains, batch, dim) stay this small.
 _BLOCK_ELEMENTS = 1 << 22
 _STRETCH, _MOST_PICKS = 1024, 1 << 18  # steps that rows are fetched for, and picks of all chains, at most
@@ -98,11 +96,8 @@ class ReferenceChains(Chains):
         draws = np.empty((len(state.x), len(kept), state.x.shape[1]))
         gradients = np.empty_like(draws) if kernel.gradients else None
         accepted = np.zeros(len(state.x), np.int64) if kernel.proposes else None
-        x, v, memories = state.x.copy(), state.v.copy(), {}
-        blocks = self.blocks(len(x))
-
-        def walk(number: int, tell: Report, stopped: Callable[[], bool]) -> None:
-            block = blocks[number]
+        x, v, memories = state.x.copy(), state.v.copy(), []
+        for block in kernel.blocks(len(x)):
             memory = {name: array[block] for name, array in state.memory.items()}
             place = Place(x[block], v[block], memory.copy)
             begun = State(*place[:2], memory, state.step, state.spent)
@@ -115,27 +110,14 @@ class ReferenceChains(Chains):
                     if gradients is not None:
                         gradients[block, slot] = place.gradient
                     slot += 1
-                tell(len(place.x))
-                if stopped():
-                    return
+                report(len(place.x))
             x[block], v[block] = place.x, place.v
-            memories[number] = place.memory()
-
-        self.walk_all(walk, len(blocks), report)
-        memory = {name: np.concatenate([memories[k][name] for k in range(len(blocks))]) for name in memories[0]}
+            memories.append(place.memory())
+        memory = {name: np.concatenate([each[name] for each in memories]) for name in memories[0]}
         spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
         evaluations = round((spent[-1] - spent[0]) * len(x))
         made = Extension(draws, spent[1:-1], evaluations, gradients, accepted)
         return State(x, v, memory, end, float(spent[-1])), made
-
-    def blocks(self, chains: int) -> list[slice]:
-        """Chains that are run together."""
-        return self.kernel.blocks(chains)
-
-    def walk_all(self, walk: Walk, count: int, report: Report) -> None:
-        """Each block of chains by its number, one after another; an engine may have threads for them."""
-        for number in range(count):
-            walk(number, report, lambda: False)
 
 
 @dataclass(frozen=True)
@@ -185,7 +167,7 @@ class GridKernel(Kernel):
     def _fetch(self, first: int, end: int) -> None:
         """A target that holds the rows of some steps."""
         setup, recipe, space = self.setup, self.setup.sampler.recipe, self.setup.target
-        stream = setup.stream(setup.chains)
+        stream = Stream(setup.seed, setup.chains)
         words = (stream.words(step, Purpose.BATCH, recipe.batch) for step in range(first, end))
         window, at = space.gather(np.stack([space.places(*each) for each in words]))
         self._target = window.for_steps(first, setup.chains, at)
@@ -209,7 +191,7 @@ class GridKernel(Kernel):
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """Step by step."""
-        scheme, recipe, stream = self.setup.sampler.scheme, self.setup.sampler.recipe, self.setup.stream(chains)
+        scheme, recipe, stream = self.setup.sampler.scheme, self.setup.sampler.recipe, Stream(self.setup.seed, chains)
         memory = {name: array.copy() for name, array in state.memory.items()}
         estimate = Estimator(recipe, self._target, stream, memory, self._at_mode)
         x, v, (count, dim) = state.x, state.v, state.x.shape
@@ -235,7 +217,7 @@ class GridKernel(Kernel):
             self._fetch(step, step + 1)
         out, recipe, numbers = np.empty_like(states), self.setup.sampler.recipe, self.setup.chains
         for block in self.blocks(len(states)):
-            stream = self.setup.stream(numbers[block])
+            stream = Stream(self.setup.seed, numbers[block])
             out[block] = Estimator(recipe, self._target, stream, at_mode=self._at_mode)(states[block], step)
             _require_gradient(numbers[block], step, states[block], out[block])
         return out

@@ -228,8 +228,9 @@ class TrajectoryKernel(Kernel):
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
         """From f and ∇f at the start on."""
-        known = (state.memory["f"], state.memory["gradient"]) if state.memory else self.energies(state.x)
-        for at, accepted in self.points(self.stream(chains), Point(state.x, *known), state.step, end):
+        stream, memory = self.stream(chains), state.memory
+        start = Point(state.x, memory["f"], memory["gradient"]) if memory else self.reached(stream, state.step, state.x)
+        for at, accepted in self.points(stream, start, state.step, end):
             yield Place(at.z, state.v, at.memory, at.gradient, accepted)
 
     def energies(self, z: Array) -> tuple[Array, Array]:

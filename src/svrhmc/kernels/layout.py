@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
 
 BLOCK = 4096  # rows summed together before they join the total
 TILE = 64  # rows whose predictors are found before their slopes
 ROOM = 3  # lines after those of the predictors, in the first of which values are left
-_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
-_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
 FULL, MINIBATCH, SVRG = 0, 1, 2
 DONE, DIVERGED, PASS_DUE = 0, 1, 2
 
@@ -37,6 +34,7 @@ class Model(NamedTuple):
     """
 
     rows: Any  # of rows.py
+    width: int  # numbers that a pass reads of a row
     y: Any
     prior: Any
     prior_force: Any
@@ -173,13 +171,6 @@ class Workspace(NamedTuple):
     batch: Batch
     draw: Draws
     noise: Noise
-
-
-def row_width(columns: int, kind: Any) -> int:
-    """To how many numbers dense rows are read, for a state of this type: where it costs little, to whole vectors."""
-    lanes = _LANES[np.dtype(kind)]
-    width = -(-columns // lanes) * lanes
-    return width if width <= _PADDING * columns else columns
 
 
 def is_a(value: Any, kind: type) -> bool:

@@ -15,12 +15,21 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch
 from svrhmc.kernels.layout import TILE, is_a
 
+_LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
+_PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
+
 
 class DenseRows(NamedTuple):
-    """Rows of a C-ordered array, and the same array in one line."""
+    """Rows of a C-ordered array, one behind the other, of so many columns."""
 
-    X: Any
     flat: Any
+    dim: int
+
+    def width(self, columns: int, kind: Any) -> int:
+        """To how many numbers rows are read, for a state of this type: where it costs little, to whole vectors."""
+        lanes = _LANES[np.dtype(kind)]
+        width = -(-columns // lanes) * lanes
+        return width if width <= _PADDING * columns else columns
 
 
 class SparseRows(NamedTuple):
@@ -30,11 +39,14 @@ class SparseRows(NamedTuple):
     columns: Any
     begin: Any
 
+    def width(self, columns: int, kind: Any) -> int:
+        """As many numbers as there are columns."""
+        return columns
+
 
 def dense_rows(X: Any) -> DenseRows:
     """The record of an array."""
-    X = fixed(X)
-    return DenseRows(X, X.reshape(-1))
+    return DenseRows(fixed(X).reshape(-1), X.shape[1])
 
 
 def sparse_rows(X: Any) -> SparseRows:
@@ -85,9 +97,10 @@ def _row_dot(rows, i, x):
     if is_a(rows, DenseRows):
 
         def dense(rows, i, x):
-            total = rows.X[i, 0] * x[0]
-            for j in range(1, rows.X.shape[1]):
-                total += rows.X[i, j] * x[j]
+            flat, dim = rows.flat, rows.dim
+            total = x.dtype.type(0)
+            for j in range(dim):
+                total += peek(flat, i * dim + j) * x[j]
             return total
 
         return dense
@@ -124,8 +137,9 @@ def _row_add(rows, i, weight, total):
     if is_a(rows, DenseRows):
 
         def dense(rows, i, weight, total):
-            for j in range(rows.X.shape[1]):
-                total[j] += weight * rows.X[i, j]
+            flat, dim = rows.flat, rows.dim
+            for j in range(dim):
+                total[j] += weight * peek(flat, i * dim + j)
 
         return dense
 
@@ -147,9 +161,9 @@ def _row_prefetch(rows, i):
     if is_a(rows, DenseRows):
 
         def dense(rows, i):
-            dim = rows.X.shape[1]
-            for j in range(0, dim, 64 // rows.X.itemsize):
-                prefetch(rows.X, i * dim + j)
+            flat, dim = rows.flat, rows.dim
+            for j in range(0, dim, 64 // flat.itemsize):
+                prefetch(flat, i * dim + j)
 
         return dense
 
@@ -171,7 +185,7 @@ def _pair_dots(rows, i, a, b):
     if is_a(rows, DenseRows):
 
         def dense(rows, i, a, b):
-            flat, dim = rows.flat, rows.X.shape[1]
+            flat, dim = rows.flat, rows.dim
             begin = i * dim
             length = len(a) if begin + len(a) <= flat.size else dim
             first = second = a.dtype.type(0)
@@ -193,7 +207,7 @@ def _some_predictors(rows, picked, x, t):
     if is_a(rows, DenseRows):
 
         def dense(rows, picked, x, t):
-            flat, dim, count = rows.flat, rows.X.shape[1], len(picked)
+            flat, dim, count = rows.flat, rows.dim, len(picked)
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
                 length = len(x) if max(max(a, b), max(c, d)) + len(x) <= flat.size else dim
@@ -225,7 +239,7 @@ def _some_sum(rows, picked, s, total):
     if is_a(rows, DenseRows):
 
         def dense(rows, picked, s, total):
-            flat, dim, count, kind = rows.flat, rows.X.shape[1], len(picked), total.dtype.type
+            flat, dim, count, kind = rows.flat, rows.dim, len(picked), total.dtype.type
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
                 length = len(total) if max(max(a, b), max(c, d)) + len(total) <= flat.size else dim
@@ -283,7 +297,7 @@ def _tile_predictors(rows, states, chains, begin, length, low, high, t, line, li
     if is_a(rows, DenseRows):
 
         def dense(rows, states, chains, begin, length, low, high, t, line, lines):
-            flat, dim, size = rows.flat, rows.X.shape[1], len(states) // chains
+            flat, dim, size = rows.flat, rows.dim, len(states) // chains
             end = _fours(flat, dim, low, high, length)
             for chain in range(chains):
                 x = states[chain * size + begin : chain * size + begin + length]
@@ -322,7 +336,7 @@ def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length
     if is_a(rows, DenseRows):
 
         def dense(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
-            flat, dim, size, kind = rows.flat, rows.X.shape[1], len(sums) // chains, tile.dtype.type
+            flat, dim, size, kind = rows.flat, rows.dim, len(sums) // chains, tile.dtype.type
             end = _fours(flat, dim, low, high, length)
             for chain in range(chains):
                 total, slopes = sums[chain * size + begin : chain * size + begin + length], s[chain * lines + line]

@@ -16,9 +16,8 @@ from svrhmc.core.recording import Ordered, repeat
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
 from svrhmc.kernels import passes as compiled
-from svrhmc.kernels.layout import BLOCK, ROOM, TILE, row_width
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE
 from svrhmc.kernels.rows import fixed
-from svrhmc.targets.rows import Labels, Rows
 
 _TOGETHER = {"dense": 4, "sparse": 2}  # states that one reading of the rows serves
 _JOINED = 16  # entries of sparse rows in a block, for each column, at least
@@ -35,21 +34,18 @@ class RowsPass:
     Threads share the rows, or the states where these are many; neither changes a digit, nor do other states.
     """
 
-    def __init__(self, rows: Rows, loss: Loss, labels: Labels, kind: Any = np.float64) -> None:
+    def __init__(self, rows: Any, loss: Loss, labels: Any, kind: Any = np.float64) -> None:
         self._kind, self._number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
         self._k, self._q, self._m, self._columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
         y, offset, weights = labels
         added = np.zeros((0, 0)) if offset is None else offset.reshape(len(offset), -1)
         self._rows, self._dense = rows.compiled, rows.storage == "dense"
-        self._pad = row_width(self._columns, kind) if self._dense else self._columns
+        self._pad = self._rows.width(self._columns, kind)
         self._size, self._together = _block_rows(rows), _TOGETHER[rows.storage]
         self._blocks = -(-rows.n // self._size)
-        self._known = (
-            loss.record(self._number.type),
-            fixed(y.astype(self._number, copy=False)),
-            fixed(added.astype(self._number, copy=False)),
-            None if weights is None else fixed(weights.astype(self._number, copy=False)),
-        )
+        self.record, self.y = loss.record(self._number.type), fixed(y.astype(self._number, copy=False))
+        self.added = fixed(added.astype(self._number, copy=False))
+        self.weights = None if weights is None else fixed(weights.astype(self._number, copy=False))
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -96,10 +92,8 @@ class RowsPass:
     def _share(self, own: _Sums, first: int, last: int, valued: bool) -> None:
         lines, m, number = own.chains * (2 * self._m + ROOM), own.chains * self._m, self._number
         room = np.empty(self._pad, self._kind), np.empty((lines, TILE), number), np.empty((m, TILE), number)
-        compiled.pass_blocks(
-            self._rows, *self._known, own.states, own.chains, first, last, self._size, *room, own.sums, own.values,
-            valued,
-        )  # fmt: skip
+        known = self._rows, self.record, self.y, self.added, self.weights, own.states, own.chains
+        compiled.pass_blocks(*known, first, last, self._size, *room, own.sums, own.values, valued)
 
     def _ended(self, own: _Sums) -> tuple[Array, Array]:
         """Blocks join in their order."""
@@ -121,15 +115,15 @@ class _Sums(NamedTuple):
     values: Array
 
 
-def _block_rows(rows: Rows) -> int:
+def _block_rows(rows: Any) -> int:
     """Rows of a block; of sparse ones so many that to join the sums costs little beside them."""
     if rows.storage == "dense":
         return BLOCK
     blocks = max(1, min(-(-rows.n // BLOCK), int(rows.n * rows.entries / (_JOINED * rows.dim))))
-    return -(-rows.n // blocks)
+    return int(-(-rows.n // blocks))
 
 
-def predict(rows: Rows, x: Array) -> Array:
+def predict(rows: Any, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
     out = np.empty((1, rows.n))
     _spread(rows.n, lambda low, high: float64.predict(rows.compiled, x, low, high, out))
@@ -137,7 +131,7 @@ def predict(rows: Rows, x: Array) -> Array:
     return first
 
 
-def combine(rows: Rows, weights: Array) -> Array:
+def combine(rows: Any, weights: Array) -> Array:
     """Σᵢ wᵢaᵢ, in float64."""
     partial = np.zeros((-(-rows.n // BLOCK), rows.dim))
     _spread(

@@ -15,7 +15,7 @@ from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.gradients import Recipe
 from svrhmc.kernels import frames, layout, passes, priors
 from svrhmc.kernels.layout import ROOM, Noise
-from svrhmc.kernels.rows import DenseRows, SparseRows, fixed
+from svrhmc.kernels.rows import fixed
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 from svrhmc.targets.rows import Rows
 
@@ -37,8 +37,7 @@ def slots_of(purpose: Purpose, count: int) -> Any:
 
 def row_width(model: Any, dim: int) -> int:
     """To how many numbers a pass reads a row."""
-    k, q = predictors_of(getattr(model, "loss", None))
-    return layout.row_width((dim - q) // k, entry_kind(model)) if _is_dense(model) else (dim - q) // k
+    return int(model.width) if isinstance(model, layout.Model) else dim
 
 
 def state_width(model: Any, dim: int) -> int:
@@ -55,10 +54,6 @@ def predictors_of(loss: Any) -> tuple[int, int]:
 def entry_kind(model: Any) -> Any:
     """The type of entries of rows, or of quadratics."""
     return (model.rows[0] if isinstance(model, layout.Model) else model.S).dtype
-
-
-def _is_dense(model: Any) -> bool:
-    return isinstance(model, layout.Model) and isinstance(model.rows, DenseRows)
 
 
 def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
@@ -131,8 +126,10 @@ def plain_model(form: RowsForm) -> Any:
     kind = form.rows.dtype.type
     number = np.float64 if form.loss.tail else kind
     added = np.zeros((0, 0)) if form.offset is None else form.offset[:, None]
+    rows = form.rows.seen_once
     model = layout.Model(
-        rows=form.rows.seen_once.compiled,
+        rows=rows.compiled,
+        width=rows.compiled.width(rows.dim, kind),
         y=fixed(form.y.astype(number)),
         prior=fixed(form.prior_precision),
         prior_force=fixed(form.prior_precision * form.prior_mean),
@@ -207,17 +204,12 @@ def make_frame(whitening: Any) -> Any:
 
 def row_bytes(model: Any) -> int:
     """How much is read in a pass over the rows; of quadratics, their precisions."""
-    if isinstance(model, layout.GaussianModel):
-        return int(model.S.nbytes)
-    rows = model.rows
-    return int(rows.data.nbytes + rows.columns.nbytes if isinstance(rows, SparseRows) else rows.X.nbytes)
+    return sum(np.asarray(part).nbytes for part in (model.rows if isinstance(model, layout.Model) else (model.S,)))
 
 
 def stored_entries(model: Any) -> int:
     """Entries of X that are stored; none of quadratics, whose pass is one product."""
-    if isinstance(model, layout.GaussianModel):
-        return 0
-    return int(model.rows.columns.size if isinstance(model.rows, SparseRows) else model.rows.X.size)
+    return max(np.size(part) for part in model.rows) if isinstance(model, layout.Model) else 0
 
 
 def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from svrhmc.engines.compiled.arrays import FRAMES, STORED
 from svrhmc.engines.compiled.chains import CompiledChains, CompiledKernel
 from svrhmc.engines.compiled.gathered import subsampled_kernel
 from svrhmc.engines.compiled.grid import GridKernel
-from svrhmc.engines.compiled.split import SplitChains
+from svrhmc.engines.compiled.split import SplitKernel
 from svrhmc.targets.forms import QuadraticForm, RowsForm
 
 _KERNELS: dict[str, Callable[[Setup], CompiledKernel]] = {
     "grid": GridKernel,
+    "split": SplitKernel,
     "subsampled": subsampled_kernel,
 }
 
@@ -40,9 +41,7 @@ class Compiled(Engine):
         return _without_map(form) or self.lacks_rows(form, STORED, FRAMES)
 
     def chains(self, setup: Setup, state: State) -> Chains:
-        """Compiled chains, or the definition of a sampler with compiled passes."""
-        if setup.sampler.kind == "split":
-            return SplitChains(setup, state)
+        """Compiled chains."""
         return CompiledChains(setup, state, _KERNELS[setup.sampler.kind](setup))
 
 

@@ -1,13 +1,12 @@
 """Split HMC on many rows: its definition in NumPy (`svrhmc.exact.split`), with f and ∇f from compiled passes.
 
-Chains move in blocks, one for each thread; where chains are fewer than threads, these share the rows of a pass.
+A thread moves its chains in step, so that a pass over the rows serves them all; where chains are fewer than threads,
+these share the rows of a pass.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
-from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -15,42 +14,76 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Purpose, Steps, Stream
-from svrhmc.engines.base import Report, Setup, State
+from svrhmc.engines.base import Keep, Kernel, Setup, State
 from svrhmc.engines.compiled.arrays import slots_of
-from svrhmc.engines.compiled.chains import share
-from svrhmc.engines.reference import ReferenceChains, Walk
+from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
+from svrhmc.gradients import Memory
 from svrhmc.kernels import normals
 
 _SHARED_PASS = 1 << 21  # entries of rows from which a pass is worth the hand-over to other threads
 _MANY = 1 << 10  # normals of a step that are worth code of their own
 
 
-class SplitChains(ReferenceChains):
-    """Blocks of chains on threads, each of which moves its chains in step."""
+class SplitKernel(CompiledKernel):
+    """f and ∇f at z are the memory of a chain; gradients are with respect to z."""
 
-    engine = "numba"
+    def __init__(self, setup: Setup) -> None:
+        self.setup, rows = setup, setup.form.rows
+        self.team = -(-len(setup.chains) // setup.threads)
+        shared = setup.threads // -(-len(setup.chains) // self.team) if rows.n * rows.stored >= _SHARED_PASS else 1
+        density = Passes(setup.target, max(1, shared))
+        self.definition: Kernel = setup.sampler.kernel(replace(setup, target=density, randomness=CompiledStream))
 
-    def __init__(self, setup: Setup, state: State) -> None:
-        form, blocks = setup.form, -(-len(setup.chains) // -(-len(setup.chains) // setup.threads))
-        large = form.rows.n * form.rows.stored >= _SHARED_PASS
-        density = Passes(setup.target, max(1, setup.threads // blocks) if large else 1)
-        super().__init__(replace(setup, target=density, randomness=CompiledStream), state)
+    def call(self, state: State, end: int, keep: Keep) -> Call:
+        """Trajectories of some chains in step."""
+        return SplitCall(self, state, end, keep)
 
-    def blocks(self, chains: int) -> list[slice]:
-        """As even as whole chains have it, no more than threads."""
-        size = -(-chains // self.setup.threads)
-        return [slice(low, min(low + size, chains)) for low in range(0, chains, size)]
+    def blank(self, state: State) -> Call:
+        """Compile the pass."""
+        self.definition.warm(state)
+        return super().blank(state)
 
-    def walk_all(self, walk: Walk, count_of: int, report: Report) -> None:
-        """A thread for each block."""
-        stopping, numbers, lock = Event(), count(), Lock()
+    def empty_memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": np.empty(0), "gradient": np.empty((0, self.setup.target.dim))}
 
-        def work(tell: Report) -> None:
-            with lock:
-                number = next(numbers)
-            walk(number, tell, stopping.is_set)
 
-        share(work, count_of, report, stopping)
+class SplitCall(MetropolisCall):
+    """The definition's steps, a piece of them at a time."""
+
+    def __init__(self, kernel: SplitKernel, state: State, end: int, keep: Keep) -> None:
+        super().__init__(state, end, keep)
+        self.kernel, self.team, self.v = kernel, kernel.team, state.v
+        self.gradients: Array = np.empty_like(self.draws)
+        self._known = dict(state.memory)
+        self.f = state.memory["f"].copy() if state.memory else np.empty(len(self.x))
+        self.gradient = state.memory["gradient"].copy() if state.memory else np.empty_like(self.x)
+        setup, steps = kernel.setup, np.arange(state.step, end + 1)
+        evaluated = np.diff(setup.sampler.spent(state, steps, setup.target.n)).astype(np.int64)
+        self.counts = np.tile(evaluated, (len(self.x), 1))
+
+    def room(self) -> None:
+        """What a pass needs it makes itself."""
+        return
+
+    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+        """All of a team."""
+        some, kernel = slice(*chains), self.kernel
+        if steps[0] == steps[1]:
+            return
+        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._known or steps[0] > self.begin else {}
+        state = State(self.x[some], self.v[some], memory, steps[0])
+        for slot, place in enumerate(
+            kernel.definition.walk(kernel.setup.chains[some], state, steps[1]), steps[0] - self.begin
+        ):
+            self.draws[some, slot], self.gradients[some, slot] = place.x, place.gradient
+            self.accepted[some] += place.accepted
+        self.x[some] = place.x
+        self.f[some], self.gradient[some] = (place.memory()[name] for name in ("f", "gradient"))
+
+    def memory(self) -> Memory:
+        """f and ∇f at z."""
+        return {"f": self.f, "gradient": self.gradient}
 
 
 class Passes:
