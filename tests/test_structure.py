@@ -113,6 +113,14 @@ def test_the_grep_finds_what_it_looks_for():
     assert not KINDS.search("isinstance(value, float)")
 
 
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith(("sampling/", "results/"))])
+def test_no_frozen_instance_is_written_and_no_import_is_hidden(file):
+    text = FILES[file].read_text()
+    assert "__setattr__" not in text
+    assert "import_module" not in text
+    assert not re.search(r"__dict__(\[|\.update)", text)
+
+
 def test_each_engine_has_one_kind_of_chains():
     """What differs between samplers is a kernel."""
     kinds = {

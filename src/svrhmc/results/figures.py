@@ -53,7 +53,7 @@ class Axis:
         return [round(k * step, 12) for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-class Drawing:
+class Sheet:
     """Shapes on a sheet of so many units; `write` makes the text of it."""
 
     def __init__(self, width: float, height: float, title: str, description: str) -> None:
@@ -125,7 +125,7 @@ def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, tit
     described = "; ".join(
         f"{row.name}: {number(row.mean)} ({number(row.lower)} to {number(row.upper)})" for row in rows[:40]
     )
-    out = Drawing(WIDTH, height, title, described)
+    out = Sheet(WIDTH, height, title, described)
     axis = Axis(left - pad, right + pad, _LABELS + 8, WIDTH - 10)
     bottom = height - 44
     out.bottom(axis, bottom, 4, axis_name)
@@ -150,7 +150,7 @@ def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
     counts, edges = np.histogram(flat, 30, (low, high), density=True)
     grid = np.linspace(low, high, 60)
     density = np.exp(-0.5 * ((grid - mode) / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
-    out = Drawing(
+    out = Sheet(
         220, 140, f"Posterior of {name}", f"Draws from {number(float(flat.min()))} to {number(float(flat.max()))}."
     )
     across, up = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
@@ -167,7 +167,7 @@ def chains_figure(name: str, draws: Array) -> str:
     count = draws.shape[1]
     places = np.unique(np.linspace(0, count - 1, min(count, _LONGEST)).round().astype(int))
     low, high = float(draws.min()), float(draws.max())
-    out = Drawing(
+    out = Sheet(
         220, 140, f"Chains of {name}", f"{draws.shape[0]} chains of {count:,} draws, {number(low)} to {number(high)}."
     )
     across, up = Axis(0, count, 48, 214), Axis(low, high, 112, 26)
@@ -189,7 +189,7 @@ def _calibration(check: Check) -> tuple[str, str]:
     fitted, seen = check.fitted.reshape(-1), check.seen.reshape(-1)
     weights = np.repeat(check.weights, check.fitted.size // len(check.weights))
     points = _binned(fitted, seen, weights)
-    out = Drawing(
+    out = Sheet(
         WIDTH, 330, "Calibration curve",
         "; ".join(f"predicted {p:.2f}, seen {s:.2f}" for p, s, _ in points),
     )  # fmt: skip
@@ -220,7 +220,7 @@ def _rootogram(check: Check) -> tuple[str, str]:
     expected = np.array([float(((new == k) @ check.weights).mean()) for k in range(most + 1)])
     seen = np.bincount(np.clip(check.seen, 0, most).astype(int), check.weights, most + 1)
     top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(seen)
-    out = Drawing(
+    out = Sheet(
         WIDTH, 330, "Hanging rootogram",
         "; ".join(f"{k}: seen {s:.0f}, expected {e:.1f}" for k, (s, e) in enumerate(zip(seen, expected, strict=True))),
     )  # fmt: skip
@@ -246,7 +246,7 @@ def _residuals(check: Check) -> tuple[str, str]:
     fitted, away = check.fitted, check.seen - check.fitted
     points = _binned(fitted, away, check.weights)
     ends = [float(end) for end in np.quantile(away, [0.005, 0.995])]
-    out = Drawing(
+    out = Sheet(
         WIDTH, 330, "Residuals against fitted values",
         "; ".join(f"at {number(p)} on average {number(s)}" for p, s, _ in points),
     )  # fmt: skip

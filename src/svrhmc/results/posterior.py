@@ -206,10 +206,10 @@ class Posterior:
         return summary.summary_of(self, level)
 
     def __repr__(self) -> str:
-        return summary.short(self)
+        return summary.one_line(self)
 
     def _repr_html_(self) -> str:
-        return summary.page(self)
+        return summary.html(self)
 
     def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
         """A forest plot: mean and interval of each coefficient; the figure, saved where a path is given."""

@@ -149,10 +149,14 @@ def notes(posterior: Any) -> tuple[str, ...]:
     sentences = []
     if levels := _baselines(posterior):
         sentences.append(f"Levels of categories are compared with {levels}.")
-    sentences += [f"Draws: {drawn(posterior)}", f"Verdict: {verdict(posterior)} {_APART}", *fit(posterior)]
+    sentences += [
+        f"Draws: {draws_sentence(posterior)}",
+        f"Verdict: {verdict_sentence(posterior)} {_APART}",
+        *model_notes(posterior),
+    ]
     if posterior.modes is not None:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
-    sentences += heavy(posterior)
+    sentences += tail_notes(posterior)
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -167,13 +171,13 @@ def notes(posterior: Any) -> tuple[str, ...]:
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
-def heavy(posterior: Any) -> tuple[str, ...]:
+def tail_notes(posterior: Any) -> tuple[str, ...]:
     """Which parameters, as a model states them, have no standard deviation to report."""
     sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
     return (f"Tails: {sentence}",) if sentence else ()
 
 
-def fit(posterior: Any) -> tuple[str, ...]:
+def model_notes(posterior: Any) -> tuple[str, ...]:
     """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
     if not posterior.checked_rows:
         return ()
@@ -197,7 +201,7 @@ def entangled(posterior: Any) -> str:
     )
 
 
-def drawn(posterior: Any) -> str:
+def draws_sentence(posterior: Any) -> str:
     """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
     made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
@@ -205,7 +209,7 @@ def drawn(posterior: Any) -> str:
     return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
 
 
-def verdict(posterior: Any) -> str:
+def verdict_sentence(posterior: Any) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
     mean, sd = _chance(posterior)
     certificate = posterior.certificate
@@ -244,11 +248,11 @@ def paragraph(posterior: Any) -> str:
         f"parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
         f"({posterior.why.rstrip('.')}; R-hat at most {posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over "
         f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {which}, have {errors}; "
-        f"as to bias they are {posterior.certificate}." + "".join(f"\n{note}" for note in heavy(posterior))
+        f"as to bias they are {posterior.certificate}." + "".join(f"\n{note}" for note in tail_notes(posterior))
     )
 
 
-def short(posterior: Any) -> str:
+def one_line(posterior: Any) -> str:
     """One line, or two."""
     chains, draws, dim = posterior.trace.draws.shape
     what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
@@ -264,12 +268,12 @@ def short(posterior: Any) -> str:
     )
 
 
-def page(posterior: Any) -> str:
+def html(posterior: Any) -> str:
     """HTML: a table, and the verdict."""
     notes = (
-        f"Verdict: {verdict(posterior)}",
-        *heavy(posterior),
-        *fit(posterior),
+        f"Verdict: {verdict_sentence(posterior)}",
+        *tail_notes(posterior),
+        *model_notes(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
@@ -282,26 +286,13 @@ def _listed(posterior: Any, some: Any) -> str:
 
 def coefficients(posterior: Any, level: float = 0.9) -> tuple[Coefficient, ...]:
     """One for each coordinate; `level` is the probability within lower and upper."""
-    ends, names = posterior.interval(level), posterior.labels
-    draws = np.asarray(posterior.trace.draws).reshape(-1, len(posterior.mean))
-    above = (moved(draws, posterior.mean, posterior.sd) > 0).mean(axis=0)
-    share = None if posterior.prior is None else posterior.prior.share
-    return tuple(
-        Coefficient(
-            name,
-            float(posterior.mean[j]),
-            float(posterior.sd[j]),
-            float(ends[j, 0]),
-            float(ends[j, 1]),
-            float(posterior.laplace.mean[j]),
-            float(posterior.laplace.sd[j]),
-            float(posterior.ess[j]),
-            float(posterior.r_hat[j]),
-            float(above[j]),
-            0.0 if share is None else float(share[j]),
-        )
-        for j, name in enumerate(names)
-    )
+    mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
+    draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))
+    positive = (moved(draws, mean, sd) > 0).mean(axis=0)
+    share = np.zeros(len(mean)) if posterior.prior is None else posterior.prior.share
+    columns = (mean, sd, lower, upper, laplace.mean, laplace.sd, posterior.ess, posterior.r_hat, positive, share)
+    rows = np.stack(columns, axis=1).tolist()
+    return tuple(Coefficient(name, *row) for name, row in zip(posterior.labels, rows, strict=True))
 
 
 def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:

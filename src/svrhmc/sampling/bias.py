@@ -63,6 +63,9 @@ _SETTLED = 5.0  # relaxation times
 _MOST_REMEMBERED = 1 << 22  # numbers that all chains together may keep of the rows
 _FEWEST, _FIRST, _MOST = 64, 256, 4096  # pairs
 _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of them, may be expected to take
+# The terms that are averaged beside a pair: four of its long chain, the same of its short one, and those of the balance
+_MEAN, _SQUARE, _CORRECTED_MEAN, _CORRECTED_SQUARE = range(4)
+_SHORT, _BALANCE_MEAN, _BALANCE_SD, _TERMS = 4, 8, 9, 10
 _NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
 
 
@@ -215,7 +218,7 @@ class Pairs:
         """Averages over the used steps (term, pair, dim), from states (pairs, dim) with nearly the sampler's law."""
         count, dim = start.shape
         pairs = [(start.copy(), np.zeros_like(start)) for _ in range(2)]
-        sums, begin, clock = np.zeros((10, count, dim)), 0, Clock()
+        sums, begin, clock = np.zeros((_TERMS, count, dim)), 0, Clock()
         stream, short = Stream(self.seed, self.fresh.chains), self.schemes[1]
         if (record := journal.get(name)) is not None:
             budget.restore(record)
@@ -275,15 +278,15 @@ class Pairs:
         how = self.reported
         spread = np.sqrt(how.variances)
         fresh = []
-        for k, (z, _) in enumerate(pairs):
+        for (z, _), terms in zip(pairs, (sums[:_SHORT], sums[_SHORT:]), strict=True):
             x, g = how.out(z), estimates(self.fresh, z, step)
             fresh.append(g)
             away = (x - self.correction.mean) / spread
-            sums[4 * k] += away
-            sums[4 * k + 1] += away**2
+            terms[_MEAN] += away
+            terms[_SQUARE] += away**2
             mean, square = self.correction.terms(x, how.displace(g))
-            sums[4 * k + 2] += (mean - self.correction.mean) / spread
-            sums[4 * k + 3] += square / spread**2
+            terms[_CORRECTED_MEAN] += (mean - self.correction.mean) / spread
+            terms[_CORRECTED_SQUARE] += square / spread**2
         at_kick = estimates(self.fresh, kicked[0], step)
         z, r, z_kick, v_kick, r_kick, r_own = (
             how.displace(values) / spread
@@ -291,26 +294,28 @@ class Pairs:
                 pairs[0][0], fresh[0] - pairs[0][0], *kicked, at_kick - kicked[0], estimate - kicked[0],
             )
         )  # fmt: skip
-        sums[8] += self.balance.mean_terms(r, r_kick)
-        sums[9] += self.balance.sd_terms(z, r, z_kick, v_kick, r_kick, r_own**2)
+        sums[_BALANCE_MEAN] += self.balance.mean_terms(r, r_kick)
+        sums[_BALANCE_SD] += self.balance.sd_terms(z, r, z_kick, v_kick, r_kick, r_own**2)
 
     def measured(self, means: Array, effective: float) -> Measured:
         """From the averages of independent pairs, in units of the whitening's standard deviations; each pair has so
         many effective draws.
         """
-        centre = means[4].mean(axis=0)
-        squares = [means[k + 1] - 2 * centre * means[k] + centre**2 for k in (0, 4)]
-        variance = squares[1].mean(axis=0)
-        scale = np.sqrt(variance)
-        how = self.reported
-        variances = self.correction.variance / how.variances
-        halved = _ORDER * (means[0] - means[4]) / scale, _ORDER * (squares[0] - squares[1]) / (2 * variance)
-        corrected = (
-            _ORDER * (means[2] - means[6]) / np.sqrt(variances),
-            _ORDER * (means[3] - means[7]) / (2 * variances),
+        how, long, short = self.reported, means[:_SHORT], means[_SHORT:]
+        centre = short[_MEAN].mean(axis=0)
+        squares = [terms[_SQUARE] - 2 * centre * terms[_MEAN] + centre**2 for terms in (long, short)]
+        variance, corrected_variance = squares[1].mean(axis=0), self.correction.variance / how.variances
+        halved = (
+            _ORDER * (long[_MEAN] - short[_MEAN]) / np.sqrt(variance),
+            _ORDER * (squares[0] - squares[1]) / (2 * variance),
         )
-        middle = means[0].mean(axis=0) + (self.correction.mean - how.centre) / np.sqrt(how.variances)
-        balanced = means[8] * scale, means[9] - middle * means[8] / 2  # about the mean, not the mode
+        corrected = (
+            _ORDER * (long[_CORRECTED_MEAN] - short[_CORRECTED_MEAN]) / np.sqrt(corrected_variance),
+            _ORDER * (long[_CORRECTED_SQUARE] - short[_CORRECTED_SQUARE]) / (2 * corrected_variance),
+        )
+        middle = long[_MEAN].mean(axis=0) + (self.correction.mean - how.centre) / np.sqrt(how.variances)
+        off = means[_BALANCE_MEAN]
+        balanced = off * np.sqrt(variance), means[_BALANCE_SD] - middle * off / 2  # about the mean, not the mode
         sighted = not self.schemes[0].recorded_at_kick
         return Measured(bias_of(*balanced), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 

@@ -144,7 +144,8 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
     def of(some: slice) -> _Piece:
         here, pulled = flat_x[:, some], flat_h[:, some]
         first = here - (flat_h @ slopes[:, some] if slopes.ndim == 2 else pulled * slopes[some])
-        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], _fitted(slopes), one_mode)
+        together = dim if slopes.ndim == 2 else 0
+        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], together, one_mode)
 
     pieces = [_Piece.recorded(of, some) for some in some_columns(rows, dim)]
     centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:3])
@@ -212,7 +213,7 @@ class _Piece(NamedTuple):
 
     @staticmethod
     def recorded(of: Callable[[slice], _Piece], some: slice) -> _Piece:
-        """DrawMoments once, whatever kills there are."""
+        """Found once, whatever kills there are."""
         count = some.stop - some.start
         return _Piece(*once(partial(of, some), *[(count,)] * 6, (2, count), (3, count)))
 
@@ -254,53 +255,47 @@ def _best_coordinate(X: Array, Y: Array) -> Array:
     return coefficients
 
 
-def _fitted(slopes: Array) -> int:
-    """How many coefficients of a coordinate were found together."""
-    return len(slopes) if slopes.ndim == 2 else 0
-
-
 def _joined(pieces: list[_Piece]) -> Corrected:
-    return Corrected(
-        *(
-            np.concatenate([getattr(piece, name) for piece in pieces])
-            for name in ("mean", "sd", "mean_error", "sd_error")
-        )
-    )
+    names = ("mean", "sd", "mean_error", "sd_error")
+    return Corrected(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
 
 
 def _corrected(
     wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int, one_mode: bool
 ) -> _Piece:
-    """Moments of some quantities (draw, quantity), `first` being these less their multiples of h."""
+    """Moments of some quantities (draw, quantity), `first` being these less their multiples of h; `together`: how many
+    multiples were found together.
+    """
     shape, centre = (*chains, wanted.shape[1]), first.mean(axis=0)
-    two = _controls(near.u - centre, near.pulled, near.control)[1:]
-    alpha, others = _fits(two, first)
+    two = _controls(near.u - centre, near.pulled, near.control)[1:]  # as h itself is taken off already
+    alpha, by_part = _fits(two, first)
     mean = _without(two, first, alpha[None]).mean(axis=0)
-    left = _without(two, first, others)
-    mean_apart, shares = error_of_mean(left.reshape(shape)), [_on_few(left)]
+    left = _without(two, first, by_part)
+    mean_error, mean_share = error_of_mean(left.reshape(shape)), _on_few(left)
     del two, first
 
     away = wanted - mean
     squares, controls = away * away, _controls(near.u - mean, near.pulled, near.control)
-    beta, others = _fits(controls, squares)
+    beta, by_part = _fits(controls, squares)
     variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     enough = variance > _LEAST * raw  # few draws can leave less than nothing
-    left = _without(controls, squares, np.where(enough, others, 0.0))
-    square_apart, shares = error_of_mean(left.reshape(shape)), [*shares, _on_few(left)]
+    left = _without(controls, squares, np.where(enough, by_part, 0.0))
+    square_error, square_share = error_of_mean(left.reshape(shape)), _on_few(left)
     beta, variance = np.where(enough, beta, 0.0), np.where(enough, variance, raw)
     del controls
 
     sd, x = np.sqrt(variance), wanted.reshape(shape)
     effective = ess(x)
-    fitted = 1 + together / effective
-    part = _RAW * np.maximum(0.0, _skewness(wanted - wanted.mean(axis=0)) - 3 * np.sqrt(6 / effective))
-    shares = [part if one_mode else np.maximum(part, share) for share in shares]
-    raw_errors = (0.0, 0.0)
-    if np.any(shares):
-        raw_errors = (error_of_mean(x), error_of_mean(squares.reshape(shape)))  # type: ignore[assignment]
-    mean_error = np.hypot(fitted * mean_apart, shares[0] * raw_errors[0])
-    sd_error = ratio(np.hypot(square_apart, shares[1] * raw_errors[1]), 2 * sd)
-    return _Piece(centre, mean, variance, sd, mean_error, sd_error, alpha, beta)
+    mean_error = (1 + together / effective) * mean_error
+    skewed = _RAW * np.maximum(0.0, _skewness(wanted - wanted.mean(axis=0)) - 3 * np.sqrt(6 / effective))
+    if one_mode:
+        mean_share = square_share = skewed
+    else:
+        mean_share, square_share = np.maximum(skewed, mean_share), np.maximum(skewed, square_share)
+    if mean_share.any() or square_share.any():  # of the errors of the raw moments
+        mean_error = np.hypot(mean_error, mean_share * error_of_mean(x))
+        square_error = np.hypot(square_error, square_share * error_of_mean(squares.reshape(shape)))
+    return _Piece(centre, mean, variance, sd, mean_error, ratio(square_error, 2 * sd), alpha, beta)
 
 
 def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:

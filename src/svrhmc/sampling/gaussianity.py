@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 
 from svrhmc.core.arrays import Array
@@ -21,7 +18,6 @@ _RARE = 7.0  # −log of the part of the posterior beyond the place where the in
 _STATES, _BATCH = 64, 16  # at which full gradients of few rows are found; rows of an estimate where there are more
 
 
-@dataclass(frozen=True, eq=False)
 class Gaussianity:
     """What is known of it, found once for a target and the same whatever the seed.
 
@@ -29,7 +25,10 @@ class Gaussianity:
     by whether independent proposals from N(0, I) have calibrated errors.
     """
 
-    fresh: FreshGradients
+    def __init__(self, fresh: FreshGradients) -> None:
+        self.fresh = fresh
+        self._tail: float | None = None
+        self._spread: Array | None = None
 
     def nearly_gaussian(self) -> bool:
         """Whether proposals from N(0, I) cannot stick in a tail that it does not have."""
@@ -41,21 +40,25 @@ class Gaussianity:
 
     def measured(self) -> tuple[float | None, Array | None]:
         """`tail` and `spread`, where they were found."""
-        return self.__dict__.get("tail"), self.__dict__.get("spread")
+        return self._tail, self._spread
 
     def recall(self, tail: float | None, spread: Array | None) -> None:
         """As they were found before."""
-        measured = {"tail": tail, "spread": spread}
-        self.__dict__.update({name: value for name, value in measured.items() if value is not None})
+        self._tail, self._spread = tail, spread
 
     @property
     def visible(self) -> bool:
         """Whether the first two orders at the mode are taken out of the rows, so that the rest is all that is seen."""
         return bool(self.fresh.by_rows and rows_of(self.fresh.space.form()) is not None)
 
-    @cached_property
+    @property
     def spread(self) -> Array:
         """√E (r·u)² over N(0, I), for the direction u of each of the user's coordinates: from two estimates of r."""
+        if self._spread is None:
+            self._spread = self._measure_spread()
+        return self._spread
+
+    def _measure_spread(self) -> Array:
         space = self.fresh.space
         how, few = space.whitening, space.n <= _ROWS and space.at_hand == space.n
         gradient = Full() if few else self.fresh.batches(_BATCH)
@@ -69,14 +72,16 @@ class Gaussianity:
         second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
         return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)
 
-    @cached_property
+    @property
     def tail(self) -> float:
         """max −R(±3u): the log of how much heavier a tail is than the Gaussian's, along the user's coordinates.
 
         For the coordinates with the largest spread of r, from all rows or from some drawn by importance, in their
         order, without chance.
         """
-        return float(-self._remainders(np.array([_AWAY])).min())
+        if self._tail is None:
+            self._tail = float(-self._remainders(np.array([_AWAY])).min())
+        return self._tail
 
     def stay_index(self, correlation: float) -> float:
         """The largest Pareto index of how long a chain of Metropolis stays in a tail along a coordinate, if its

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ class FreshGradients:
     def __init__(self, space: Any, threads: int, budget: Budget) -> None:
         self.space, self._threads, self._budget = space, threads, budget
         self._compiled: set[tuple[bool, bool]] = set()
+        self._row_noise: float | None = None
 
     def laplace(self, numbers: Indices, seed: int = 0) -> Array:
         """Draws of N(0, I), the posterior as the whitening has it, for the chains of these numbers."""
@@ -85,13 +85,15 @@ class FreshGradients:
         """So many rows of the remainder at the mode: of second order where that is known, else of first."""
         return Minibatch(size, importance=True) if self.space.scalar_parts else ControlVariate(size)
 
-    @cached_property
+    @property
     def row_noise(self) -> float:
         """V₂: the largest variance of a coordinate of the remainder at the mode, from one row.
 
         States and rows are the same whatever the seed of the run.
         """
-        return self.noise(self.batches(1), self.laplace(self.pilot), _NOISE)
+        if self._row_noise is None:
+            self._row_noise = self.noise(self.batches(1), self.laplace(self.pilot), _NOISE)
+        return self._row_noise
 
     def expect_noise(self) -> None:
         """Say that the noise of a row will be asked for."""
@@ -107,9 +109,8 @@ class FreshGradients:
 
     def measured_noise(self) -> float | None:
         """The noise of a row, where it was measured."""
-        return self.__dict__.get("row_noise")
+        return self._row_noise
 
     def recall(self, row_noise: float | None) -> None:
         """As it was measured before."""
-        if row_noise is not None:
-            self.__dict__["row_noise"] = row_noise
+        self._row_noise = row_noise
