@@ -246,7 +246,7 @@ def test_a_fit_is_saved_reported_and_predicts_in_the_shell(folder, tmp_path, mon
 
 REFUSED = {
     "a column that is not there": ("y ~ aa", {}, r"the table has no column 'aa': did you mean 'a'\?"),
-    "dates": ("y ~ when", {}, "holds dates or times"),
+    "dates": ("y ~ when", {}, "holds neither numbers nor truth values nor texts everywhere"),
     "rows that depend on others": ("y ~ lag(a)", {}, "depends on other rows, and cannot be used on rows in partitions"),
     "a function that does": ("y ~ f(a)", {"transforms": {"f": lambda a: a - a.mean()}}, "depends on other rows"),
     "itself": ("y ~ y + a", {}, "stands among its own predictors"),

@@ -65,7 +65,7 @@ def from_csv(
         raise DataError(f"{path} has no rows.")
     arguments = [(k, names, MOST_LEVELS) for k in range(len(ranges))]
     surveys = list(each_of(workers, source.parts, surveyed_csv, arguments, "columns"))
-    source = CsvSource.of(source.parts, surveys, names, stamps_of(files))
+    source = CsvSource.of(source.parts, surveys, names, stamps_of(files), target is not None)
     return opened(source, workers, target, features, offset, weights, intercept, str(path))
 
 
@@ -205,9 +205,9 @@ class CsvSource(Source):
         self.levels, self.stamps = levels or {}, stamps or {}
 
     @staticmethod
-    def of(parts: CsvParts, surveys: list[CsvSurvey], names: list[str], stamps: Any) -> CsvSource:
-        """From what is in each range."""
-        kinds, levels = agreed_kinds(surveys, names)
+    def of(parts: CsvParts, surveys: list[CsvSurvey], names: list[str], stamps: Any, all_used: bool) -> CsvSource:
+        """From what is in each range. all_used: whether every column must be of one kind."""
+        kinds, levels = agreed_kinds(surveys, names, all_used)
         firsts = [before(surveys, survey) for survey in surveys]
         return CsvSource(parts, kinds, [survey.rows for survey in surveys], firsts, levels, stamps)
 
@@ -237,13 +237,13 @@ class CsvSource(Source):
             first += batch.num_rows
 
 
-def agreed_kinds(surveys: list[CsvSurvey], columns: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def agreed_kinds(surveys: list[CsvSurvey], columns: list[str], all_used: bool) -> tuple[dict[str, str], dict[str, Any]]:
     """One kind for each column, and the levels of those of texts; None where they are too many."""
     kinds: dict[str, str] = {}
     levels: dict[str, Any] = {}
     for name in columns:
         here = {survey.kinds[name] for survey in surveys if survey.rows} - {"null"}
-        if "mixed" in here or ("text" in here and len(here) > 1):
+        if all_used and ("mixed" in here or ("text" in here and len(here) > 1)):
             odd = next(survey for survey in surveys if name in survey.odd)
             row, text = odd.odd[name]
             raise DataError(
@@ -254,6 +254,8 @@ def agreed_kinds(surveys: list[CsvSurvey], columns: list[str]) -> tuple[dict[str
             kinds[name] = "int64" if here == {"int64"} else "float64"
             continue
         kinds[name] = "text" if here == {"text"} else "other"
+        if kinds[name] == "other":
+            continue
         texts = [survey.texts[name] for survey in surveys if name in survey.texts]
         union = None if any(part is None for part in texts) else sorted(set().union(*texts))
         levels[name] = None if union is None or len(union) > MOST_LEVELS else union

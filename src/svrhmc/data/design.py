@@ -275,12 +275,12 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
     if asked := [name for name in names if name not in levels]:
         survey = reduce(add, Table(source, workers, ()).parts(surveyed, (asked,), "levels"))
         levels |= {name: survey.values[name] for name in asked}
-    for name, known in levels.items():
-        if known is None:
+    for name, texts in levels.items():
+        if texts is None:
             raise DataError(f"the column {name!r} has more than {MOST_LEVELS} levels; leave it out of features.")
-        if len(known) < 2:
+        if len(texts) < 2:
             raise DataError(f"the column {name!r} has one level everywhere, which says nothing; leave it out.")
-    return {name: tuple(sorted(known or ())) for name, known in levels.items()}
+    return {name: tuple(sorted(texts or ())) for name, texts in levels.items()}
 
 
 def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Any, ...]]) -> Design:
@@ -361,6 +361,11 @@ def opened_by(
     for name in names:
         if name not in source.kinds:
             raise no_column("the table", name, list(source.kinds))
+        if source.kinds[name] == "other":
+            raise DataError(
+                f"column {name!r} holds neither numbers nor truth values nor texts everywhere: make a number or a "
+                "category of it first, such as days since the first date."
+            )
     table = Table(source, data.workers, tuple(names) if drop else ())
     special = {name for name in names if source.kinds[name] == "text"} | coded_columns(made)
     labels = {response.text} if response.expression is None else set()

@@ -35,10 +35,10 @@ class Table(NamedTuple):
     workers: Workers
     drop: tuple[str, ...]
 
-    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> list[Any]:
+    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
         """work(source, number, *arguments, drop) of every partition."""
         tasks = [(k, *arguments, self.drop) for k in range(len(self.source.sizes))]
-        return list(each_of(self.workers, self.source, work, tasks, told))
+        return list(each_of(self.workers, self.source, work, tasks, purpose))
 
 
 def whole_rows(columns: Columns) -> Columns:
