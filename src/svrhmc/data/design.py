@@ -43,9 +43,9 @@ from svrhmc.tables.terms import (
     Transforms,
     UnknownLevelError,
     encoded,
+    new_rows,
     remembered,
     to_text,
-    with_levels,
 )
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
@@ -347,8 +347,8 @@ class Opened:
         state = learned(self.table, factors, self.transforms, levels)
         first = first_rows(self.table, list(levels))
         require_rowwise(factors, first, self.transforms, state, levels)
-        first = with_levels(first, levels)
-        return state, encoded(terms, intercept, first, self.transforms, state, levels, self.columns.n)[1]
+        rows = new_rows(first, self.transforms, state, levels)
+        return state, encoded(terms, intercept, rows, self.columns.n)[1]
 
 
 def opened_by(
