@@ -1,7 +1,9 @@
 """Formulas on tables in partitions: the design, the posterior and all that follows are those of the table in memory."""
 
 import re
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -279,6 +281,21 @@ def test_functions_of_the_caller_are_applied_block_by_block(folder):
         pytest.approx(designed("y ~ half(a):region + center(half(b))", TABLE.drop(columns="when"), transforms=own).X)
         == X
     )
+
+
+def half(x):
+    return x / 2
+
+
+def test_processes_fit_the_same_and_need_functions_that_they_can_load(folder):
+    formula = "y ~ half(a) + bs(x, df=4) + region"
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        partitions = data.from_parquet(folder, client=pool)
+        found = svrhmc.fit(formula, partitions, transforms={"half": half})
+        with pytest.raises(ValueError, match="transforms must be functions that other processes can import; got half"):
+            svrhmc.fit(formula, partitions, transforms={"half": lambda x: x / 2})
+    expected = svrhmc.fit(formula, data.from_parquet(folder), transforms={"half": half})
+    assert (found.mean == expected.mean).all()
 
 
 def test_a_table_without_a_target_is_for_formulas(folder):

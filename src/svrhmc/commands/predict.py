@@ -17,7 +17,8 @@ from svrhmc.core.storage import write_text
 from svrhmc.posterior.prediction import Prediction
 from svrhmc.posterior.result import Posterior
 from svrhmc.shell import require_place, writing
-from svrhmc.tables.files import Read, Reading, read
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, read
 
 
 def predict_command(

@@ -20,6 +20,7 @@ from svrhmc.data.design import TableInPartitions, chosen_columns, opened
 from svrhmc.data.learning import MOST_LEVELS
 from svrhmc.data.sources import Batch, Source, files_of, require_short, stamps_of
 from svrhmc.data.workers import each_of, workers_of
+from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}
@@ -89,7 +90,7 @@ class CsvParts:
 
     def table(self, number: int, columns: list[str], types: dict[str, str]) -> Any:
         """Some columns of a range, as pyarrow has them; types that are not given are found."""
-        csv, pyarrow = _csv()
+        pyarrow = _pyarrow()
         path, begin, end = self.ranges[number]
         with open(path, "rb") as file:
             file.seek(begin)
@@ -107,19 +108,15 @@ class CsvParts:
             return "skip"
 
         try:
-            table = csv.read_csv(
+            table = arrow_table(
                 BytesIO(text),
-                csv.ReadOptions(
-                    column_names=list(self.header), block_size=max(1 << 20, 2 * len(text)), use_threads=False
-                ),
-                csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=False, invalid_row_handler=ragged),
-                csv.ConvertOptions(
-                    include_columns=columns,
-                    column_types={name: pyarrow.type_for_alias(_TYPES[kind]) for name, kind in types.items()},
-                    strings_can_be_null=True,
-                    true_values=[],
-                    false_values=[],
-                ),
+                self.header,
+                self.delimiter,
+                {name: pyarrow.type_for_alias(_TYPES[kind]) for name, kind in types.items()},
+                {"include_columns": columns, "true_values": [], "false_values": []},
+                odd_row=ragged,
+                block_size=max(1 << 20, 2 * len(text)),
+                use_threads=False,
             )
         except pyarrow.ArrowException as error:
             raise DataError(f"{path}, lines from {self._line(number)} on: {str(error).splitlines()[0][:300]}") from None
@@ -330,10 +327,7 @@ def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
     return names
 
 
-def _csv() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import csv
-    except ImportError:
-        raise missing("pyarrow", "parquet", "reading CSV in parts") from None
-    return csv, pyarrow
+def _pyarrow() -> Any:
+    if (pyarrow := pyarrow_or_none()) is None:
+        raise missing("pyarrow", "parquet", "reading CSV in parts")
+    return pyarrow

@@ -227,9 +227,9 @@ def opened(
         reader = None
     else:
         chosen = chosen_columns(source, target, features, offset, weights, intercept)
-        found = levels_of(source, workers, [name for name in chosen if source.kinds[name] == "text"])
+        levels = levels_of(source, workers, [name for name in chosen if source.kinds[name] == "text"])
         layout = Layout(
-            plain_design(source, target, chosen, found), target, plain_dtype(source, chosen), offset,
+            plain_design(source, target, chosen, levels), target, plain_dtype(source, chosen), offset,
             weights=weights, ones=intercept,
         )  # fmt: skip
         reader = TableReader(source, layout)
@@ -356,6 +356,7 @@ def opened_by(
 ) -> Opened:
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
+    data.workers.require_known(given)
     made = parsed(formula, list(source.kinds))
     response, names = made.response, list(dict.fromkeys([*wanted(made), *extra]))
     for name in names:
