@@ -283,6 +283,19 @@ def test_functions_of_the_caller_are_applied_block_by_block(folder):
     )
 
 
+def test_a_csv_column_that_no_formula_names_may_hold_anything(tmp_path):
+    made = TABLE[["y", "a"]].assign(note="x" * 1000, mixed=["7", "old"] * (N // 2))
+    made.to_csv(tmp_path / "rows.csv", index=False)
+    partitions = data.from_csv(tmp_path / "rows.csv", partition_bytes=100_000)
+    whole, found = svrhmc.fit("y ~ a", TABLE), svrhmc.fit("y ~ a", partitions)
+    assert np.abs((found.mean - whole.mean) / whole.sd).max() < 1e-6
+    for name in ("note", "mixed"):
+        with pytest.raises(DataError, match=f"column '{name}' holds neither numbers nor truth values nor texts"):
+            svrhmc.fit(f"y ~ {name}", partitions)
+        with pytest.raises(DataError, match=name):
+            data.from_csv(tmp_path / "rows.csv", "y")
+
+
 def half(x):
     return x / 2
 
