@@ -22,7 +22,7 @@ from svrhmc.cli import app
 from svrhmc.core.errors import DataError, MissingDataError
 from svrhmc.paper import data, download, run, sets
 from svrhmc.paper.archives import ArchiveError, unpack
-from svrhmc.tables.matrices import from_libsvm
+from svrhmc.tables.files import from_libsvm
 
 
 @pytest.fixture(scope="module")

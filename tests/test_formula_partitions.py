@@ -1,7 +1,9 @@
 """Formulas on tables in partitions: the design, the posterior and all that follows are those of the table in memory."""
 
 import re
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -246,7 +248,7 @@ def test_a_fit_is_saved_reported_and_predicts_in_the_shell(folder, tmp_path, mon
 
 REFUSED = {
     "a column that is not there": ("y ~ aa", {}, r"the table has no column 'aa': did you mean 'a'\?"),
-    "dates": ("y ~ when", {}, "holds dates or times"),
+    "dates": ("y ~ when", {}, "holds neither numbers nor truth values nor texts everywhere"),
     "rows that depend on others": ("y ~ lag(a)", {}, "depends on other rows, and cannot be used on rows in partitions"),
     "a function that does": ("y ~ f(a)", {"transforms": {"f": lambda a: a - a.mean()}}, "depends on other rows"),
     "itself": ("y ~ y + a", {}, "stands among its own predictors"),
@@ -279,6 +281,34 @@ def test_functions_of_the_caller_are_applied_block_by_block(folder):
         pytest.approx(designed("y ~ half(a):region + center(half(b))", TABLE.drop(columns="when"), transforms=own).X)
         == X
     )
+
+
+def test_a_csv_column_that_no_formula_names_may_hold_anything(tmp_path):
+    made = TABLE[["y", "a"]].assign(note="x" * 1000, mixed=["7", "old"] * (N // 2))
+    made.to_csv(tmp_path / "rows.csv", index=False)
+    partitions = data.from_csv(tmp_path / "rows.csv", partition_bytes=100_000)
+    whole, found = svrhmc.fit("y ~ a", TABLE), svrhmc.fit("y ~ a", partitions)
+    assert np.abs((found.mean - whole.mean) / whole.sd).max() < 1e-6
+    for name in ("note", "mixed"):
+        with pytest.raises(DataError, match=f"column '{name}' holds neither numbers nor truth values nor texts"):
+            svrhmc.fit(f"y ~ {name}", partitions)
+        with pytest.raises(DataError, match=name):
+            data.from_csv(tmp_path / "rows.csv", "y")
+
+
+def half(x):
+    return x / 2
+
+
+def test_processes_fit_the_same_and_need_functions_that_they_can_load(folder):
+    formula = "y ~ half(a) + bs(x, df=4) + region"
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        partitions = data.from_parquet(folder, client=pool)
+        found = svrhmc.fit(formula, partitions, transforms={"half": half})
+        with pytest.raises(ValueError, match="transforms must be functions that other processes can import; got half"):
+            svrhmc.fit(formula, partitions, transforms={"half": lambda x: x / 2})
+    expected = svrhmc.fit(formula, data.from_parquet(folder), transforms={"half": half})
+    assert (found.mean == expected.mean).all()
 
 
 def test_a_table_without_a_target_is_for_formulas(folder):

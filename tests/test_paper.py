@@ -24,7 +24,7 @@ from svrhmc.paper import experiments, pieces, regression, run, synthetic, tuning
 from svrhmc.paper.blocks import inline
 from svrhmc.paper.pieces import Pieces, open_journal
 from svrhmc.paper.settings import fingerprint, load_settings
-from svrhmc.tables.matrices import from_libsvm
+from svrhmc.tables.files import from_libsvm
 
 
 @pytest.fixture(scope="module")

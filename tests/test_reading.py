@@ -20,7 +20,7 @@ ROWS = "dose,plan,died\n1.5,a,no\n2.5,b,yes\n,a,no\n4,b,yes\n"
 def reader(request, monkeypatch):
     """Both readers say the same."""
     if request.param == "pandas":
-        monkeypatch.setattr(reading, "_pyarrow", lambda: None)
+        monkeypatch.setattr("svrhmc.tables.csv.pyarrow_or_none", lambda: None)
     return request.param
 
 
@@ -161,6 +161,7 @@ def test_libsvm_is_sparse_rows_and_a_bad_line_has_its_number(tmp_path, line, mes
 
 def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 1000)
+    monkeypatch.setattr("svrhmc.tables.csv.free_memory", lambda: 1e4)
     monkeypatch.setattr(reading, "free_memory", lambda: 1e4)
     with pytest.raises(DataError, match=r"a\.csv would take about .* GB of memory to fit, and 1e-05 GB are free"):
         read(path)
@@ -185,7 +186,7 @@ def test_other_encodings_damaged_archives_and_odd_signs(tmp_path, monkeypatch):
     assert read(written(tmp_path / "b.csv", "a\tb\n1\t2\n"), Reading(delimiter="tab")).names == ("a", "b")
     with pytest.raises(DataError, match="field larger than field limit"):
         read(written(tmp_path / "c.csv", "a,b\n1,2\n3," + "4" * 140_000 + ",5\n"))
-    monkeypatch.setattr(reading, "_pyarrow", lambda: None)
+    monkeypatch.setattr(reading, "pyarrow_or_none", lambda: None)
     with pytest.raises(ModuleNotFoundError, match=r"a Parquet file needs pyarrow: pip install 'svrhmc\[tables\]'"):
         read(written(tmp_path / "a.parquet", b"PAR1"))
 
@@ -201,6 +202,7 @@ def test_arrays_that_are_no_tables_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no rows with numbers in them"):
         read(written(tmp_path / "a.svm", "1\n2\n"))
     np.save(tmp_path / "c.npy", X)
+    monkeypatch.setattr("svrhmc.tables.csv.free_memory", lambda: 10.0)
     monkeypatch.setattr(reading, "free_memory", lambda: 10.0)
     with pytest.raises(DataError, match=r"c\.npy would take .* GB of memory"):
         read(tmp_path / "c.npy")

@@ -15,7 +15,7 @@ from svrhmc.core.errors import ArchiveFileError, requirement
 from svrhmc.core.memory import free_memory
 from svrhmc.core.npz import read_npz
 from svrhmc.tables.csv import lines
-from svrhmc.tables.matrices import require_room, require_shapes
+from svrhmc.tables.files import require_room, require_shapes
 
 
 def read_table(path: Path) -> tuple[Array, Array]:

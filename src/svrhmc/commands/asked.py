@@ -12,7 +12,8 @@ from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.data.design import TableInPartitions
 from svrhmc.families.labels import names_rows
 from svrhmc.posterior import usual_settings
-from svrhmc.tables.files import Read, Reading, wanted
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, wanted
 from svrhmc.tables.formula import quoted
 
 

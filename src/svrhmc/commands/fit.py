@@ -30,7 +30,8 @@ from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number
 from svrhmc.shell import interrupted, say
 from svrhmc.tables.columns import Column, columns_of
-from svrhmc.tables.files import Read, Reading, read
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, read
 
 _SHOWN = 60  # coefficients of the table on the screen
 _EXAMPLE = "titanic.csv"

@@ -17,7 +17,8 @@ from svrhmc.core.storage import write_text
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import Prediction
 from svrhmc.shell import require_place, writing
-from svrhmc.tables.files import Read, Reading, read
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, read
 
 
 def predict_command(

@@ -112,14 +112,9 @@ class ArraysReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block."""
-        rows = max(1024, BLOCK_ENTRIES // max(1, len(self.names)))
-        X, y = mapped(self.X), mapped(self.y)
-        more = [None if each is None else mapped(each) for each in (self.offset, self.weights)]
-        begin, end = (int(cut) for cut in self.cuts[number : number + 2])
-        for low in range(begin, end, rows):
-            high = min(low + rows, end)
-            some = (None if each is None else np.asarray(each[low:high], np.float64) for each in more)
-            yield Block(low - begin, np.asfortranarray(X[low:high], self.dtype), np.asarray(y[low:high]), *some)
+        rows = slice(*self.cuts[number : number + 2])
+        sources = (self.X, self.y, self.offset, self.weights)
+        return blocks_of(self.dtype, *(None if source is None else mapped(source)[rows] for source in sources))
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """A part of y."""
@@ -152,13 +147,23 @@ class SparseReader(Reader):
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a file, which is loaded wholly."""
         X, y = loaded_csr(self.files[number]).astype(self.dtype), next(self.labels(number))
-        rows = max(1024, BLOCK_ENTRIES // max(1, int(X.nnz / max(1, X.shape[0])) + 1))
-        for low in range(0, X.shape[0], rows):
-            yield Block(low, X[low : low + rows], y[low : low + rows])
+        return blocks_of(self.dtype, X, y)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """A part of y."""
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
+
+
+def blocks_of(dtype: Any, X: Any, y: Any, offset: Any = None, weights: Any = None) -> Iterator[Block]:
+    """The rows of a partition, dense or CSR, some at a time."""
+    sparse = not isinstance(X, np.ndarray)
+    entries = int(X.nnz / max(1, X.shape[0])) + 1 if sparse else X.shape[1]
+    rows = max(1024, BLOCK_ENTRIES // max(1, entries))
+    for low in range(0, X.shape[0], rows):
+        some = slice(low, low + rows)
+        more = (None if values is None else np.asarray(values[some], np.float64) for values in (offset, weights))
+        block = X[some] if sparse else np.asfortranarray(X[some], dtype)
+        yield Block(low, block, np.asarray(y[some]), *more)
 
 
 def mapped(source: Source) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ pass, so that it does not depend on how files are cut: numbers where every value
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +19,9 @@ from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
 from svrhmc.data.design import TableInPartitions, chosen_columns, opened
 from svrhmc.data.learning import MOST_LEVELS
-from svrhmc.data.sources import Batch, Source, files_of, require_short, stamps_of
+from svrhmc.data.sources import LONGEST, Batch, Source, files_of, require_short, stamps_of
 from svrhmc.data.workers import each_of, workers_of
+from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}
@@ -56,16 +58,16 @@ def from_csv(
     if len(str(delimiter)) != 1:
         raise requirement("delimiter", "one character", repr(delimiter))
     ranges, header = ranges_of(files, whole("partition_bytes", partition_bytes, 1), delimiter)
-    source = CsvSource(CsvParts(ranges, header, delimiter), header)
+    source = CsvSource(ranges, header, delimiter, dict.fromkeys(header, "text"))
     names = list(header)
     if target is not None:
         chosen = chosen_columns(source, target, features, offset, weights, intercept)
         names = [name for name in (target, *chosen, offset, weights) if name is not None]
     if not ranges:
         raise DataError(f"{path} has no rows.")
-    arguments = [(k, names, MOST_LEVELS) for k in range(len(ranges))]
-    surveys = list(each_of(workers, source.parts, surveyed_csv, arguments, "columns"))
-    source = CsvSource.of(source.parts, surveys, names, stamps_of(files))
+    tasks = [(k, names, target is not None) for k in range(len(ranges))]
+    surveys = list(each_of(workers, source, surveyed_csv, tasks, "columns"))
+    source = source.known_by(surveys, names, stamps_of(files), target is not None)
     return opened(source, workers, target, features, offset, weights, intercept, str(path))
 
 
@@ -77,19 +79,67 @@ class Range(NamedTuple):
     end: int
 
 
-class CsvParts:
-    """Ranges of files with one header."""
+class CsvSource(Source):
+    """Ranges of lines of files with one header, and one type for each column."""
 
-    def __init__(self, ranges: list[Range], header: tuple[str, ...], delimiter: str) -> None:
-        self.ranges, self.header, self.delimiter = ranges, header, delimiter
+    def __init__(
+        self,
+        ranges: list[Range],
+        header: tuple[str, ...],
+        delimiter: str,
+        kinds: Mapping[str, str],
+        sizes: Sequence[int] = (),
+        firsts: Sequence[int] = (),
+        levels: Mapping[str, Any] | None = None,
+        stamps: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: size and time
+        of each file.
+        """
+        self.ranges, self.header, self.delimiter, self.kinds = ranges, header, delimiter, kinds
+        self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
+        self.levels, self.stamps = levels or {}, stamps or {}
 
-    def only(self, number: int) -> CsvParts:
-        """One range."""
-        return CsvParts([self.ranges[number]], self.header, self.delimiter)
+    def known_by(self, surveys: list[CsvSurvey], names: list[str], stamps: Any, all_used: bool) -> CsvSource:
+        """With what is in each range. all_used: whether every column must be of one kind."""
+        before: dict[str, int] = defaultdict(int)
+        firsts = []
+        for survey in surveys:
+            firsts.append(before[survey.path])
+            before[survey.path] += survey.rows
+        kinds, levels = agreed_kinds(surveys, firsts, names, all_used)
+        sizes = [survey.rows for survey in surveys]
+        return CsvSource(self.ranges, self.header, self.delimiter, kinds, sizes, firsts, levels, stamps)
+
+    def only(self, number: int) -> CsvSource:
+        """Of one range."""
+        some = slice(number, number + 1)
+        sizes, firsts = self.sizes[some].tolist(), self.firsts[some].tolist()
+        return CsvSource(self.ranges[some], self.header, self.delimiter, self.kinds, sizes, firsts)
+
+    def where(self, number: int) -> str:
+        """The file; rows are counted from its header on."""
+        return self.ranges[number].path
+
+    def identity(self) -> list[str]:
+        """Paths, sizes and times of files."""
+        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
+
+    def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+        """Of a range, which is read wholly."""
+        if not self.sizes[number]:
+            return
+        table = self.table(number, list(names), {name: self.kinds[name] for name in names})
+        if table.num_rows != self.sizes[number]:
+            raise DataError(f"{self.where(number)} has other rows than when it was opened.")
+        first = int(self.firsts[number])
+        for batch in table.to_batches(rows):
+            yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
+            first += batch.num_rows
 
     def table(self, number: int, columns: list[str], types: dict[str, str]) -> Any:
         """Some columns of a range, as pyarrow has them; types that are not given are found."""
-        csv, pyarrow = _csv()
+        pyarrow = _pyarrow()
         path, begin, end = self.ranges[number]
         with open(path, "rb") as file:
             file.seek(begin)
@@ -107,19 +157,15 @@ class CsvParts:
             return "skip"
 
         try:
-            table = csv.read_csv(
+            table = arrow_table(
                 BytesIO(text),
-                csv.ReadOptions(
-                    column_names=list(self.header), block_size=max(1 << 20, 2 * len(text)), use_threads=False
-                ),
-                csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=False, invalid_row_handler=ragged),
-                csv.ConvertOptions(
-                    include_columns=columns,
-                    column_types={name: pyarrow.type_for_alias(_TYPES[kind]) for name, kind in types.items()},
-                    strings_can_be_null=True,
-                    true_values=[],
-                    false_values=[],
-                ),
+                self.header,
+                self.delimiter,
+                {name: pyarrow.type_for_alias(_TYPES[kind]) for name, kind in types.items()},
+                {"include_columns": columns, "true_values": [], "false_values": []},
+                odd_row=ragged,
+                block_size=max(1 << 20, 2 * len(text)),
+                use_threads=False,
             )
         except pyarrow.ArrowException as error:
             raise DataError(f"{path}, lines from {self._line(number)} on: {str(error).splitlines()[0][:300]}") from None
@@ -160,12 +206,11 @@ class CsvSurvey(NamedTuple):
     path: str
 
 
-def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) -> CsvSurvey:
-    """Of one range."""
+def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: bool) -> CsvSurvey:
+    """Of one range. all_used: whether texts that are too long for a name are refused."""
     import pyarrow.compute as pc
 
-    table = parts.table(number, columns, {})
-    path = parts.ranges[number].path
+    table, path = source.table(number, columns, {}), source.where(number)
     kinds: dict[str, str] = {}
     words: dict[str, Any] = {}
     odd: dict[str, tuple[int, str]] = {}
@@ -173,12 +218,16 @@ def surveyed_csv(parts: CsvParts, number: int, columns: list[str], most: int) ->
         kind = str(column.type)
         kinds[name] = {"int64": "int64", "double": "float64", "string": "text", "null": "null"}.get(kind, "other")
         if kinds[name] == "text":
-            require_short(int(pc.max(pc.binary_length(column)).as_py()), name, str(path))
-            kinds[name], words[name], odd[name] = _texts(column, most)
+            longest = int(pc.max(pc.binary_length(column)).as_py())
+            if longest > LONGEST and not all_used:
+                kinds[name] = "other"
+                continue
+            require_short(longest, name, path)
+            kinds[name], words[name], odd[name] = _texts(column)
     return CsvSurvey(table.num_rows, kinds, words, odd, path)
 
 
-def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
+def _texts(column: Any) -> tuple[str, Any, tuple[int, str]]:
     """Whether all values are texts, or some are numbers; which there are; and the first that is no number."""
     import pyarrow.compute as pc
 
@@ -186,88 +235,37 @@ def _texts(column: Any, most: int) -> tuple[str, Any, tuple[int, str]]:
     number = pc.match_substring_regex(values, _NUMBER)
     first = pc.filter(values, pc.invert(number))[0].as_py()
     row = int(pc.index(column, first).as_py())
-    found = None if len(values) > most else values.to_pylist()
-    return "mixed" if pc.any(number).as_py() else "text", found, (row, first)
+    texts = None if len(values) > MOST_LEVELS else values.to_pylist()
+    return "mixed" if pc.any(number).as_py() else "text", texts, (row, first)
 
 
-class CsvSource(Source):
-    """Ranges of lines, with one type for each column."""
-
-    def __init__(
-        self, parts: CsvParts, kinds: Mapping[str, str] | Sequence[str], sizes: Sequence[int] = (),
-        firsts: Sequence[int] = (), levels: Mapping[str, Any] | None = None, stamps: Any = None,
-    ) -> None:  # fmt: skip
-        """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: size and time
-        of each file.
-        """
-        self.parts, self.kinds = parts, kinds if isinstance(kinds, Mapping) else dict.fromkeys(kinds, "text")
-        self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
-        self.levels, self.stamps = levels or {}, stamps or {}
-
-    @staticmethod
-    def of(parts: CsvParts, surveys: list[CsvSurvey], names: list[str], stamps: Any) -> CsvSource:
-        """From what is in each range."""
-        kinds, levels = agreed_kinds(surveys, names)
-        firsts = [before(surveys, survey) for survey in surveys]
-        return CsvSource(parts, kinds, [survey.rows for survey in surveys], firsts, levels, stamps)
-
-    def only(self, number: int) -> CsvSource:
-        """Of one range."""
-        sizes, firsts = self.sizes[number : number + 1], self.firsts[number : number + 1]
-        return CsvSource(self.parts.only(number), self.kinds, sizes.tolist(), firsts.tolist())
-
-    def where(self, number: int) -> str:
-        """The file; rows are counted from its header on."""
-        return self.parts.ranges[number].path
-
-    def identity(self) -> list[str]:
-        """Paths, sizes and times of files."""
-        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
-
-    def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Of a range, which is read wholly."""
-        if not self.sizes[number]:
-            return
-        table = self.parts.table(number, list(names), {name: self.kinds[name] for name in names})
-        if table.num_rows != self.sizes[number]:
-            raise DataError(f"{self.where(number)} has other rows than when it was opened.")
-        first = int(self.firsts[number])
-        for batch in table.to_batches(rows):
-            yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
-            first += batch.num_rows
-
-
-def agreed_kinds(surveys: list[CsvSurvey], columns: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """One kind for each column, and the levels of those of texts; None where they are too many."""
+def agreed_kinds(
+    surveys: list[CsvSurvey], firsts: list[int], columns: list[str], all_used: bool
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """One kind for each column, and the levels of those of texts; None where they are too many. firsts: the number of
+    the first row of each range in its file.
+    """
     kinds: dict[str, str] = {}
     levels: dict[str, Any] = {}
     for name in columns:
         here = {survey.kinds[name] for survey in surveys if survey.rows} - {"null"}
-        if "mixed" in here or ("text" in here and len(here) > 1):
-            odd = next(survey for survey in surveys if name in survey.odd)
+        if all_used and ("mixed" in here or ("text" in here and len(here) > 1)):
+            odd, first = next(pair for pair in zip(surveys, firsts, strict=True) if name in pair[0].odd)
             row, text = odd.odd[name]
             raise DataError(
-                f"{odd.path}, row {before(surveys, odd) + row}, column {name!r}: {text!r} is no number, and there "
+                f"{odd.path}, row {first + row}, column {name!r}: {text!r} is no number, and there "
                 "are numbers elsewhere. Put it right, or write numbers that are categories as texts, such as 'c1'."
             )
         if here <= {"int64", "float64"}:
             kinds[name] = "int64" if here == {"int64"} else "float64"
             continue
         kinds[name] = "text" if here == {"text"} else "other"
+        if kinds[name] == "other":
+            continue
         texts = [survey.texts[name] for survey in surveys if name in survey.texts]
         union = None if any(part is None for part in texts) else sorted(set().union(*texts))
         levels[name] = None if union is None or len(union) > MOST_LEVELS else union
     return kinds, levels
-
-
-def before(surveys: list[CsvSurvey], this: CsvSurvey) -> int:
-    """Rows of the same file before a range."""
-    total = 0
-    for survey in surveys:
-        if survey is this:
-            break
-        total += survey.rows if survey.path == this.path else 0
-    return total
 
 
 def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range], tuple[str, ...]]:
@@ -328,10 +326,7 @@ def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
     return names
 
 
-def _csv() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import csv
-    except ImportError:
-        raise missing("pyarrow", "parquet", "reading CSV in parts") from None
-    return csv, pyarrow
+def _pyarrow() -> Any:
+    if (pyarrow := pyarrow_or_none()) is None:
+        raise missing("pyarrow", "parquet", "reading CSV in parts")
+    return pyarrow

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, requirement
-from svrhmc.data.arrays import names_for
+from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.data.design import opened
 from svrhmc.data.learning import MOST_LEVELS
 from svrhmc.data.sources import Batch, Source, column_of, kind_of
 from svrhmc.data.workers import InPartitions, Workers, each_of, workers_of
-from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
+from svrhmc.targets.reading import Block, Reader
 
 
 def from_dask(
@@ -228,18 +228,14 @@ class ChunksReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a chunk, which is made wholly."""
-        rows, X = max(1024, BLOCK_ENTRIES // max(1, len(self.names))), np.asarray(self.X.parts[number].made())
-        y, offset, weights = (None if each is None else np.asarray(each.parts[number].made()) for each in self.more)
-        assert y is not None
+        X = np.asarray(self.X.parts[number].made())
+        more = [None if graphs is None else np.asarray(graphs.parts[number].made()) for graphs in self.more]
         if X.shape != (self.sizes[number], len(self.names)):
             raise DataError(
                 f"{self.where(number)} has the shape {X.shape}, and should have "
                 f"{(int(self.sizes[number]), len(self.names))}."
             )
-        for low in range(0, len(X), rows):
-            some = slice(low, low + rows)
-            more = (None if each is None else np.asarray(each[some], np.float64) for each in (offset, weights))
-            yield Block(low, np.asfortranarray(X[some], self.dtype), y[some], *more)
+        return blocks_of(self.dtype, X, *more)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         """Of a chunk."""

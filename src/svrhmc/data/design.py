@@ -43,9 +43,9 @@ from svrhmc.tables.terms import (
     Transforms,
     UnknownLevelError,
     encoded,
+    new_rows,
     remembered,
     to_text,
-    with_levels,
 )
 from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
 
@@ -227,9 +227,9 @@ def opened(
         reader = None
     else:
         chosen = chosen_columns(source, target, features, offset, weights, intercept)
-        found = levels_of(source, workers, [name for name in chosen if source.kinds[name] == "text"])
+        levels = levels_of(source, workers, [name for name in chosen if source.kinds[name] == "text"])
         layout = Layout(
-            plain_design(source, target, chosen, found), target, plain_dtype(source, chosen), offset,
+            plain_design(source, target, chosen, levels), target, plain_dtype(source, chosen), offset,
             weights=weights, ones=intercept,
         )  # fmt: skip
         reader = TableReader(source, layout)
@@ -275,12 +275,12 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
     if asked := [name for name in names if name not in levels]:
         survey = reduce(add, Table(source, workers, ()).parts(surveyed, (asked,), "levels"))
         levels |= {name: survey.values[name] for name in asked}
-    for name, known in levels.items():
-        if known is None:
+    for name, texts in levels.items():
+        if texts is None:
             raise DataError(f"the column {name!r} has more than {MOST_LEVELS} levels; leave it out of features.")
-        if len(known) < 2:
+        if len(texts) < 2:
             raise DataError(f"the column {name!r} has one level everywhere, which says nothing; leave it out.")
-    return {name: tuple(sorted(known or ())) for name, known in levels.items()}
+    return {name: tuple(sorted(texts or ())) for name, texts in levels.items()}
 
 
 def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Any, ...]]) -> Design:
@@ -347,8 +347,8 @@ class Opened:
         state = learned(self.table, factors, self.transforms, levels)
         first = first_rows(self.table, list(levels))
         require_rowwise(factors, first, self.transforms, state, levels)
-        first = with_levels(first, levels)
-        return state, encoded(terms, intercept, first, self.transforms, state, levels, self.columns.n)[1]
+        rows = new_rows(first, self.transforms, state, levels)
+        return state, encoded(terms, intercept, rows, self.columns.n)[1]
 
 
 def opened_by(
@@ -356,11 +356,17 @@ def opened_by(
 ) -> Opened:
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
+    data.workers.require_known(given)
     made = parsed(formula, list(source.kinds))
     response, names = made.response, list(dict.fromkeys([*wanted(made), *extra]))
     for name in names:
         if name not in source.kinds:
             raise no_column("the table", name, list(source.kinds))
+        if source.kinds[name] == "other":
+            raise DataError(
+                f"column {name!r} holds neither numbers nor truth values nor texts everywhere: make a number or a "
+                "category of it first, such as days since the first date."
+            )
     table = Table(source, data.workers, tuple(names) if drop else ())
     special = {name for name in names if source.kinds[name] == "text"} | coded_columns(made)
     labels = {response.text} if response.expression is None else set()

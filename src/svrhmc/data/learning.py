@@ -20,7 +20,7 @@ from svrhmc.tables.columns import NUMBER, Column, Columns, Texts
 from svrhmc.tables.design import response_of
 from svrhmc.tables.expressions import expression
 from svrhmc.tables.formula import Factor
-from svrhmc.tables.terms import Transforms, plainly, remembered, with_levels
+from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
 from svrhmc.tables.transforms import Learner, Statistic, learner
 
 MOST_LEVELS = 1000
@@ -35,10 +35,10 @@ class Table(NamedTuple):
     workers: Workers
     drop: tuple[str, ...]
 
-    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], told: str) -> list[Any]:
+    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
         """work(source, number, *arguments, drop) of every partition."""
         tasks = [(k, *arguments, self.drop) for k in range(len(self.source.sizes))]
-        return list(each_of(self.workers, self.source, work, tasks, told))
+        return list(each_of(self.workers, self.source, work, tasks, purpose))
 
 
 def whole_rows(columns: Columns) -> Columns:
@@ -157,7 +157,7 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
     whole = {factor.text: factor.expression for factor in factors if factor.expression is not None}
     waiting = {one.key(node): (one, node) for one in whole.values() for node in one.learning}
     own = {name: levels[name] for name in sorted({name for one in whole.values() for name in one.variables})}
-    first = with_levels(first_rows(table, list(own)), own) if waiting else Columns({}, 0)
+    first = first_rows(table, list(own)) if waiting else Columns({}, 0)
     state: dict[str, Any] = {}
     active: dict[str, tuple[str, int, Learner, Statistic]] = {}
 
@@ -173,7 +173,7 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
             for key, (one, node) in list(waiting.items()):
                 inner = {one.key(call) for call in ast.walk(node) if isinstance(call, ast.Call) and call is not node}
                 if not inner & (waiting.keys() | active.keys()):
-                    call = one.call(node, first.series(), first.n, transforms, state, own)
+                    call = one.call(node, new_rows(first, transforms, state, own))
                     del waiting[key]
                     if call.learns:
                         advance(key, one.text, one.learning.index(node), learner(call), None)
@@ -200,9 +200,9 @@ def summed(
     total = None
     for columns, _ in used(source, number, list(levels), drop):
         if columns.n:
-            series, part = with_levels(columns, levels).series(), []
+            rows, part = new_rows(columns, transforms, state, levels), []
             for whole, place, statistic in wholes:
-                call = whole.call(whole.learning[place], series, columns.n, transforms, state, levels)
+                call = whole.call(whole.learning[place], rows)
                 part.append(statistic((call.arguments or list(call.keywords.values()))[0]))
             total = part if total is None else _added(total, part)
     return total
@@ -220,13 +220,13 @@ def require_rowwise(
     """
     rows = np.arange(columns.n)
     parts = [chosen_rows(columns, some) for some in (rows, *np.array_split(rows, 2))] if columns.n > 1 else []
-    series = [(with_levels(part, levels).series(), part.n) for part in parts]
+    halves = [new_rows(part, transforms, state, levels) for part in parts]
     for factor in factors if parts else ():
         if factor.expression is not None:
             with plainly(factor.text):
-                values = [_arrays(factor.expression.compute(*part, transforms, state, levels)) for part in series]
-            for whole, *halves in zip(*values, strict=True):
-                if not np.allclose(whole, np.concatenate(halves), 1e-9, 1e-12, equal_nan=True):
+                values = [_arrays(factor.expression.compute(some)) for some in halves]
+            for whole, *separate in zip(*values, strict=True):
+                if not np.allclose(whole, np.concatenate(separate), 1e-9, 1e-12, equal_nan=True):
                     raise DataError(
                         f"the formula's {factor.text[:80]!r} makes of a row what depends on other rows, and cannot be "
                         "used on rows in partitions: make a column of it first."

@@ -7,10 +7,11 @@ taken: so what this process holds does not grow with the number of partitions.
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -75,6 +76,10 @@ class Workers(ABC):
         """A task whose result nobody wants."""
 
     @abstractmethod
+    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Refuse functions of a caller that those who work cannot load."""
+
+    @abstractmethod
     def in_words(self) -> Any:
         """A context in which errors of the workers, and not of the work, become a `WorkersError`."""
 
@@ -88,6 +93,17 @@ class Pool(Workers):
     def threads(self) -> int:
         """As many as there are cores."""
         return cores()
+
+    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Processes load them by their names."""
+        if isinstance(getattr(self, "pool", None), ProcessPoolExecutor):
+            try:
+                pickle.dumps(dict(functions))
+            except (pickle.PicklingError, AttributeError, TypeError):
+                why = "write them in a module, or leave client out, so that threads read"
+                raise requirement(
+                    "transforms", "functions that other processes can import", ", ".join(functions), why
+                ) from None
 
     def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
         """Unless it is shut down, or broken."""
@@ -150,6 +166,9 @@ class Cluster(Workers):
     def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
         """To whichever worker."""
         return self.client.submit(work, *task, pure=False, retries=_RETRIES)
+
+    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Dask sends any of them."""
 
     def results(self, futures: list[Any]) -> Iterable[Any]:
         """Asked for together."""

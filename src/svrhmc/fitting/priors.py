@@ -106,29 +106,29 @@ def _shared(prior: Any, weak: Prior, parameters: tuple[str, ...], names: tuple[s
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
     where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
     """
-    found: list[Prior] = []
+    priors: list[Prior] = []
     for name in parameters:
         bare = _positive(name)
         by_name = prior if isinstance(prior, Mapping) else {}
         given = {key: by_name[key] for key in {name: 0, bare: 0} if key in by_name and key not in names}
         if len(given) > 1:
             raise requirement("prior", f"of {bare!r} or of {name!r}", "both", "one follows from the other")
-        for key, each in given.items():
-            if each.positive and key == name:
+        for key, one in given.items():
+            if one.positive and key == name:
                 why = f"it is one of {bare!r}, whose logarithm this is"
-                raise requirement(f"the prior of {name!r}", "one of numbers of either sign", repr(each), why)
-            if not each.positive and key == bare != name:
+                raise requirement(f"the prior of {name!r}", "one of numbers of either sign", repr(one), why)
+            if not one.positive and key == bare != name:
                 allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
-                raise requirement(f"the prior of {bare!r}", allowed, repr(each), why)
-        found.append(next(iter(given.values()), weak))
-    return found or None
+                raise requirement(f"the prior of {bare!r}", allowed, repr(one), why)
+        priors.append(next(iter(given.values()), weak))
+    return priors or None
 
 
-def locations_and_precisions(each: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[Array, Array]:
+def locations_and_precisions(priors: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[Array, Array]:
     """Location and precision of every standardised coordinate."""
-    told = [one.spread for one in each] * loss.blocks
+    first = [one.spread for one in priors] * loss.blocks
     last = [one.spread for one in shared or ()]
-    location, sd = (np.array(column) for column in zip(*(told + last), strict=True))
+    location, sd = (np.array(column) for column in zip(*(first + last), strict=True))
     return location, np.where(np.isfinite(sd), sd, np.inf) ** -2.0
 
 
@@ -148,24 +148,24 @@ def prior_in_words(
             filter(None, ("weak, on the scale of the data: " + _weak(loss), *loss.weak_shared_words(parameters)))
         )
     if isinstance(prior, Mapping):
-        said = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
+        words = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
     else:
-        said = [f"given: every coefficient ~ {prior!r}"]
+        words = [f"given: every coefficient ~ {prior!r}"]
     by_name = prior if isinstance(prior, Mapping) else {}
     if middle is not None and INTERCEPT not in by_name:
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
-        said.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
+        words.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
     weak = {
-        name: f"~ {_normal(*each.spread)} unless prior={{{_positive(name)!r}: …}} gives it"
-        for name, each in zip(parameters, shared or (), strict=True)
+        name: f"~ {_normal(*one.spread)} unless prior={{{_positive(name)!r}: …}} gives it"
+        for name, one in zip(parameters, shared or (), strict=True)
         if not {name, _positive(name)} & set(by_name)
     }
     if weak and not loss.has_intercept:  # all of them have one law
         many = "thresholds" if len(weak) == len(parameters) else "other thresholds"
-        said.append(f"{many}, at the means of the columns, {next(iter(weak.values()))}")
+        words.append(f"{many}, at the means of the columns, {next(iter(weak.values()))}")
     else:
-        said.extend(f"{name} {law}" for name, law in weak.items())
-    return "; ".join(said)
+        words.extend(f"{name} {law}" for name, law in weak.items())
+    return "; ".join(words)
 
 
 def _normal(mean: float, sd: float) -> str:

@@ -58,7 +58,7 @@ class Regression(NamedTuple):
     names: tuple[str, ...]
     location: Array
     precision: Array
-    said: str
+    prior_words: str
     given: bool  # whether the prior was
 
 
@@ -209,12 +209,12 @@ def _fit_partitions(
 
 def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> FittedRows:
     """Some rows of all partitions, for average effects."""
-    places, known = even_rows(opened.columns.n, KEPT, 0), opened.columns
-    columns = rows_at(opened.table, opened.sizes, list(known.by_name), places)
+    places, heads = even_rows(opened.columns.n, KEPT, 0), opened.columns
+    columns = rows_at(opened.table, opened.sizes, list(heads.by_name), places)
     numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
-    some = {name: replace(columns[name], levels=known[name].levels) for name in design.variables}
+    some = {name: replace(columns[name], levels=heads[name].levels) for name in design.variables}
     offset = _with_exposure(numbers["offset"], numbers["exposure"])
-    return FittedRows(Columns(some, len(places)), offset, numbers["weights"], known.n)
+    return FittedRows(Columns(some, len(places)), offset, numbers["weights"], heads.n)
 
 
 def regress(
@@ -306,7 +306,7 @@ def posterior_of(
         made.units,
         made.names,
         family=made.target.loss.name,
-        prior=Influence.of(made.location, precision, made.units.inward(answer.trace.draws), made.said),
+        prior=Influence.of(made.location, precision, made.units.inward(answer.trace.draws), made.prior_words),
         given=made.given,
         design=design,
         table_rows=table_rows,
@@ -353,31 +353,31 @@ def regression(
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
-    loss, label, found = known_family.coded(y)
-    labels = found if classes is None else classes
+    loss, label, own_classes = known_family.coded(y)
+    labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
     plain = weights is None and observed.counts is None
     count = _counted(weights, n) * (1.0 if observed.counts is None else observed.counts)
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
-    known = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
-    if len(known) != columns or len(set(known)) < columns:
-        raise requirement("names", f"{columns} different ones, one for each column", f"{len(known)}: {known[:8]}")
+    names = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
+    if len(names) != columns or len(set(names)) < columns:
+        raise requirement("names", f"{columns} different ones, one for each column", f"{len(names)}: {names[:8]}")
     parameters = loss.parameter_names(labels)
-    for name in known:
+    for name in names:
         if name == INTERCEPT or name in parameters:
             raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
-    for name in known:
+    for name in names:
         if not is_text(name):
             raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
-    require_size(X, known)
+    require_size(X, names)
     require_size(observed.y[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
     centred = intercept or not loss.has_intercept
     scales = scales_of(X, None if plain else count, centred)
     if varied:
-        _require_varied(X, known, centred, scales if plain else scales_of(X, None, centred))
-    units, each, shared = units_and_priors(loss, scales, known, parameters, typical, size, intercept, prior)
+        _require_varied(X, names, centred, scales if plain else scales_of(X, None, centred))
+    units, priors, shared = units_and_priors(loss, scales, names, parameters, typical, size, intercept, prior)
     by_offset = loss.identity_link and intercept
     target = glm(
         units.rows(X),
@@ -386,19 +386,21 @@ def regression(
         trials=trials,
         offset=shift + units.response if by_offset or offset is not None else None,
         weights=weights,
-        prior=each,
+        prior=priors,
         shared_prior=shared,
     )
-    return _regression(target, units, known, labels, each, shared, prior)
+    return _regression(target, units, names, labels, priors, shared, prior)
 
 
 def _regression(
-    target: Any, units: Units, names: tuple[str, ...], labels: Any, each: list[Prior], shared: Any, prior: Any
+    target: Any, units: Units, names: tuple[str, ...], labels: Any, priors: list[Prior], shared: Any, prior: Any
 ) -> Regression:
-    location, precision = locations_and_precisions(each, target.loss, shared)
+    location, precision = locations_and_precisions(priors, target.loss, shared)
     named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
-    said = prior_in_words(prior, target.loss, each[0] if units.intercept else None, units.response, parameters, shared)
-    return Regression(target, units, named, location, precision, said, prior is not None)
+    words = prior_in_words(
+        prior, target.loss, priors[0] if units.intercept else None, units.response, parameters, shared
+    )
+    return Regression(target, units, named, location, precision, words, prior is not None)
 
 
 def _of_partitions(
@@ -411,23 +413,23 @@ def _of_partitions(
             why = "the partitions have it themselves: say which column it is when you open them"
             raise requirement(name, "None where X is in partitions", type(value).__name__, why)
     require_dense(data.reader)
-    known = family_of(family)
-    known = known if noise is None else known.with_noise(noise)
+    loss = family_of(family)
+    loss = loss if noise is None else loss.with_noise(noise)
     if classes is None:
-        coding, classes = coding_of(data, known)
+        coding, classes = coding_of(data, loss)
     else:
-        coding = _numbered(known, len(classes))
-    intercept = intercept and known.has_intercept
-    centred, parameters = intercept or not known.has_intercept, coding.loss.parameter_names(classes)
+        coding = _numbered(loss, len(classes))
+    intercept = intercept and loss.has_intercept
+    centred, parameters = intercept or not loss.has_intercept, coding.loss.parameter_names(classes)
     scales, typical, size, least, most = typical_of(data, coding, centred)
     if centred and scales.constant.any():
         j = int(np.argmax(scales.constant))
         raise no_column(data.reader.names[j], float(least[j]), float(most[j]))
-    units, each, shared = units_and_priors(
+    units, priors, shared = units_and_priors(
         coding.loss, scales, data.reader.names, parameters, typical, size, intercept, prior
     )
-    target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=each, shared_prior=shared)
-    return _regression(target, units, data.reader.names, classes, each, shared, prior)
+    target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=priors, shared_prior=shared)
+    return _regression(target, units, data.reader.names, classes, priors, shared, prior)
 
 
 def _numbered(loss: Loss, classes: int) -> Coding:

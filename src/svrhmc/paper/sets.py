@@ -12,7 +12,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.files import numbers
-from svrhmc.tables.matrices import from_libsvm
+from svrhmc.tables.files import from_libsvm
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"

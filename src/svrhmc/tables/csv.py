@@ -1,4 +1,10 @@
-"""Tables as text: which sign parts the columns, what they are called, and in which line something is wrong."""
+"""CSV: which sign parts the columns, what they are called, and in which line something is wrong.
+
+A file is looked at before it is read: its first lines, and once all of it for quotes and its size. It is read by
+pyarrow where that is installed, else by pandas; where one of them fails, or finds texts among numbers, the file is read
+once more, line by line, to say which line, column and value it was. (`svrhmc.data.csv` reads files in parts, by the
+same call of pyarrow.)
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,9 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,9 +23,15 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
-from svrhmc.core.errors import DataError
+from svrhmc.core.errors import DataError, missing
+from svrhmc.core.memory import free_memory
 from svrhmc.core.storage import open_file
 
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
+COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
+COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
+_BLOCK = 1 << 20  # bytes that pyarrow takes apart at once; a line lies in one block or in two
+_LOOKED = 2000  # values by which a column of texts is told from one of numbers
 NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 _HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
@@ -28,6 +40,31 @@ _FAR = 4  # times as many bytes as allowed: a guess that is not waited for
 _KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
 _LINE_END, _QUOTE = b"\n", b'"'
 _MOSTLY = 0.5  # share of a column's values that are numbers, from where on the others are faults
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
+    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories. single: whether
+    there may be one column only.
+    """
+
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    na: tuple[str, ...] = ()
+    decimal: str = "."
+    as_text: tuple[str, ...] = ()
+    single: bool = False
+    missing: tuple[str, ...] = field(default=MISSING)
+
+    def __post_init__(self) -> None:
+        if len(self.decimal) != 1:
+            raise DataError(f"--decimal must be one sign; got {self.decimal!r}.")
+
+    @property
+    def gaps(self) -> list[str]:
+        """All words for a missing value."""
+        return list(dict.fromkeys((*self.missing, *self.na)))
 
 
 @dataclass(frozen=True)
@@ -51,6 +88,173 @@ class Layout:
     names: tuple[str, ...]
     header: bool
     notes: tuple[str, ...] = ()
+
+
+def read_csv(path: Path, head: Head, how: Reading) -> tuple[Any, list[str]]:
+    """A table of pyarrow or pandas, and what is to be said about it."""
+    require_memory(path, float(head.columns * COLUMN))  # before a list is made of that many names
+    header = layout(path, head, how.delimiter, how.single)
+    columns = len(header.names)
+    grows = 1.0 + 8.0 * COPIES * columns / max(1.0, head.width)
+    known = survey(path, how.encoding, free_memory() / grows)
+    require_memory(path, columns * COLUMN + grows * known.size)
+    if known.odd:
+        require_closed(path, header, how.encoding)
+    for name in how.as_text:
+        if name not in header.names:
+            raise DataError(f"{path} has no column {name!r} to be read as text.")
+    if pyarrow_or_none() is None:
+        table = _by_pandas(path, header, how)
+    else:
+        table = _by_pyarrow(path, header, how, head.width, known.newlines)
+    if not len(table):
+        require_rows(path, header, how.encoding)
+    table, notes = without_empty(path, table)
+    return table, [*header.notes, *notes]
+
+
+def arrow_table(
+    source: Any,
+    names: Sequence[str],
+    delimiter: str,
+    types: Mapping[str, Any],
+    convert: Mapping[str, Any],
+    newlines: bool = False,
+    odd_row: Any = None,
+    **reading: Any,
+) -> Any:
+    """By pyarrow. types: of some columns. convert, reading: further options of `ConvertOptions` and `ReadOptions`.
+    newlines: whether there are line ends within quotes; where that is not said, pyarrow drops rows silently. odd_row:
+    asked about a row with other than as many values as there are names.
+    """
+    from pyarrow import csv
+
+    return csv.read_csv(
+        source,
+        csv.ReadOptions(column_names=list(names), **reading),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=newlines, invalid_row_handler=odd_row),
+        csv.ConvertOptions(column_types=dict(types), strings_can_be_null=True, **convert),
+    )
+
+
+def without_empty(path: Path, table: Any) -> tuple[Any, list[str]]:
+    """A table without columns that have no values, which is said, and without one that counts rows."""
+    names = getattr(table, "column_names", None)
+    if names is None:
+        empty = [name for name in table.columns if table[name].isna().all()] if len(table) else []
+    else:
+        empty = [name for name in names if str(table[name].type) == "null"] if len(table) else []
+    left_out, notes = list(empty), [f"column {name!r} has no values and is left out" for name in empty]
+    if NUMBERS_OF_ROWS in (table.columns if names is None else names) and NUMBERS_OF_ROWS not in empty:
+        _require_counting(path, table[NUMBERS_OF_ROWS].to_numpy())
+        left_out.append(NUMBERS_OF_ROWS)
+    return (table.drop(columns=left_out) if names is None else table.drop_columns(left_out)), notes
+
+
+def _by_pyarrow(path: Path, header: Layout, how: Reading, width: float, newlines: bool) -> Any:
+    import pyarrow
+
+    types = dict.fromkeys(how.as_text, pyarrow.string())
+    try:
+        table = arrow_table(
+            str(path),
+            header.names,
+            header.delimiter,
+            types,
+            {"null_values": how.gaps, "decimal_point": how.decimal},
+            newlines,
+            skip_rows=int(header.header),
+            encoding=how.encoding,
+            block_size=max(_BLOCK, 4 * int(width)),
+        )
+    except (pyarrow.ArrowException, UnicodeError, OSError) as error:
+        require_even(path, header, how.encoding)
+        require_rows(path, header, how.encoding)
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        if pyarrow.types.is_binary(kind):
+            require_even(path, header, how.encoding)
+            raise DataError(f"{path}: column {name!r} is no text in {how.encoding}: name its --encoding.")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        texts = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+        if texts and name not in how.as_text:
+            require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), how)
+            table = table.set_column(table.schema.get_field_index(name), name, _unguarded(column))
+    return table
+
+
+def _unguarded(column: Any) -> Any:
+    """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not compute.any(compute.starts_with(column, "'")).as_py():
+        return column
+    packed = column.combine_chunks().dictionary_encode()
+    return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
+
+
+def _by_pandas(path: Path, header: Layout, how: Reading) -> Any:
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise missing("pandas or pyarrow", "formula", "a table in a file") from None
+    try:
+        table = pandas.read_csv(
+            path,
+            sep=header.delimiter,
+            names=list(header.names),
+            skiprows=int(header.header),
+            index_col=False,
+            encoding=how.encoding,
+            na_values=how.gaps,
+            keep_default_na=False,
+            decimal=how.decimal,
+            dtype=dict.fromkeys(how.as_text, str),
+            low_memory=False,
+        )
+    except (ValueError, UnicodeError, OverflowError) as error:
+        require_even(path, header, how.encoding)
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
+    if table[header.names[-1]].isna().any():  # pandas fills short lines up
+        require_even(path, header, how.encoding)
+    for name, column in table.items():
+        texts = not pandas.api.types.is_numeric_dtype(column) and not column.isna().all()
+        if texts and name not in how.as_text and name != NUMBERS_OF_ROWS:
+            require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), how)
+            words = [word for word in column.dropna().unique() if isinstance(word, str)]
+            table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
+    return table
+
+
+def _require_counting(path: Path, values: Any) -> None:
+    """A first column without a name may count rows, as spreadsheets and pandas write it; nothing else."""
+    if values.dtype.kind not in "iu" or not (np.diff(values) == 1).all():
+        raise DataError(f"{path}: the first column has no name. Give it one in the first line.")
+
+
+def require_memory(path: Path, needed: float, available: float | None = None) -> None:
+    """Refuse a fit that takes more bytes than there are."""
+    available = free_memory() if available is None else available
+    if needed > available:
+        raise DataError(
+            f"{path} would take about {needed / 1e9:.3g} GB of memory to fit, and {available / 1e9:.3g} GB are free: "
+            "take a part of its rows or columns, or a larger machine."
+        )
+
+
+def pyarrow_or_none() -> Any:
+    """The library, or None."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        return None
+    return pyarrow
+
+
+def first_line(error: BaseException) -> str:
+    """Of what a library says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".") + "."
 
 
 def look(path: Path, encoding: str) -> Head:
@@ -179,7 +383,7 @@ def require_rows(path: Path, how: Layout, encoding: str) -> None:
         raise DataError(f"{path} has a line of names and no rows.")
 
 
-def require_one_kind(path: Path, how: Layout, name: str, some: list[str], reading: Any) -> None:
+def require_one_kind(path: Path, how: Layout, name: str, some: list[str], reading: Reading) -> None:
     """Refuse a column of numbers in which a text stands, naming its line and what to do."""
     if not some:
         return

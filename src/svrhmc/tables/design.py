@@ -18,7 +18,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
-from svrhmc.tables.expressions import require_transforms
+from svrhmc.tables.expressions import Rows, require_transforms
 from svrhmc.tables.formula import Parsed, parsed
 from svrhmc.tables.terms import (
     Category,
@@ -29,6 +29,7 @@ from svrhmc.tables.terms import (
     computed,
     encoded,
     from_text,
+    new_rows,
     remembered,
     require_few,
     require_memory,
@@ -263,8 +264,8 @@ def designed(
         columns = columns.kept(kept)
 
     def encode(terms: Sequence[grammar.Term], constant: bool, some: Columns) -> tuple[dict[str, Any], list[str]]:
-        state: dict[str, Any] = {}
-        return state, encoded(terms, constant, some, given, state, fitted=some.n)[1]
+        rows = Rows(some.series(), some.n, given, {})
+        return rows.state, encoded(terms, constant, rows, some.n)[1]
 
     design = design_of(formula, made, columns, given, encode)
     X = design.matrix(columns)
@@ -315,11 +316,15 @@ def no_whole_row(gaps: dict[str, int]) -> DataError:
 def response_of(
     response: grammar.Factor, columns: Columns, transforms: Transforms, state: dict[str, Any] | None = None
 ) -> Column:
-    """A column of the table, or one that is computed, such as log(price). state: as `computed` takes it."""
+    """A column of the table, or one that is computed, such as log(price). state: what it
+    remembers of the table that was fitted; None for that table."""
     if response.expression is None:
         return columns[response.text]
-    levels = None if state is None else {name: columns[name].levels for name in response.variables}
-    values = computed(response, columns, transforms, state, levels)
+    levels = {name: columns[name].levels for name in response.variables}
+    if state is None:
+        values = computed(response, Rows(columns.series(), columns.n, transforms, {}))
+    else:
+        values = computed(response, new_rows(columns, transforms, state, levels))
     if values.shape[1] != 1:
         raise DataError(f"the response {response.text!r} must be one column; it makes {values.shape[1]}.")
     y = values[:, 0]

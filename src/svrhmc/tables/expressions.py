@@ -104,6 +104,21 @@ _WORD = re.compile(
 )
 
 
+class Rows(NamedTuple):
+    """Some rows of a table, as expressions take them.
+
+    columns: pandas series. transforms: functions by name. state: what functions learned, by their calls; filled where
+    `levels` is None. levels: those of the columns that were fitted; given where new rows are computed by what was
+    learned.
+    """
+
+    columns: Mapping[str, Any]
+    n: int
+    transforms: Mapping[str, Callable[..., Any]]
+    state: dict[str, Any]
+    levels: Mapping[str, tuple[Any, ...]] | None = None
+
+
 @dataclass(frozen=True)
 class Expression:
     """A checked expression: its text as Python writes it, its tree, and the names that placeholders stand for."""
@@ -135,26 +150,15 @@ class Expression:
         """Whether it makes a category."""
         return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
 
-    def compute(
-        self,
-        columns: Mapping[str, Any],
-        rows: int,
-        transforms: Mapping[str, Callable[..., Any]],
-        state: dict[str, Any],
-        levels: Mapping[str, tuple[Any, ...]] | None = None,
-    ) -> Any:
-        """Its values for the rows of some columns.
-
-        state: what its functions learned, by their calls; filled where `levels` is None. levels: those of the columns
-        that were fitted; given where new rows are computed by what was learned.
-        """
+    def compute(self, rows: Rows) -> Any:
+        """Its values."""
         for name in self.functions:
-            if name not in transforms:
+            if name not in rows.transforms:
                 raise self._needs(name)
-        found = _Computation(self, columns, rows, transforms, state, levels).value(self.tree)
+        found = _Computation(self, rows).value(self.tree)
         if np.ndim(getattr(found, "__wrapped__", found)) == 0 and not isinstance(found, Mapping):
             raise self._wrong("it is the same for all rows")
-        return _of_rows(found, rows, self.text)
+        return _of_rows(found, rows.n, self.text)
 
     @cached_property
     def learning(self) -> tuple[ast.Call, ...]:
@@ -165,23 +169,14 @@ class Expression:
             if isinstance(node, ast.Call) and (name := self._called(node)) not in _PLAIN and name not in _CONTRASTS
         )
 
-    def call(
-        self,
-        node: ast.Call,
-        columns: Mapping[str, Any],
-        rows: int,
-        transforms: Mapping[str, Callable[..., Any]],
-        state: dict[str, Any],
-        levels: Mapping[str, tuple[Any, ...]],
-    ) -> Call:
+    def call(self, node: ast.Call, rows: Rows) -> Call:
         """A call, before it is made."""
-        values = _Computation(self, columns, rows, transforms, state, levels)
-        name = self._called(node)
+        values, name = _Computation(self, rows), self._called(node)
         return Call(
             name,
-            None if name == "C" else function_of(name, transforms),
-            [values._argument(node, each) for each in node.args],
-            {str(each.arg): values._argument(node, each.value) for each in node.keywords},
+            None if name == "C" else function_of(name, rows.transforms),
+            [values._argument(node, part) for part in node.args],
+            {str(part.arg): values._argument(node, part.value) for part in node.keywords},
         )
 
     def key(self, node: ast.AST, legacy: bool = False) -> str:
@@ -353,17 +348,9 @@ def _check_constant(whole: Expression, value: Any) -> None:
 class _Computation:
     """The values of one expression."""
 
-    def __init__(
-        self,
-        whole: Expression,
-        columns: Mapping[str, Any],
-        rows: int,
-        transforms: Mapping[str, Callable[..., Any]],
-        state: dict[str, Any],
-        levels: Mapping[str, tuple[Any, ...]] | None,
-    ) -> None:
-        self.whole, self.columns, self.rows = whole, columns, rows
-        self.transforms, self.state, self.levels = transforms, state, levels
+    def __init__(self, whole: Expression, rows: Rows) -> None:
+        self.whole, self.columns, self.rows = whole, rows.columns, rows.n
+        self.transforms, self.state, self.levels = rows.transforms, rows.state, rows.levels
 
     def value(self, node: Any) -> Any:
         """Of one node."""

@@ -1,32 +1,44 @@
 """Tables from files: CSV (packed or not), Parquet, NumPy's files and LIBSVM's; whatever is wrong is said in one line.
 
-A file is looked at before it is read: what it is (by its name and its first bytes), which sign parts its columns, and
-whether it fits into memory. A CSV is read by pyarrow where that is installed, else by pandas; where one of them fails,
-or finds texts among numbers, the file is read once more, line by line, to say which line, column and value it was.
+What a file is, is told by its name and its first bytes, and whether it fits into memory before it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.cells import unguarded
-from svrhmc.core.errors import DataError, missing
+from svrhmc.core.errors import ArchiveFileError, DataError, missing, requirement
 from svrhmc.core.memory import free_memory
+from svrhmc.core.npz import Described, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
-from svrhmc.tables import csv as texts
-from svrhmc.tables import matrices
+from svrhmc.tables.csv import (
+    COLUMN,
+    COPIES,
+    Reading,
+    first_line,
+    lines,
+    look,
+    pyarrow_or_none,
+    read_csv,
+    require_memory,
+    require_names,
+    survey,
+    without_empty,
+)
 
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
 _PACKED = (".gz",)
 _TEXTS, _PARQUET, _LIBSVM = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), (".libsvm", ".svm", ".svmlight")
 KINDS = "a .csv, .tsv or .txt (also .gz), a .parquet, a .libsvm or .svm, an .npy or an .npz"
-_BLOCK = 1 << 20  # bytes that pyarrow takes apart at once; a line lies in one block or in two
-_COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
+_LINE = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\s+\d+:\S+)+\s*(?:#.*)?")
+_MOST_INDEX = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +56,6 @@ class Read:
     notes: tuple[str, ...] = ()
     X: Any = None
     y: Any = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
-    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories. single: whether
-    there may be one column only.
-    """
-
-    delimiter: str | None = None
-    encoding: str = "utf-8"
-    na: tuple[str, ...] = ()
-    decimal: str = "."
-    as_text: tuple[str, ...] = ()
-    single: bool = False
-    missing: tuple[str, ...] = field(default=MISSING)
-
-    def __post_init__(self) -> None:
-        if len(self.decimal) != 1:
-            raise DataError(f"--decimal must be one sign; got {self.decimal!r}.")
-
-    @property
-    def gaps(self) -> list[str]:
-        """All words for a missing value."""
-        return list(dict.fromkeys((*self.missing, *self.na)))
 
 
 def read(path: str | Path, how: Reading | None = None) -> Read:
@@ -89,20 +76,20 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
     suffixes = [suffix.lower() for suffix in place.suffixes]
     last = next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
     if last == ".npz":
-        return _of_matrix(place, matrices.from_npz(place, free_memory()))
+        return _of_matrix(place, from_npz(place, free_memory()))
     if last == ".npy":
-        return _of_matrix(place, matrices.from_npy(place, free_memory()))
+        return _of_matrix(place, from_npy(place, free_memory()))
     if last in _PARQUET:
         return _parquet(place)
-    head = texts.look(place, how.encoding)
-    if last in _LIBSVM or matrices.is_libsvm(head.lines):
-        _require_memory(place, 2 * texts.survey(place, how.encoding, free_memory() / 2).size)
-        X, y = matrices.from_libsvm(place, texts.lines(place, how.encoding))
+    head = look(place, how.encoding)
+    if last in _LIBSVM or is_libsvm(head.lines):
+        require_memory(place, 2 * survey(place, how.encoding, free_memory() / 2).size)
+        X, y = from_libsvm(place, lines(place, how.encoding))
         names = tuple(f"x{j + 1}" for j in range(X.shape[1]))
         return Read(None, names, X.shape[0], "label", (), X, y)
     if last not in _TEXTS:
         raise DataError(f"{place} must be {KINDS}, by its name.")
-    return _text(place, head, how)
+    return _read(*read_csv(place, head, how))
 
 
 def _of_matrix(path: Path, columns: dict[str, Any]) -> Read:
@@ -111,20 +98,26 @@ def _of_matrix(path: Path, columns: dict[str, Any]) -> Read:
 
 
 def _parquet(path: Path) -> Read:
-    pyarrow = _pyarrow()
+    pyarrow = pyarrow_or_none()
     if pyarrow is None:
         raise missing("pyarrow", "tables", "a Parquet file")
     from pyarrow import parquet
 
     try:
         known, schema = parquet.read_metadata(path), parquet.read_schema(path)
-        texts.require_names(path, schema.names)
-        _require_memory(path, known.num_columns * (8.0 * known.num_rows * matrices.COPIES + _COLUMN))
+        require_names(path, schema.names)
+        require_memory(path, known.num_columns * (8.0 * known.num_rows * COPIES + COLUMN))
         words = [each.name for each in schema if _has_bytes(each.type)]
         table = _unpacked(path, parquet.ParquetFile(path, read_dictionary=words).read(), words)
     except (pyarrow.ArrowException, OSError, OverflowError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {_first(error)}") from None
-    return _arrow(path, table, ())
+        raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}") from None
+    return _read(*without_empty(path, table))
+
+
+def _read(table: Any, notes: list[str]) -> Read:
+    """Of pyarrow or pandas."""
+    names = getattr(table, "column_names", None)
+    return Read(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
 
 
 def _has_bytes(kind: Any) -> bool:
@@ -146,7 +139,7 @@ def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
     for chunk in (chunk for some in chunks.values() for chunk in some):
         lengths = compute.binary_length(chunk.dictionary).take(chunk.indices)
         needed += compute.sum(lengths).as_py() or 0
-    _require_memory(path, float(needed))
+    require_memory(path, float(needed))
     for name, some in chunks.items():
         place, plain = table.schema.get_field_index(name), [chunk.dictionary_decode() for chunk in some]
         kind = table.schema.field(place).type.value_type
@@ -154,163 +147,96 @@ def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
     return table
 
 
-def _text(path: Path, head: texts.Head, how: Reading) -> Read:
-    _require_memory(path, float(head.columns * _COLUMN))  # before a list is made of that many names
-    layout = texts.layout(path, head, how.delimiter, how.single)
-    columns = len(layout.names)
-    grows = 1.0 + 8.0 * matrices.COPIES * columns / max(1.0, head.width)
-    survey = texts.survey(path, how.encoding, free_memory() / grows)
-    _require_memory(path, columns * _COLUMN + grows * survey.size)
-    if survey.odd:
-        texts.require_closed(path, layout, how.encoding)
-    for name in how.as_text:
-        if name not in layout.names:
-            raise DataError(f"{path} has no column {name!r} to be read as text.")
-    if _pyarrow() is None:
-        found = _pandas_csv(path, layout, how)
-    else:
-        found = _arrow_csv(path, layout, how, head.width, survey.newlines)
-    if not found.n:
-        texts.require_rows(path, layout, how.encoding)
-    return found
+def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+    """Columns of X (named by `names`, where that is there), and y as the last; in at most so many bytes."""
 
-
-def _arrow_csv(path: Path, layout: texts.Layout, how: Reading, width: float, newlines: bool) -> Read:
-    """newlines: whether there are line ends within quotes; where that is not said, pyarrow drops rows silently."""
-    import pyarrow
-    from pyarrow import csv
-
-    block = max(_BLOCK, 4 * int(width))
+    def check(known: dict[str, Described]) -> None:
+        X, y = known["X"].shape, known["y"].shape
+        require_shapes(path, X, y)
+        require_room(path, X[0] * (X[1] + 1), most)
 
     try:
-        table = csv.read_csv(
-            str(path),
-            csv.ReadOptions(
-                column_names=list(layout.names), skip_rows=int(layout.header), encoding=how.encoding, block_size=block
-            ),
-            csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=newlines),
-            csv.ConvertOptions(
-                null_values=how.gaps,
-                strings_can_be_null=True,
-                decimal_point=how.decimal,
-                column_types=dict.fromkeys(how.as_text, pyarrow.string()),
-            ),
-        )
-    except (pyarrow.ArrowException, UnicodeError, OSError) as error:
-        texts.require_even(path, layout, how.encoding)
-        texts.require_rows(path, layout, how.encoding)
-        raise DataError(f"{path} cannot be read: {_first(error)}") from None
-    for name, kind in zip(table.column_names, table.schema.types, strict=True):
-        if pyarrow.types.is_binary(kind):
-            texts.require_even(path, layout, how.encoding)
-            raise DataError(f"{path}: column {name!r} is no text in {how.encoding}: name its --encoding.")
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)) and (
-            name not in how.as_text
-        ):
-            some = column.slice(0, _LOOKED).drop_null().to_pylist()
-            texts.require_one_kind(path, layout, name, some, how)
-            table = table.set_column(table.schema.get_field_index(name), name, _unguarded(column))
-    return _arrow(path, table, layout.notes)
+        arrays = read_npz(path, ("X", "y"), ("names",), most, check)
+    except ArchiveFileError as error:
+        raise DataError(f"{error} An .npz for a fit has arrays X (rows × columns) and y (and names).") from None
+    return _columns(path, arrays["X"], arrays["y"], arrays.get("names"))
 
 
-def _unguarded(column: Any) -> Any:
-    """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
-    import pyarrow
-    from pyarrow import compute
-
-    if not compute.any(compute.starts_with(column, "'")).as_py():
-        return column
-    packed = column.combine_chunks().dictionary_encode()
-    return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
-
-
-def _arrow(path: Path, table: Any, notes: tuple[str, ...]) -> Read:
-    import pyarrow
-
-    empty = [
-        name
-        for name, kind in zip(table.column_names, table.schema.types, strict=True)
-        if pyarrow.types.is_null(kind) and table.num_rows
-    ]
-    table, said = table.drop_columns(empty), [f"column {name!r} has no values and is left out" for name in empty]
-    counted = texts.NUMBERS_OF_ROWS in table.column_names
-    if counted:
-        first = table[texts.NUMBERS_OF_ROWS].to_numpy()
-        _require_counting(path, first)
-        table = table.drop_columns([texts.NUMBERS_OF_ROWS])
-    return Read(table, tuple(table.column_names), table.num_rows, "", (*notes, *said))
+def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+    """Columns of a structured array by their names, or those of a matrix, whose last one is y."""
+    array = mapped_npy(path)
+    fields = 1 if array.dtype.names is None else len(array.dtype.names)
+    require_room(path, array.size * fields, most)
+    if array.dtype.names is not None and array.ndim == 1:
+        return {name: np.array(array[name]) for name in array.dtype.names}
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise DataError(f"{path} must hold rows × columns, the last of which is y; got an array of {array.shape}.")
+    return _columns(path, array[:, :-1], array[:, -1], None)
 
 
-def _pandas_csv(path: Path, layout: texts.Layout, how: Reading) -> Read:
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        raise missing("pandas or pyarrow", "formula", "a table in a file") from None
-    try:
-        table = pandas.read_csv(
-            path,
-            sep=layout.delimiter,
-            names=list(layout.names),
-            skiprows=int(layout.header),
-            index_col=False,
-            encoding=how.encoding,
-            na_values=how.gaps,
-            keep_default_na=False,
-            decimal=how.decimal,
-            dtype=dict.fromkeys(how.as_text, str),
-            low_memory=False,
-        )
-    except (ValueError, UnicodeError, OverflowError) as error:
-        texts.require_even(path, layout, how.encoding)
-        raise DataError(f"{path} cannot be read: {_first(error)}") from None
-    if table[layout.names[-1]].isna().any():  # pandas fills short lines up
-        texts.require_even(path, layout, how.encoding)
-    said = list(layout.notes)
-    for name in list(table.columns):
-        column = table[name]
-        if column.isna().all() and len(table):
-            said.append(f"column {name!r} has no values and is left out")
-            table = table.drop(columns=name)
-        elif name == texts.NUMBERS_OF_ROWS:
-            _require_counting(path, column.to_numpy())
-            table = table.drop(columns=name)
-        elif not pandas.api.types.is_numeric_dtype(column) and name not in how.as_text:
-            texts.require_one_kind(path, layout, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), how)
-            words = [word for word in column.dropna().unique() if isinstance(word, str)]
-            table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
-    return Read(table, tuple(table.columns), len(table), "", tuple(said))
+def require_room(path: Path, numbers: float, most: float) -> None:
+    """Refuse so many numbers where a fit of them would take more bytes than there are."""
+    require_memory(path, 8.0 * COPIES * numbers, most)
 
 
-_LOOKED = 2000  # values by which a column of texts is told from one of numbers
+def require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
+    """Refuse arrays that are no rows with a label each."""
+    if len(X) != 2 or y != X[:1] or not X[0]:
+        raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X} and {y}.")
 
 
-def _require_counting(path: Path, values: Any) -> None:
-    """A first column without a name may count rows, as spreadsheets and pandas write it; nothing else."""
-    if values.dtype.kind not in "iu" or not (np.diff(values) == 1).all():
-        raise DataError(f"{path}: the first column has no name. Give it one in the first line.")
+def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, npt.NDArray[Any]]:
+    require_shapes(path, X.shape, y.shape)
+    if X.dtype.kind not in "biuf":
+        raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
+    known = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]
+    if len(known) != X.shape[1] or len({*known, "y"}) <= len(known):
+        raise DataError(f"{path} must have {X.shape[1]} different names for the columns of X, none of them 'y'.")
+    return {**{name: np.array(X[:, j]) for j, name in enumerate(known)}, "y": np.array(y)}
 
 
-def _require_memory(path: Path, needed: float) -> None:
-    there = free_memory()
-    if needed > there:
-        raise DataError(
-            f"{path} would take about {needed / 1e9:.3g} GB of memory to fit, and {there / 1e9:.3g} GB are free: take "
-            "a part of its rows or columns, or a larger machine."
-        )
+def is_libsvm(head: Iterable[str]) -> bool:
+    """Whether the first lines are of LIBSVM's form."""
+    some = [line for line in list(head)[:5] if line.strip()]
+    return bool(some) and all(_LINE.fullmatch(line) for line in some)
 
 
-def _pyarrow() -> Any:
-    """The library, or None."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        return None
-    return pyarrow
+def from_libsvm(
+    name: str | Path, lines: Iterable[str], columns: int | None = None, dtype: npt.DTypeLike = np.float64
+) -> tuple[Any, npt.NDArray[np.float64]]:
+    """CSR rows and labels of `label index:value …` lines; indices begin at 1 and grow within a line.
 
+    Without `columns` there are as many as the largest index.
+    """
+    from scipy.sparse import csr_matrix
 
-def _first(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".") + "."
+    most = columns or _MOST_INDEX
+    labels: list[float] = []
+    indices: list[npt.NDArray[np.int32]] = []
+    values: list[npt.NDArray[Any]] = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            label = float(words[0])
+            pairs = [word.split(":") for word in words[1:]]
+            places = np.array([int(index) for index, _ in pairs], np.int64)
+            found = np.array([float(value) for _, value in pairs], dtype)
+            growing = not len(places) or (places[0] > 0 and places[-1] <= most and (places[1:] > places[:-1]).all())
+            if not growing or not (math.isfinite(label) and np.isfinite(found).all()):
+                raise ValueError
+        except (ValueError, OverflowError):
+            allowed = f"a label and index:value pairs of finite numbers with increasing indices from 1 to {most}"
+            raise requirement(f"{name}, line {number},", allowed, repr(line.strip()[:60]), kind=DataError) from None
+        labels.append(label)
+        indices.append((places - 1).astype(np.int32))
+        values.append(found)
+    if not labels or not (ends := np.cumsum([0, *map(len, values)]))[-1]:
+        raise DataError(f"{name} has no rows with numbers in them.")
+    places = np.concatenate(indices)
+    X = csr_matrix((np.concatenate(values), places, ends), shape=(len(labels), columns or int(places.max()) + 1))
+    return X, np.array(labels)
 
 
 def wanted(names: Sequence[str]) -> str:

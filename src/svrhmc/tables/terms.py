@@ -31,7 +31,7 @@ from svrhmc.core.memory import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns
-from svrhmc.tables.expressions import require_state
+from svrhmc.tables.expressions import Rows, require_state
 from svrhmc.tables.formula import Factor
 
 Transforms = Mapping[str, Callable[..., Any]]
@@ -242,9 +242,7 @@ class Encoded(Term):
                 raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
         terms, intercept = self._terms
         fitted = dict(zip(self.needs, self.levels, strict=True))
-        X, names = encoded(
-            terms, intercept, with_levels(columns, fitted), self.transforms, json.loads(self.state), fitted
-        )
+        X, names = encoded(terms, intercept, new_rows(columns, self.transforms, json.loads(self.state), fitted))
         if tuple(names) != self.made:
             raise DataError(f"the formula's {self.text[:80]!r} makes other columns of these rows than of those fitted.")
         return X[:, [name != _INTERCEPT for name in names]]
@@ -322,51 +320,34 @@ def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
         )
 
 
-def with_levels(columns: Columns, levels: Mapping[str, tuple[Any, ...]]) -> Columns:
-    """Some of the columns, with the levels of the table that was fitted."""
-    return Columns(
-        {
-            name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
-            for name in levels
-        },
-        columns.n,
-    )
+def new_rows(
+    columns: Columns, transforms: Transforms, state: dict[str, Any], levels: Mapping[str, tuple[Any, ...]]
+) -> Rows:
+    """The columns that have levels here ((): numbers), for what was learned of another table."""
+    some = {
+        name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
+        for name in levels
+    }
+    return Rows(Columns(some, columns.n).series(), columns.n, transforms, state, levels)
 
 
-def encoded(
-    terms: Sequence[formula.Term],
-    intercept: bool,
-    columns: Columns,
-    transforms: Transforms,
-    state: dict[str, Any],
-    levels: Mapping[str, tuple[Any, ...]] | None = None,
-    fitted: int = 0,
-) -> tuple[Array, list[str]]:
-    """The columns of some terms, and their names, the intercept among them.
-
-    state, levels: as `Expression.compute` takes them. fitted: the rows of the table that is fitted; 0 for new rows.
+def encoded(terms: Sequence[formula.Term], intercept: bool, rows: Rows, fitted: int = 0) -> tuple[Array, list[str]]:
+    """The columns of some terms, and their names, the intercept among them. fitted: the rows of the table that is
+    fitted; 0 for new rows.
     """
     factors = dict.fromkeys(factor for term in terms for factor in term.factors)
     text = " + ".join(term.written for term in terms)
-    series = columns.series()
     with plainly(text):
-        values = {factor: _values(factor, series, columns.n, transforms, state, levels) for factor in factors}
-    _require_room(terms, values, columns.n, fitted)
+        values = {factor: _values(factor, rows) for factor in factors}
+    _require_room(terms, values, rows.n, fitted)
     with plainly(text):
-        return _coded(terms, intercept, values, columns.n)
+        return _coded(terms, intercept, values, rows.n)
 
 
-def computed(
-    factor: Factor,
-    columns: Columns,
-    transforms: Transforms,
-    state: dict[str, Any] | None = None,
-    levels: Mapping[str, tuple[Any, ...]] | None = None,
-) -> Array:
+def computed(factor: Factor, rows: Rows) -> Array:
     """The numbers of one factor: (n, columns)."""
     with plainly(factor.text):
-        values = _values(factor, columns.series(), columns.n, transforms, {} if state is None else state, levels)
-        return _coded([formula.Term((factor,))], False, {factor: values}, columns.n)[0]
+        return _coded([formula.Term((factor,))], False, {factor: _values(factor, rows)}, rows.n)[0]
 
 
 def remembered(state: dict[str, Any], text: str) -> str:
@@ -381,17 +362,10 @@ def remembered(state: dict[str, Any], text: str) -> str:
         ) from None
 
 
-def _values(
-    factor: Factor,
-    series: dict[str, Any],
-    n: int,
-    transforms: Transforms,
-    state: dict[str, Any],
-    levels: Mapping[str, Any] | None,
-) -> Any:
+def _values(factor: Factor, rows: Rows) -> Any:
     if factor.expression is None:
-        return series[factor.text]
-    values = factor.expression.compute(series, n, transforms, state, levels)
+        return rows.columns[factor.text]
+    values = factor.expression.compute(rows)
     if not hasattr(values, "__formulaic_metadata__") and getattr(values, "dtype", np.dtype(float)).kind == "O":
         raise DataError(f"the formula's {factor.text!r} holds texts: write C({factor.text}) for a category.")
     return values

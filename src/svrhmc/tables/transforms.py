@@ -111,16 +111,16 @@ def polynomial_sums(values: Any, alpha: dict[int, float], norms: dict[int, float
 
 def _scale(call: Call) -> Learner:
     given = _given(call)
-    found: Moments = yield moments
+    total: Moments = yield moments
     centre, rescaled = given.get("center", True), given.get("rescale", given.get("scale", call.name != "center"))
     ddof = given.get("ddof", 0 if call.name == "standardize" else 1)
     state: dict[str, Any] = {"ddof": ddof, "center": None, "scale": None}
-    state["center"] = (found.mean if centre else None) if isinstance(centre, bool) else np.array(centre)
+    state["center"] = (total.mean if centre else None) if isinstance(centre, bool) else np.array(centre)
     state["scale"] = np.array(rescaled)
     if isinstance(rescaled, bool):
-        away = found.mean - (0.0 if state["center"] is None else state["center"])
-        squares = found.squares + found.n * away**2
-        state["scale"] = np.sqrt(squares / (found.n - ddof)) if rescaled else None
+        away = total.mean - (0.0 if state["center"] is None else state["center"])
+        squares = total.squares + total.n * away**2
+        state["scale"] = np.sqrt(squares / (total.n - ddof)) if rescaled else None
     return state
 
 
