@@ -34,7 +34,7 @@ run in plain NumPy where the problem is small, and compiled where it is large. S
 "numba" gives them 8,000; "jax" is asked for, and refused. (Subsampled Metropolis is compiled in any case.)
 
 An outcome of a run is the last state of every chain and the mean over its draws, as in `stored_runs.py`, compared to
-rounding: 1e-9 in general, and 1e-5 where JAX sums in float32.
+rounding: 1e-9 in general, and 1e-5 where JAX or compiled code sums in float32.
 """
 
 from __future__ import annotations
@@ -537,8 +537,8 @@ def is_slow(name: str) -> bool:
 
 
 def tolerance_of(name: str) -> float:
-    """How far numbers of a run may be from those stored: JAX sums in the type of the rows."""
-    return 1e-5 if name.endswith("jax") and "float32" in name else 1e-9
+    """How far numbers of a run may be from those stored: JAX and compiled code sum in the type of the rows."""
+    return 1e-5 if name.endswith(("jax", "numba")) and "float32" in name else 1e-9
 
 
 def run_of(name: str) -> Callable[[Path], np.ndarray]:

@@ -35,6 +35,21 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UnstableStepError, finite, positive, requirement, settle
 from svrhmc.core.parts import part
 
+__all__ = [
+    "BAOAB",
+    "IDENTITY",
+    "SILENT",
+    "UBU",
+    "Anchored",
+    "Curved",
+    "Dynamics",
+    "EulerMaruyama",
+    "Exponential",
+    "Overdamped",
+    "Underdamped",
+    "require_dynamics",
+]
+
 
 class Map(NamedTuple):
     """A linear map of (x, v): x ← xx·x + xv·v, v ← vx·x + vv·v."""

@@ -33,6 +33,20 @@ from svrhmc.core.parts import part
 from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.targets.base import Expansion, FiniteSum
 
+__all__ = [
+    "SAGA",
+    "SVRG",
+    "Batched",
+    "ControlVariate",
+    "Estimator",
+    "Full",
+    "Gradient",
+    "Memory",
+    "Minibatch",
+    "Recipe",
+    "require_gradient",
+]
+
 Count = TypeVar("Count", int, Indices)
 
 # Arrays by name, each with the chains as its first axis: "snapshot", "anchor" (ḡ without the prior's part) and "table"

@@ -24,6 +24,7 @@ class Whitened(FiniteSum):
     """Any target in other variables, by the chain rule: f(T(z)) − log |det T′(z)| and its gradient."""
 
     unbounded = "the smoothness in whitened variables is not known"
+    identity_hessian: bool = False  # whether the Hessian at the mode is known to be the identity
 
     def __init__(self, target: FiniteSum, how: Map) -> None:
         self.target, self.map = target, how
@@ -31,7 +32,6 @@ class Whitened(FiniteSum):
         self.scalar_parts = target.scalar_parts
         functions = functions_of(target.form())
         self._functions = replace(functions, whitening=how) if functions is not None else None
-        # whether the Hessian at the mode is known to be the identity
         self.identity_hessian = functions is not None and self.whitening.identity_hessian
 
     def __repr__(self) -> str:
