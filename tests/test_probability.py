@@ -144,6 +144,13 @@ def test_what_is_no_statement_is_refused(text, why):
     assert why in str(error.value)
 
 
+def test_a_coefficient_named_like_an_operator_is_none():
+    names, draws = ("age", "or"), DRAWS[:, :2]
+    assert probability("`or` > 0", names, draws) == (draws[:, 1] > 0).mean()
+    with pytest.raises(ValueError, match="'or' stands where nothing more is expected"):
+        probability("age > 0 `or` age > 1", names, draws)
+
+
 def test_the_probability_of_a_gaussian_agrees_with_its_law(known):
     from scipy.special import ndtr
 

@@ -158,11 +158,19 @@ class _Reader:
         self._at += 1
         return token
 
+    def _took_tighter(self, binding: int) -> str:
+        """The next token, if it is an operator between two values that binds at least as tightly; else nothing."""
+        kind, token = self._next()
+        if kind != "operator" or _BINDING.get(token, -1) < binding:
+            return ""
+        self._at += 1
+        return token
+
     # Values, of operators that bind at least as tightly as `binding`
 
     def _expression(self, binding: int = 0) -> Any:
         left = self._operand(binding)
-        while sign := self._took(*(sign for sign, own in _BINDING.items() if own >= binding)):
+        while sign := self._took_tighter(binding):
             if sign in _LOGIC:
                 left = _LOGIC[sign](self._truth(left, sign), self._truth(self._expression(_BINDING[sign] + 1), sign))
             elif sign in _COMPARISONS:
