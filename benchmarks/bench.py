@@ -25,7 +25,7 @@ import scipy.sparse
 from numba import njit
 
 import svrhmc
-from svrhmc.engines.compiled.arrays import noise_room
+from svrhmc.engines.compiled.engine import noise_room
 from svrhmc.kernels.normals import fill_noise
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from svrhmc.core import deadline as deadlines
 from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, piece
 from svrhmc.core.errors import BudgetError
 from svrhmc.dynamics import UBU
-from svrhmc.engines.compiled.chains import CompiledChains
+from svrhmc.engines.compiled.engine import CompiledChains
 from svrhmc.engines.reference import ReferenceChains
 from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress

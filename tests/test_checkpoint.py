@@ -86,7 +86,7 @@ def test_what_is_finished_returns_at_once(tmp_path, monkeypatch):
     def fail(*arguments):
         raise AssertionError("a step was made again")
 
-    for place in ("svrhmc.engines.compiled.chains.CompiledChains", "svrhmc.engines.reference.ReferenceChains"):
+    for place in ("svrhmc.engines.compiled.engine.CompiledChains", "svrhmc.engines.reference.ReferenceChains"):
         for what in ("extend", "compile"):
             monkeypatch.setattr(f"{place}.{what}", fail)
     again = run(tmp_path / "a")

@@ -15,9 +15,8 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, Kick, Map, NoiseFactor, Scheme, exact_noise
 from svrhmc.engines import State, names
 from svrhmc.engines.base import load
-from svrhmc.engines.compiled import grid
-from svrhmc.engines.compiled.arrays import make_model, own_room
-from svrhmc.engines.compiled.chains import CompiledChains
+from svrhmc.engines.compiled import engine as grid
+from svrhmc.engines.compiled.engine import CompiledChains, make_model, own_room
 from test_samplers import CELLS, NAMED, TARGETS, compiled
 
 IN_FULL = [("logistic", name) for name in ("sgld", "baoab", "saga_hmc", "anchored", "estimated")]
@@ -373,7 +372,7 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines.compiled.arrays import noise_room
+    from svrhmc.engines.compiled.engine import noise_room
     from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50

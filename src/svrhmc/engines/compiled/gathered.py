@@ -22,7 +22,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import HIGH, NONE, Keep, Setup, State
-from svrhmc.engines.compiled.chains import Call, CompiledKernel
+from svrhmc.engines.compiled.engine import Call, CompiledKernel, lacks_map, runs
 from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
@@ -33,6 +33,7 @@ _SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion fr
 _SLACK = 1 + 1e-9  # for rounding
 
 
+@runs("subsampled", lambda engine: {"rows": lambda sampler, form: lacks_map(form)})
 def subsampled_kernel(setup: Setup) -> CompiledKernel:
     """On rows that are all in memory, or are fetched before they are picked."""
     space, sampler = setup.target, setup.sampler

@@ -14,9 +14,16 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Purpose, Steps, Stream
-from svrhmc.engines.base import Keep, Kernel, Setup, State
-from svrhmc.engines.compiled.arrays import slots_of
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
+from svrhmc.engines.base import Keep, Kernel, Reasons, Setup, State
+from svrhmc.engines.compiled.engine import (
+    Call,
+    Compiled,
+    CompiledKernel,
+    MetropolisCall,
+    lacks_map,
+    runs,
+    slots_of,
+)
 from svrhmc.gradients import Memory
 from svrhmc.kernels import normals
 
@@ -24,6 +31,11 @@ _SHARED_PASS = 1 << 21  # entries of rows from which a pass is worth the hand-ov
 _MANY = 1 << 10  # normals of a step that are worth code of their own
 
 
+def _reasons(engine: Compiled) -> Reasons:
+    return {"rows": lambda sampler, form: lacks_map(form) or engine.lacks_compiled(form)}
+
+
+@runs("split", _reasons)
 class SplitKernel(CompiledKernel):
     """f and ∇f at z are the memory of a chain; gradients are with respect to z."""
 

@@ -12,7 +12,10 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.engines.base import Keep, Setup, State
-from svrhmc.engines.compiled.arrays import (
+from svrhmc.engines.compiled.engine import (
+    Call,
+    CompiledKernel,
+    MetropolisCall,
     apart,
     chunk_noise,
     entry_kind,
@@ -21,7 +24,6 @@ from svrhmc.engines.compiled.arrays import (
     plain_model,
     row_width,
 )
-from svrhmc.engines.compiled.chains import Call, CompiledKernel, MetropolisCall
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 from svrhmc.kernels.rows import fixed
