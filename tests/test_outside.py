@@ -310,6 +310,13 @@ def test_a_prior_term_from_outside_that_couples_coordinates(fault):
         svrhmc.sgld(1e-3).run(target, 5, engine="numba")
 
 
+def test_sample_takes_a_prior_term_from_outside():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    posterior = sample(targets.glm(X, X @ [1.0, 0.4] > 0, terms=[Alike()]), 200)
+    assert (posterior.method, posterior.certificate.verdict) == ("split-hmc", "local")
+    assert posterior.labels == ("x[0]", "x[1]", "log tau")
+
+
 def test_a_term_whose_derivatives_are_not_its_own_is_refused():
     class Wrong(Alike):
         def gradient(self, w):

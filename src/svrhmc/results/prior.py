@@ -111,7 +111,8 @@ def clashes(
     some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is as far as can be
         noise = _noise(some, form.rows.n, mean)
-        clash = _prior(prior, some, form.rows.n, mean, chance, names) if given else ""
+        single = given and form.terms is None  # a term is the prior of several coordinates together
+        clash = _prior(prior, some, form.rows.n, mean, chance, names) if single else ""
     sentences = f"{noise}, or {advice.noise}." if noise else "", f"{clash} {advice.prior}." if clash else ""
     return tuple(filter(None, sentences))
 

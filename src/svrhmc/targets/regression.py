@@ -100,6 +100,8 @@ def glm(
         known.terms,
     )  # fmt: skip
     target.left_out = given - rows.n
+    if known.terms is not None:
+        target.names = (*(f"x[{j}]" for j in range(known.terms.inner)), *known.terms.names)
     target.classes, target.determined = classes, require_proper(target)
     return target
 
