@@ -70,7 +70,7 @@ def _place(where, b):
     return lambda where, b: where + b
 
 
-@njit(forceinline=True, **QUICK)
+@njit(**QUICK)
 def evaluate(loss, y, added, weights, taken, where, count, t, s, valued):
     """Slopes of some rows, weighed and less what is taken from them, from their products in t; and gives the sum of
     their values, weighed, if `valued`.
