@@ -21,8 +21,7 @@ from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.base import Moments
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.chain import Chain
-from svrhmc.theory.moments import law_of
+from svrhmc.theory.moments import Chain, law_of
 from svrhmc.theory.quadratic import Quadratic
 
 COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
