@@ -10,28 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
-from svrhmc.paper.claims import OURS
+from svrhmc.paper.claims import OURS, Results, by_pass, finished, paired_gaps
 from svrhmc.paper.settings import Settings, panel_name
 from svrhmc.plots import STYLE, look, require_matplotlib, save
 from svrhmc.samplers import LABELS
 
-Results = dict[str, dict[str, Any]]
 _WIDTH = 9.0
 _SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 9.5, "xtick.labelsize": 8, "ytick.labelsize": 8}
 _TICKS = (1.0, 2.0, 5.0)
-
-
-def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs that did not diverge."""
-    return [run for run in result["runs"] if run is not None]
 
 
 def draw_synthetic(results: Results, settings: Settings, spread: float, path: Path) -> bool:
     """Figure 1 for one spread: panels by d and n; False if nothing of it is there."""
     pyplot = require_matplotlib()
     dims, sizes = settings["dims"], settings["sizes"]
-    found = False
+    drawn = False
     with pyplot.rc_context(_SMALL):
         figure, grid = pyplot.subplots(
             len(dims), len(sizes), figsize=(_WIDTH, 2.3 * len(dims) + 0.9), layout="constrained", squeeze=False,
@@ -43,7 +36,7 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
                 for method in settings["samplers"]:
                     result = results.get(panel_name(spread, dim, n, method))
                     if result is not None:
-                        found = True
+                        drawn = True
                         _panel(axes, result, method)
                 for level in settings["thresholds"]:
                     axes.axhline(level, color="0.6", linewidth=0.7, zorder=0)
@@ -52,11 +45,11 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
                 axes.set_yscale("log")
         figure.supxlabel("data passes (component gradients evaluated / n)", fontsize=9.5)
         figure.supylabel("W₂ to the target", fontsize=9.5)
-        if found:
+        if drawn:
             _legend_of_panels(pyplot, figure, settings, spread)
             save(pyplot, figure, path)
         pyplot.close(figure)
-    return found
+    return drawn
 
 
 def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings, spread: float) -> None:
@@ -85,9 +78,9 @@ def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
     for run in result["runs"]:
         curve, points = run["curve"], run["points"]
         axes.plot([p["passes"] for p in curve], [p["w2"] for p in curve], color=colour, linewidth=0.7)
-        seen = [p["w2"] - p["expected"] + p["exact"] for p in points]
+        unbiased = [p["w2"] - p["expected"] + p["exact"] for p in points]
         axes.errorbar(
-            [p["passes"] for p in points], seen, [2 * p["deviation"] for p in points],
+            [p["passes"] for p in points], unbiased, [2 * p["deviation"] for p in points],
             color=colour, marker=marker, markersize=3, linestyle="none", elinewidth=0.8,
         )  # fmt: skip
 
@@ -157,12 +150,9 @@ def _median(axes: Any, result: dict[str, Any] | None, method: str) -> None:
 def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method: str) -> None:
     """Another's loss less ours, seed by seed."""
     axes.axhline(0, color="0.3", linewidth=0.8)
-    if result is None:
-        return
-    pairs = [pair for pair in zip(result["runs"], ours["runs"], strict=True) if None not in pair]
-    if pairs:
-        passes, losses = by_pass([run for pair in pairs for run in pair])
-        gaps = losses[::2] - losses[1::2]
+    paired = None if result is None else paired_gaps(result, ours)
+    if paired is not None:
+        passes, gaps = paired
         low, middle, high = np.quantile(gaps, (0.25, 0.5, 0.75), axis=0)
         colour, _ = look(method)
         axes.fill_between(passes, low, high, color=colour, alpha=0.25, linewidth=0)
@@ -170,13 +160,6 @@ def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method:
         mean, size = gaps.mean(axis=0), 3 * max(np.abs(low).max(), np.abs(high).max())
         inside = np.abs(mean) <= size  # a mean made by one run would flatten all else; the table has it
         axes.plot(np.array(passes)[inside], mean[inside], "_", color=colour, markersize=7)
-
-
-def by_pass(runs: list[dict[str, Any]]) -> tuple[list[int], Array]:
-    """The passes that all runs report, and their losses at these: (run, pass)."""
-    passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
-    kept = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
-    return passes, np.array([[losses[spent] for spent in passes] for losses in kept])
 
 
 def _log_where_wide(axes: Any) -> None:

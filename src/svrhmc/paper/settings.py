@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from importlib.resources import files
 from typing import Any
@@ -24,11 +22,6 @@ def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:
     if seeds is not None:
         settings["figure2"]["seeds"] = settings["figure3"]["seeds"] = seeds
     return settings
-
-
-def fingerprint(value: Any) -> str:
-    """Equal for equal settings."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def panel_name(spread: float, dim: int, n: int, method: str) -> str:
