@@ -18,9 +18,9 @@ def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:
     settings: Settings = tomllib.loads(files("svrhmc.paper").joinpath("settings.toml").read_text(encoding="utf-8"))
     shorter = settings.pop("quick")
     for section, changes in shorter.items() if quick else ():
-        settings[section].update(changes)
-    if seeds is not None:
-        settings["figure2"]["seeds"] = settings["figure3"]["seeds"] = seeds
+        settings[section] |= changes
+    shared = settings.pop("regression") | ({} if seeds is None else {"seeds": seeds})
+    settings |= {figure: shared | settings[figure] for figure in ("figure2", "figure3")}
     return settings
 
 

@@ -180,27 +180,7 @@ class Chain(Recursion):
         """Operations of a step made by itself, roughly."""
         return 50.0 * len(self.model.a) * self.k**2 + self.model.noise.cost
 
-    def _change(self, state: State, snapshot: bool) -> State:
-        changes = []
-        C, mm = state.C, state.mm
-        if self.scheme.moves_before:
-            dC, dmm = self._through(C, mm, self._before)
-            changes.append((dC + self._before_noise * mm[..., -1:, -1:], dmm))
-            C, mm = C + changes[-1][0], mm + changes[-1][1]
-        if snapshot:
-            changes.append(self._snapshot(C, mm))
-            C, mm = C + changes[-1][0], mm + changes[-1][1]
-        V = self._gradient_noise(C, mm)
-        dC, dmm = self._through(C, mm, self._after)
-        dC = dC + self._after_noise * mm[..., -1:, -1:]
-        if V is not None:
-            dC = dC + self._kick_noise * V[..., None, None]
-        for earlier in changes:
-            dC, dmm = dC + earlier[0], dmm + earlier[1]
-        return State(dC, dmm)
-
-    def _snapshot(self, C: Array, mm: Array) -> tuple[Array, Array]:
-        """What a snapshot changes."""
+    def _renew(self, C: Array, mm: Array) -> tuple[Array, Array]:
         take = self.take + np.eye(self.k + 1)
         inner = take[: self.k, : self.k]
         moved = inner @ C @ inner.T
@@ -210,18 +190,20 @@ class Chain(Recursion):
         return moved - C, take @ mm @ take.T - mm
 
     def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
-        """ρV of each pair."""
+        """ρV kkᵀ of each pair."""
         recipe = self.recipe
         if recipe.full or recipe.order == 2:
             return None
-        scale = _scale(recipe.batch, self.model.n, recipe.replacement)
         if recipe.reference == "none":
-            return scale * self._component_noise(C, mm, self.model.noise)
-        M = C + mm[..., :-1, :-1]
-        apart = M[..., 0, 0]  # from the mode, or from the snapshot
-        if recipe.reference == "snapshot":
-            apart = apart - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
-        return scale * self.model.noise.curvature(apart)
+            V = self._component_noise(C, mm, self.model.noise)
+        else:
+            M = C + mm[..., :-1, :-1]
+            apart = M[..., 0, 0]  # from the mode, or from the snapshot
+            if recipe.reference == "snapshot":
+                apart = apart - M[..., 0, 2] - M[..., 2, 0] + M[..., 2, 2]
+            V = self.model.noise.curvature(apart)
+        scale = _scale(recipe.batch, self.model.n, recipe.replacement)
+        return self._kick_noise * (scale * V)[..., None, None]
 
     def _component_noise(self, C: Array, mm: Array, noise: GradientNoise) -> Array:
         mean = mm[..., self.coordinates, 0, -1]
@@ -231,18 +213,16 @@ class Chain(Recursion):
     def _maps(self, linear: Map, kick: Array) -> Array:
         """G = F − I on (y, 1) in each coordinate; a map with xx ≠ 1 acts on x itself, not on x − x*."""
         d, k = self.model.dim, self.k
+        change = _minus_identity(linear)
         G = np.zeros((d, k + 1, k + 1))
-        G[:, 0, 0], G[:, 0, 1], G[:, 1, 0], G[:, 1, 1] = linear.xx - 1, linear.xv, linear.vx, linear.vv - 1
-        centre = self.model.basis.T @ self.model.centre
-        G[:, 0, k], G[:, 1, k] = (linear.xx - 1) * centre, linear.vx * centre
+        G[:, :2, :2] = change
+        G[:, :2, k] = np.outer(self.model.basis.T @ self.model.centre, change[:, 0])
         G[:, :k, :k] += kick
         return G
 
     def _noise(self, noise: NoiseFactor) -> Array:
         """LLᵀ on the pairs of equal coordinates."""
-        cross = noise.xv * noise.vv
-        matrix = np.array([[noise.xv**2 + noise.xx**2, cross], [cross, noise.vv**2]])
-        return self._diagonal[:, None, None] * self._top(matrix)
+        return self._diagonal[:, None, None] * self._top(_covariance(noise))
 
     def _top(self, matrix: Array) -> Array:
         """A 2 × 2 matrix of (x, v) as one of y."""
@@ -279,6 +259,17 @@ def _parts(recipe: Recipe, sampler: Sampler) -> int:
     if recipe.reference == "snapshot":
         return 4 if recipe.snapshot_rows else 3
     return 2
+
+
+def _minus_identity(linear: Map) -> Array:
+    """What a map changes on (x, v) of one coordinate."""
+    return np.array([[linear.xx - 1, linear.xv], [linear.vx, linear.vv - 1]])
+
+
+def _covariance(noise: NoiseFactor) -> Array:
+    """LLᵀ on (x, v) of one coordinate."""
+    cross = noise.xv * noise.vv
+    return np.array([[noise.xv**2 + noise.xx**2, cross], [cross, noise.vv**2]])
 
 
 def _scale(size: int, n: int, replacement: bool) -> float:
@@ -369,7 +360,7 @@ class TableChain(Recursion):
         self._gamma, self._H, self._K = (np.kron(matrix, block) for matrix in (batch.gamma, batch.H, batch.K))
         self.scheme = sampler.dynamics.scheme(target)
         self._before, self._after = self._map(self.scheme.before), self._map(self.scheme.after)
-        self._after[: 2 * dim, :dim] -= np.kron(np.array(self.scheme.kick)[:, None], np.diag(self.spectrum))
+        self._after[0, : 2 * dim, :dim] -= np.kron(np.array(self.scheme.kick)[:, None], np.diag(self.spectrum))
         self._after += self._renewed(self._chance)
         self._before_noise, self._after_noise = (
             self._noise(noise) for noise in (self.scheme.before_noise, self.scheme.after_noise)
@@ -400,25 +391,15 @@ class TableChain(Recursion):
     @cached_property
     def quiet_steps(self) -> tuple[Array, Array]:
         """A step on (y, 1) without noise; once the table is filled all steps are alike."""
-        step = after_change(self._after, self._before)[None]
+        step = after_change(self._after, self._before)
         return step, step
 
-    def _change(self, state: State, snapshot: bool) -> State:
-        total = State(np.zeros_like(state.C), np.zeros_like(state.mm))
-        filled = [(self._renewed(np.ones_like(self._chance)), None)] if snapshot else []
-        for G, noise in [(self._before, self._before_noise), *filled, (self._after, self._after_noise)]:
-            C, mm = state.C + total.C, state.mm + total.mm
-            dC, dmm = self._through(C, mm, G[None])
-            if noise is not None:
-                dC = dC + noise * mm[..., -1:, -1:]
-            if G is self._after:
-                dC = dC + self._batch_noise(C + mm[..., :-1, :-1])
-            total = State(total.C + dC, total.mm + dmm)
-        return total
+    def _renew(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        return self._through(C, mm, self._renewed(np.ones_like(self._chance))[None])
 
-    def _batch_noise(self, M: Array) -> Array:
-        """What the batch adds to C, given the second moments of y at the gradient."""
-        d = len(self.spectrum)
+    def _gradient_noise(self, C: Array, mm: Array) -> Array:
+        """What the batch adds to C, by the second moments of y at the gradient."""
+        d, M = len(self.spectrum), C + mm[..., :-1, :-1]
         x, beta = slice(0, d), slice(2 * d, None)
         from_x = self.R @ M[..., x, :]
         D = (from_x[..., x] @ self.R.T - from_x[..., beta]) - (M[..., beta, x] @ self.R.T - M[..., beta, beta])
@@ -442,17 +423,14 @@ class TableChain(Recursion):
 
     def _map(self, linear: Map) -> Array:
         """What a map of (x, v) changes on (y, 1); with xx ≠ 1 it acts on x itself, not on x − x*."""
-        d = len(self.spectrum)
-        change = np.array([[linear.xx - 1, linear.xv], [linear.vx, linear.vv - 1]])
-        G = np.zeros((self.k + 1, self.k + 1))
-        G[: 2 * d, : 2 * d] = np.kron(change, np.eye(d))
-        G[: 2 * d, -1] = np.kron(change[:, 0], self.basis.T @ self.goal.mean)
+        d, change = len(self.spectrum), _minus_identity(linear)
+        G = np.zeros((1, self.k + 1, self.k + 1))
+        G[0, : 2 * d, : 2 * d] = np.kron(change, np.eye(d))
+        G[0, : 2 * d, -1] = np.kron(change[:, 0], self.basis.T @ self.goal.mean)
         return G
 
     def _noise(self, noise: NoiseFactor) -> Array:
         """LLᵀ on (x, v)."""
-        d, cross = len(self.spectrum), noise.xv * noise.vv
-        whole = np.zeros((self.k, self.k))
-        both = np.array([[noise.xv**2 + noise.xx**2, cross], [cross, noise.vv**2]])
-        whole[: 2 * d, : 2 * d] = np.kron(both, np.eye(d))
+        d, whole = len(self.spectrum), np.zeros((self.k, self.k))
+        whole[: 2 * d, : 2 * d] = np.kron(_covariance(noise), np.eye(d))
         return whole

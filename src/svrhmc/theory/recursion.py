@@ -17,6 +17,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.dynamics import Scheme
 from svrhmc.gradients import Recipe
 from svrhmc.targets.base import Moments
 
@@ -56,6 +57,11 @@ class Recursion(ABC):
     """
 
     spectrum: Array
+    scheme: Scheme
+    _before: Array  # G = F − I on (y, 1) in each block, of the part of a step before the gradient
+    _after: Array  # and of the part from the gradient on
+    _before_noise: Array  # LLᵀ of each pair, of the normal numbers in each part
+    _after_noise: Array
 
     def __init__(self, recipe: Recipe, k: int, a: Indices, b: Indices, elementwise: bool, goal: Moments) -> None:
         self.recipe, self.k, self.a, self.b, self.elementwise, self.goal = recipe, k, a, b, elementwise, goal
@@ -87,8 +93,12 @@ class Recursion(ABC):
         """The first and every other step of an epoch on (y, 1) in each block, without noise."""
 
     @abstractmethod
-    def _change(self, state: State, snapshot: bool) -> State:
-        """What a step adds to a state: linear in it, and never by way of 1 plus something small."""
+    def _renew(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        """What a snapshot, or the filling of a table, adds."""
+
+    @abstractmethod
+    def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
+        """What the noise of the gradient adds to C; None if it has none."""
 
     def fixed(self, mean: Array) -> State:
         """No spread about a mean m̂ of each coordinate."""
@@ -210,6 +220,29 @@ class Recursion(ABC):
     def _powers(self) -> tuple[Powers, Powers]:
         """Of an epoch, and of a step within it."""
         return Powers(self.epoch_map), Powers(self.inner_map)
+
+    def _change(self, state: State, snapshot: bool) -> State:
+        """What a step adds to a state: linear in it, and never by way of 1 plus something small."""
+        stages = [self._move_before] if self.scheme.moves_before else []
+        stages += [self._renew] if snapshot else []
+        C, mm, changes = state.C, state.mm, []
+        for stage in stages:
+            dC, dmm = stage(C, mm)
+            changes.append((dC, dmm))
+            C, mm = C + dC, mm + dmm
+        dC, dmm = self._through(C, mm, self._after)
+        dC = dC + self._after_noise * mm[..., -1:, -1:]
+        noise = self._gradient_noise(C, mm)
+        if noise is not None:
+            dC = dC + noise
+        for earlier in changes:
+            dC, dmm = dC + earlier[0], dmm + earlier[1]
+        return State(dC, dmm)
+
+    def _move_before(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        """What the part of a step before the gradient adds."""
+        dC, dmm = self._through(C, mm, self._before)
+        return dC + self._before_noise * mm[..., -1:, -1:], dmm
 
     def _advance(self, state: State, snapshot: bool) -> State:
         with np.errstate(over="ignore", invalid="ignore"):  # of an unstable chain, which is looked for where it matters
