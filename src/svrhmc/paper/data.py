@@ -116,21 +116,23 @@ def _edition_at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edit
 
 def _table(dataset: Dataset, edition: Edition, folder: Path | None, check: bool) -> Table:
     """From the arrays kept under the hashes of its files, else from the files."""
-    published = _cached_table(dataset.name, [source.sha256 for source in edition.sources])
-    table = _read_cache(published) if check else None
-    if table is None:
-        contents = _contents(dataset.name, edition, folder, check)
-        hashes = [hashlib.sha256(content).hexdigest() for content in contents.values()]
-        cached = _cached_table(dataset.name, hashes, check)
-        table = _read_cache(cached)
-        if table is None:
-            try:
-                table = _parse(dataset.name, edition, contents, check)
-            except DataError as error:
-                if _discard_downloads(dataset.name, edition, folder):
-                    raise MissingDataError(str(error)) from None  # another edition may be sound
-                raise
-            _write_cache(cached, table)
+    published = [source.sha256 for source in edition.sources]
+    table = _read_cache(_cached_table(dataset.name, published)) if check else None
+    if table is not None:
+        return table
+    contents = _contents(dataset.name, edition, folder, check)
+    hashes = [hashlib.sha256(content).hexdigest() for content in contents.values()]
+    cached = _cached_table(dataset.name, hashes, check)
+    table = _read_cache(cached)
+    if table is not None:
+        return table
+    try:
+        table = _parse(dataset.name, edition, contents, check)
+    except DataError as error:
+        if _discard_downloads(dataset.name, edition, folder):
+            raise MissingDataError(str(error)) from None  # another edition may be sound
+        raise
+    _write_cache(cached, table)
     return table
 
 

@@ -22,35 +22,35 @@ _HOW = {"passes": "gradients evaluated", "paper_passes": "the paper's count"}
 
 def figure1(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:
     """The section of Figure 1; its claims are added to `claims`."""
-    one = settings["figure1"]
-    levels = " and the one that is first at ".join(f"W₂ = {level:g}" for level in one["thresholds"])
-    blocks = [heading("Figure 1: synthetic targets"), paragraph(text("figure1", levels=levels, **one))]
-    for spread in one["spreads"]:
+    section = settings["figure1"]
+    levels = " and the one that is first at ".join(f"W₂ = {level:g}" for level in section["thresholds"])
+    blocks = [heading("Figure 1: synthetic targets"), paragraph(text("figure1", levels=levels, **section))]
+    for spread in section["spreads"]:
         name = "figure1_common.svg" if spread == 0 else "figure1_own.svg"
-        if draw_synthetic(results, one, spread, out / name):
+        if draw_synthetic(results, section, spread, out / name):
             components = f"Sᵢ = (1 ± {spread:g})S: components differ in curvature too"
             if spread == 0:
                 components = "one S for all components, as in the paper"
             blocks.append(picture(out / name, f"Figure 1, {components}"))
     panels = []
-    for spread, dim, n in itertools.product(one["spreads"], one["dims"], one["sizes"]):
-        keys = {method: panel_name(spread, dim, n, method) for method in one["samplers"]}
+    for spread, dim, n in itertools.product(section["spreads"], section["dims"], section["sizes"]):
+        keys = {method: panel_name(spread, dim, n, method) for method in section["samplers"]}
         if all(key in results for key in keys.values()):
             panels.append(_Panel(spread, dim, n, {method: results[key] for method, key in keys.items()}))
     _write(results, out)
-    for level in one["thresholds"]:
-        head = ("S", "d", "n", *(f"{LABELS[method]}: passes to {level:g}" for method in one["samplers"]), "first")
+    for level in section["thresholds"]:
+        head = ("S", "d", "n", *(f"{LABELS[method]}: passes to {level:g}" for method in section["samplers"]), "first")
         blocks.append(table(head, (panel.cells(level) for panel in panels)))
     choices = [choice for panel in panels for choice in panel.choices]
     edge = sum(choice["edge"] for choice in choices)
-    end = ("S", "d", "n", *(f"{LABELS[m]}: least W₂" for m in one["samplers"]), "SVR-HMC over SG-HMC")
+    end = ("S", "d", "n", *(f"{LABELS[m]}: least W₂" for m in section["samplers"]), "SVR-HMC over SG-HMC")
     blocks += [
         paragraph(text("figure1_passes", count=len(choices), edge=edge or "none")),
-        paragraph(text("figure1_least", passes=one["passes"])),
+        paragraph(text("figure1_least", passes=section["passes"])),
         table(end, (panel.least for panel in panels)),
     ]
     if panels:
-        claims += _claims(panels, one, settings["report"])
+        claims += _claims(panels, section, settings["report"])
     return blocks
 
 
@@ -132,7 +132,7 @@ def _write(results: Results, out: Path) -> None:
     write_csv(out / "figure1.csv", ("spread", "d", "n", "sampler", "kind", "step_size", *columns), rows)
 
 
-def _claims(panels: list[_Panel], one: Settings, limits: Settings) -> Iterator[Claim]:
+def _claims(panels: list[_Panel], section: Settings, limits: Settings) -> Iterator[Claim]:
     scores = np.array([score for panel in panels for score in panel.scores])
     worst, most = float(np.abs(scores).max()), limits["deviations_of_law"]
     yield Claim(
@@ -144,13 +144,13 @@ def _claims(panels: list[_Panel], one: Settings, limits: Settings) -> Iterator[C
         f"all of them: mean {scores.mean():+.2f}, deviation {scores.std():.2f}",
     )
     common = [panel for panel in panels if panel.spread == 0]
-    levels = " and ".join(f"{level:g}" for level in one["thresholds"])
+    levels = " and ".join(f"{level:g}" for level in section["thresholds"])
     for largest, (count, how) in itertools.product(limits["small"], _HOW.items()):
         small = [panel for panel in common if panel.n <= largest]
         lost = [
             f"d = {panel.dim}, n = {panel.n}, W₂ = {level:g} ({LABELS[panel.first(level, count)]})"
             for panel in small
-            for level in one["thresholds"]
+            for level in section["thresholds"]
             if panel.first(level, count) != OURS
         ]
         yield Claim(
@@ -163,7 +163,7 @@ def _claims(panels: list[_Panel], one: Settings, limits: Settings) -> Iterator[C
     lost = [
         f"d = {panel.dim}, n = {panel.n}, W₂ = {level:g}"
         for panel in common
-        for level in one["thresholds"]
+        for level in section["thresholds"]
         if panel.passes(OURS, level, "passes") >= panel.passes("hmc", level, "passes")
     ]
     yield Claim(
@@ -173,17 +173,17 @@ def _claims(panels: list[_Panel], one: Settings, limits: Settings) -> Iterator[C
         yes(not lost),
         "not in " + "; ".join(lost) if lost else f"all {len(common)} panels",
     )
-    large = [panel for panel in common if panel.n == max(one["sizes"])]
+    large = [panel for panel in common if panel.n == max(section["sizes"])]
     spent = [
         panel.passes(OURS, level, "passes") / panel.passes("sg-hmc", level, "passes")
         for panel in large
-        for level in one["thresholds"]
+        for level in section["thresholds"]
     ]
     ends = [panel.ends[OURS]["w2"] / panel.ends["sg-hmc"]["w2"] for panel in large]
-    for what, ratios in ((f"passes to W₂ = {levels}", spent), (f"least W₂ after {one['passes']:g} passes", ends)):
+    for what, ratios in ((f"passes to W₂ = {levels}", spent), (f"least W₂ after {section['passes']:g} passes", ends)):
         yield Claim(
             PAPER,
-            f"Figure 1: for large n SVR-HMC comes close to SG-HMC (n = {max(one['sizes'])}; read as {what})",
+            f"Figure 1: for large n SVR-HMC comes close to SG-HMC (n = {max(section['sizes'])}; read as {what})",
             f"at most {limits['close']:g} times SG-HMC's",
             yes(max(ratios) <= limits["close"]),
             "SVR-HMC's over SG-HMC's: " + ", ".join(f"{ratio:.2g}" for ratio in ratios),

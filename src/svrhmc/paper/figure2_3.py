@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from svrhmc.core.arrays import Array
 from svrhmc.paper.blocks import Block, heading, paragraph, picture, table, text, write_csv
 from svrhmc.paper.claims import CHECK, OURS, PAPER, Claim, Claims, Gap, Results, finished, joint, sign, signed
 from svrhmc.paper.datasets import DATASETS
@@ -36,33 +39,13 @@ def _paths(
     blocks = [heading(title), paragraph(text(key, **section) + text("paths", label=label, **section))]
     if not draw_paths(results, section, key, label, out / f"{key}.svg"):
         return [*blocks, paragraph("No data.")]
-    blocks.append(picture(out / f"{key}.svg", title))
     names = [name for name in section["datasets"] if f"{key} {name} {OURS}" in results]
-    rows, gaps = [], {}
-    far: list[str] = []
-    untold: list[str] = []
-    for name in names:
-        exact, unsure = _reference(results, key, name)
-        for method in section["samplers"]:
-            result = results.get(f"{key} {name} {method}")
-            if result is None:
-                continue
-            ends = np.array([run["loss"][-1] for run in finished(result)])
-            middle = float(np.median(ends))
-            if abs(middle / exact - 1) > limits["near"]:
-                (untold if unsure > limits["near"] * exact / 2 else far).append(
-                    f"{LABELS[method]} on {name}: {middle / exact:.3g} of it"
-                )
-            paired = ("", "", "")
-            if method != OURS:
-                gap = gaps[name, method] = Gap.between(result, results[f"{key} {name} {OURS}"])
-                paired = (signed(*gap.mean), f"{gap.median:+.2g}", signed(*gap.end))
-            shown = f"{exact:.5g}" + (f" ± {unsure:.1g}" if unsure else "")
-            bad = int((ends > limits["near_divergent"] * middle).sum())
-            lost = len(result["runs"]) - len(ends)
-            wild = f"{bad}" + (f", {lost} diverged" if lost else "")
-            loss = (f"{ends.mean():.5g}", f"{middle:.5g}", wild)
-            rows.append((name, LABELS[method], _chosen(result, section, method), *loss, shown, *paired))
+    outcomes = [
+        _Outcome.of(results, key, name, method)
+        for name in names
+        for method in section["samplers"]
+        if f"{key} {name} {method}" in results
+    ]
     head = (
         "data",
         "sampler",
@@ -75,43 +58,93 @@ def _paths(
         "median",
         "in the end: mean",
     )
-    blocks.append(table(head, rows))
-    blocks += _epochs(results, section, key, names, limits)
     notes = "; ".join(f"{name}: {settings.get('notes', {}).get(name, DATASETS[name].note)}" for name in names)
-    blocks.append(paragraph(f"Data: {notes}."))
+    blocks += [
+        picture(out / f"{key}.svg", title),
+        table(head, (outcome.cells(section, limits) for outcome in outcomes)),
+        *_epochs(results, section, key, names, limits),
+        paragraph(f"Data: {notes}."),
+    ]
     _write(results, section, key, names, out)
-    claims += _claims(section, limits, title.split(":")[0], names, gaps, far, untold)
+    claims += _claims(outcomes, section, limits, title.split(":")[0])
     return blocks
 
 
-def _claims(
-    section: Settings, limits: Settings, figure: str, names: list[str],
-    gaps: dict[tuple[str, str], Gap], far: list[str], untold: list[str],
-) -> Iterator[Claim]:  # fmt: skip
-    verdict = "does not" if far else "cannot be told" if untold else "holds"
-    lines = far + [f"{line} (the reference itself is not sure to that)" for line in untold]
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """One sampler on one data set: its losses in the end, beside the posterior mean's, and above SVR-HMC's."""
+
+    name: str
+    method: str
+    result: dict[str, Any]
+    reference: float
+    uncertainty: float
+    gap: Gap | None
+
+    @staticmethod
+    def of(results: Results, key: str, name: str, method: str) -> _Outcome:
+        result, exact = results[f"{key} {name} {method}"], results.get(f"{key} {name} reference")
+        reference = math.nan if exact is None else float(np.mean(exact["loss"]))
+        uncertainty = 0.0 if exact is None else float(np.mean(exact.get("uncertainty", 0.0)))
+        gap = None if method == OURS else Gap.between(result, results[f"{key} {name} {OURS}"])
+        return _Outcome(name, method, result, reference, uncertainty, gap)
+
+    @property
+    def losses(self) -> Array:
+        return np.array([run["loss"][-1] for run in finished(self.result)])
+
+    @property
+    def ratio(self) -> float:
+        """Of the median to the posterior mean's."""
+        return float(np.median(self.losses)) / self.reference
+
+    def cells(self, section: Settings, limits: Settings) -> tuple[str, ...]:
+        """A row of the table."""
+        losses = self.losses
+        median, diverged = float(np.median(losses)), len(self.result["runs"]) - len(losses)
+        bad = f"{(losses > limits['near_divergent'] * median).sum()}" + (f", {diverged} diverged" if diverged else "")
+        reference = f"{self.reference:.5g}" + (f" ± {self.uncertainty:.1g}" if self.uncertainty else "")
+        paired = ("", "", "")
+        if self.gap is not None:
+            paired = (signed(*self.gap.mean), f"{self.gap.median:+.2g}", signed(*self.gap.end))
+        chosen = _chosen(self.result, section, self.method)
+        return (
+            self.name, LABELS[self.method], chosen, f"{losses.mean():.5g}", f"{median:.5g}", bad, reference, *paired
+        )  # fmt: skip
+
+
+def _claims(outcomes: list[_Outcome], section: Settings, limits: Settings, figure: str) -> Iterator[Claim]:
+    near = limits["near"]
+    away = [outcome for outcome in outcomes if abs(outcome.ratio - 1) > near]
+    unsure = [outcome for outcome in away if outcome.uncertainty > near * outcome.reference / 2]
+    far = [outcome for outcome in away if outcome not in unsure]
+    doubt = " (the reference itself is not sure to that)"
+    lines = [
+        f"{LABELS[outcome.method]} on {outcome.name}: {outcome.ratio:.3g} of it" + (doubt if outcome in unsure else "")
+        for outcome in [*far, *unsure]
+    ]
     yield Claim(
         CHECK,
         f"{figure}: every sampler ends at the posterior mean's loss",
-        f"median within {limits['near']:.0%} of it",
-        verdict,
+        f"median within {near:.0%} of it",
+        "does not" if far else "cannot be told" if unsure else "holds",
         "; ".join(lines) or "all of them",
     )
     for method in section["samplers"]:
-        of_method = {name: gaps[name, method] for name in names if (name, method) in gaps}
-        if not of_method:
+        gaps = {outcome.name: outcome.gap for outcome in outcomes if outcome.method == method and outcome.gap}
+        if not gaps:
             continue
-        words = {name: sign(*gap.mean, limits["errors"]) for name, gap in of_method.items()}
-        numbers = "; ".join(
-            f"{name}: {words[name]} ({signed(*gap.mean)}, median {gap.median:+.2g}; in the end {signed(*gap.end)})"
-            for name, gap in of_method.items()
-        )
+        verdicts = {name: sign(*gap.mean, limits["errors"]) for name, gap in gaps.items()}
         yield Claim(
             PAPER,
             f"{figure}: SVR-HMC is faster than {LABELS[method]} on all data sets",
             f"lower mean loss over the passes, by {limits['errors']:g} standard errors, on each",
-            joint(words.values()),
-            numbers,
+            joint(verdicts.values()),
+            "; ".join(
+                f"{name}: {verdicts[name]} ({signed(*gap.mean)}, median {gap.median:+.2g}; "
+                f"in the end {signed(*gap.end)})"
+                for name, gap in gaps.items()
+            ),
         )
 
 
@@ -156,15 +189,6 @@ def _write(results: Results, section: Settings, key: str, names: list[str], out:
             for values in zip(*(run[column] for column in columns), strict=True)
         ),
     )
-
-
-def _reference(results: Results, key: str, name: str) -> tuple[float, float]:
-    """The posterior mean's loss over the reported splits, and how sure that is."""
-    reference = results.get(f"{key} {name} reference")
-    if reference is None:
-        return float("nan"), 0.0
-    uncertainty = reference.get("uncertainty")
-    return float(np.mean(reference["loss"])), float(np.mean(uncertainty)) if uncertainty else 0.0
 
 
 def _chosen(result: dict[str, Any], section: Settings, method: str) -> str:

@@ -232,34 +232,42 @@ def _go_on(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
 
 
 def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
-    one, two, three, tried = (settings[key] for key in ("figure1", "figure2", "figure3", "experiment"))
+    figure1, figure2, figure3, tried = (settings[key] for key in ("figure1", "figure2", "figure3", "experiment"))
     if part == "figure1":
-        dims = sorted(one["dims"], reverse=True)
-        for spread, dim, n, method in itertools.product(one["spreads"], dims, one["sizes"], one["samplers"]):
-            yield Task(panel_name(spread, dim, n, method), synthetic.panel, (one, spread, dim, n, method))
+        dims = sorted(figure1["dims"], reverse=True)
+        for spread, dim, n, method in itertools.product(
+            figure1["spreads"], dims, figure1["sizes"], figure1["samplers"]
+        ):
+            yield Task(panel_name(spread, dim, n, method), synthetic.panel, (figure1, spread, dim, n, method))
     if part in ("figure2", "table3"):
-        for name in sorted(two["datasets"], key=lambda name: name != "gisette"):  # the longest first
-            for method in two["samplers"]:
-                yield Task(f"figure2 {name} {method}", regression.experiment, (two, name, method, data), dataset=name)
+        for name in sorted(figure2["datasets"], key=lambda name: name != "gisette"):  # the longest first
+            for method in figure2["samplers"]:
+                yield Task(
+                    f"figure2 {name} {method}", regression.experiment, (figure2, name, method, data), dataset=name
+                )
             reference = regression.classification_reference
-            yield Task(f"figure2 {name} reference", reference, (two, name, data), dataset=name)
+            yield Task(f"figure2 {name} reference", reference, (figure2, name, data), dataset=name)
     if part == "table3":
         for name in tried["datasets"]:
-            yield Task(f"experiment {name}", experiments.preparation_experiment, (tried, two, name, data), False, name)
-        yield Task("experiment steps", experiments.steps_experiment, (tried, two, data), dataset=tried["step_data"])
-        if "mushroom" in two["datasets"]:
-            subject = (tried, two, "mushroom", data)
+            yield Task(
+                f"experiment {name}", experiments.preparation_experiment, (tried, figure2, name, data), False, name
+            )
+        yield Task("experiment steps", experiments.steps_experiment, (tried, figure2, data), dataset=tried["step_data"])
+        if "mushroom" in figure2["datasets"]:
+            subject = (tried, figure2, "mushroom", data)
             yield Task("experiment mushroom passes", experiments.longer_experiment, subject, dataset="mushroom")
-        for name, method in itertools.product(tried["burn_in_datasets"], two["samplers"]):
-            arguments = (tried, two, name, method, data)
+        for name, method in itertools.product(tried["burn_in_datasets"], figure2["samplers"]):
+            arguments = (tried, figure2, name, method, data)
             yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, arguments, dataset=name)
     if part == "figure3":
-        for name in three["datasets"]:
-            for method in three["samplers"]:
-                yield Task(f"figure3 {name} {method}", regression.experiment, (three, name, method, data), dataset=name)
-            yield Task(f"figure3 {name} reference", regression.regression_reference, (three, name, data), False, name)
+        for name in figure3["datasets"]:
+            for method in figure3["samplers"]:
+                yield Task(
+                    f"figure3 {name} {method}", regression.experiment, (figure3, name, method, data), dataset=name
+                )
+            yield Task(f"figure3 {name} reference", regression.regression_reference, (figure3, name, data), False, name)
     if part == "table1":
         accuracy = settings["table1"]["accuracy"]
-        for section in (two, three):
+        for section in (figure2, figure3):
             for name in section["datasets"]:
                 yield Task(f"table1 {name}", regression.constants, (section, name, data, accuracy), False, name)

@@ -33,22 +33,22 @@ _TITLE = "Table 3: test error"
 
 def table3(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:
     """The section of Table 3; its claims are added to `claims`."""
-    two, limits = settings["figure2"], settings["report"]
-    names = [name for name in two["datasets"] if f"figure2 {name} {OURS}" in results]
+    figure2, limits = settings["figure2"], settings["report"]
+    names = [name for name in figure2["datasets"] if f"figure2 {name} {OURS}" in results]
     if not names:
         return [heading(_TITLE), paragraph("No data.")]
     rows, numbers, errors = [], [], {}
     away: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         reference = results.get(f"figure2 {name} reference")
-        for method in two["samplers"]:
+        for method in figure2["samplers"]:
             ends = [run["error"][-1] if run else np.nan for run in results[f"figure2 {name} {method}"]["runs"]]
             mean, deviation = float(np.nanmean(ends)), float(np.nanstd(ends, ddof=min(1, len(ends) - 1)))
-            paper, spread = two["paper"][name][method]
+            paper, spread = figure2["paper"][name][method]
             errors[name, method] = np.array(ends)
             exact = f"{np.mean(reference['error']):.4g}" if reference else ""
             ours, theirs = f"{mean:.4g} ± {deviation:.2g}", f"{paper:.4g} ± {spread:.2g}"
-            yardstick = _yardstick(two, name, deviation, spread)
+            yardstick = _yardstick(figure2, name, deviation, spread)
             score = (mean - paper) / yardstick if yardstick else math.nan
             rows.append((name, LABELS[method], ours, theirs, f"{yardstick:.2g}", f"{score:+.1f}", exact))
             numbers.append((name, method, mean, deviation, paper, spread, yardstick))
@@ -56,14 +56,14 @@ def table3(results: Results, settings: Settings, out: Path, claims: Claims) -> l
                 away[name].append(f"{LABELS[method]} {ours} against {theirs} ({score:+.1f})")
     columns = ("data", "sampler", "error", "deviation", "paper", "paper_deviation", "yardstick")
     write_csv(out / "table3.csv", columns, numbers)
-    head = ("data", "sampler", f"ours after {two['passes']} passes", "the paper's", "yardstick", "away, in yardsticks",
-            "posterior mean's error")  # fmt: skip
+    ours_after = f"ours after {figure2['passes']} passes"
+    head = ("data", "sampler", ours_after, "the paper's", "yardstick", "away, in yardsticks", "posterior mean's error")
     partial = {name: lack for name, lack in settings.get("partial", {}).items() if name in names}
     blocks: list[Block] = [heading(_TITLE), paragraph(text("table3", **limits)), table(head, rows)]
     blocks += [paragraph(f"**{name}:** {lack}.") for name, lack in partial.items()]
     blocks += _experiments(results, settings)
     claims += _near([name for name in names if name not in partial], away, limits)
-    claims += _least(two, names, errors, limits)
+    claims += _least(figure2, names, errors, limits)
     burn_in = _burn_in(results, settings)
     if burn_in:
         more, claim = burn_in
@@ -72,12 +72,12 @@ def table3(results: Results, settings: Settings, out: Path, claims: Claims) -> l
     return blocks
 
 
-def _yardstick(two: Settings, name: str, deviation: float, spread: float) -> float:
+def _yardstick(figure2: Settings, name: str, deviation: float, spread: float) -> float:
     """By how much the paper's mean and ours may differ by chance."""
-    split_anew = "train" in two["preparation"][name] and "split_seed" not in two["preparation"][name]
+    split_anew = "train" in figure2["preparation"][name] and "split_seed" not in figure2["preparation"][name]
     if split_anew:
         return deviation
-    return math.sqrt((deviation**2 + spread**2) / two["seeds"])
+    return math.sqrt((deviation**2 + spread**2) / figure2["seeds"])
 
 
 def _near(names: list[str], away: dict[str, list[str]], limits: Settings) -> Claims:
@@ -94,17 +94,17 @@ def _near(names: list[str], away: dict[str, list[str]], limits: Settings) -> Cla
     ]
 
 
-def _least(two: Settings, names: list[str], errors: dict[tuple[str, str], Array], limits: Settings) -> Claims:
+def _least(figure2: Settings, names: list[str], errors: dict[tuple[str, str], Array], limits: Settings) -> Claims:
     claims: Claims = []
     for name in names:
-        best = min(two["samplers"], key=lambda method: float(np.nanmean(errors[name, method])))
+        best = min(figure2["samplers"], key=lambda method: float(np.nanmean(errors[name, method])))
         gaps = {}
-        for method in two["samplers"]:
+        for method in figure2["samplers"]:
             gap = errors[name, method] - errors[name, OURS]
             if method != OURS:
                 gaps[method] = with_error(gap[np.isfinite(gap)])
         above = ", ".join(f"{LABELS[m]} {signed(*gap)}" for m, gap in gaps.items())
-        printed = {method: two["paper"][name][method][0] for method in two["samplers"]}
+        printed = {method: figure2["paper"][name][method][0] for method in figure2["samplers"]}
         theirs = LABELS[min(printed, key=lambda method: printed[method])]
         claims.append(
             Claim(
@@ -120,16 +120,16 @@ def _least(two: Settings, names: list[str], errors: dict[tuple[str, str], Array]
 
 def _burn_in(results: Results, settings: Settings) -> tuple[list[Block], Claim] | None:
     """The same comparison with the paper's larger burn-in."""
-    experiment, two, limits = settings["experiment"], settings["figure2"], settings["report"]
+    experiment, figure2, limits = settings["experiment"], settings["figure2"], settings["report"]
     rows, alike = [], 0
     changed: list[str] = []
     turned: list[str] = []
     for name in experiment["burn_in_datasets"]:
-        later = {m: results.get(f"experiment burn-in {name} {m}") for m in two["samplers"]}
-        usual = {m: results.get(f"figure2 {name} {m}") for m in two["samplers"]}
+        later = {m: results.get(f"experiment burn-in {name} {m}") for m in figure2["samplers"]}
+        usual = {m: results.get(f"figure2 {name} {m}") for m in figure2["samplers"]}
         if None in later.values() or None in usual.values():
             continue
-        for method in two["samplers"]:
+        for method in figure2["samplers"]:
             cells = []
             words = []
             for by_method in (usual, later):

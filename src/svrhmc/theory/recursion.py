@@ -454,7 +454,10 @@ def _inverse_by_pairs(chain: Recursion) -> Callable[[Array], Array]:
 
 
 def _inverse_by_doubling(chain: Recursion) -> Callable[[Array], Array]:
-    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ for A that shrink, A the mean of an epoch: twice as many terms each time."""
+    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ for A that shrink, A the mean of an epoch: twice as many terms each time.
+
+    The powers are made once for all C (SciPy's solve_discrete_lyapunov would factor A anew for each).
+    """
     k, (first, inner) = chain.k, chain.quiet_steps
     A = np.eye(k) + after_change(power_change(inner, chain.period - 1), first)[:, :k, :k]
     powers = [A]
