@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -20,8 +21,7 @@ from simulated_data import folder_like_the_real_one
 from svrhmc.checkpoint import Checkpoint, InMemory
 from svrhmc.cli import app
 from svrhmc.core.errors import CheckpointInUseError
-from svrhmc.paper import experiments, journal, regression, run, synthetic
-from svrhmc.paper.blocks import inline
+from svrhmc.paper import blocks, experiments, journal, regression, run, synthetic
 from svrhmc.paper.journal import Pieces, open_journal, resumable
 from svrhmc.paper.settings import load_settings
 from svrhmc.tables.matrices import from_libsvm
@@ -228,6 +228,12 @@ def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypat
     assert all(any(rows == one for one in used) for rows in reported.values())  # each split was tuned for
 
 
+def test_every_paragraph_of_the_report_is_used():
+    code = "".join(path.read_text() for path in Path(run.__file__).parent.glob("*.py"))
+    used = set(re.findall(r'text\("(\w+)"', code)) | {"figure2", "figure3"}  # these two by the key of their section
+    assert used == set(blocks._TEXTS)
+
+
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("figure", ["figure2", "figure3"])
 def test_all_samplers_have_grids_of_one_size(figure, quick):
@@ -299,7 +305,7 @@ def test_only_a_step_that_diverges_is_left_out(folder, unchecked, monkeypatch, e
 
 
 def test_paragraphs_of_the_page():
-    assert inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
+    assert blocks.inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
 
 
 @pytest.mark.slow

@@ -1,10 +1,13 @@
-"""The paper's data sets: their files, where these are published, and how they are read."""
+"""The paper's data sets, from datasets.toml: their files, where these are published, and how they are read."""
 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -14,12 +17,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.files import numbers
 from svrhmc.tables.matrices import from_libsvm
 
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-_STATIC = "https://archive.ics.uci.edu/static/public/"
-_GISETTE_ZIP = (_STATIC + "170/gisette.zip",)
 _GISETTE_FIRST = "b131a0001db88db8ab7541444eb6ac0de9cb2e4423ca02649ffd1fa2520bdad0"
-_GISETTE_LABELS = "42bd681fe51b161f033df773df14a0116e492676555ab14616c1b72edc054075"
 
 
 @dataclass(frozen=True)
@@ -86,55 +84,39 @@ class Dataset:
         return self.editions[0].note
 
 
-def _one(name: str, note: str, read: Callable[[Texts], Table], *sources: Source) -> Dataset:
-    return Dataset(name, (Edition(note, sources, read),))
-
-
 def _libsvm(
-    columns: int, labels: tuple[int, int], one: int, dense: bool = False, dtype: Any = np.float64
-) -> Callable[[Texts], Table]:
+    texts: Texts, columns: int, labels: list[int], one: int, dense: bool = False, dtype: str = "float64"
+) -> Table:
     """Of a file to learn from and, where there are two, one for test; the label that counts as `one`."""
-
-    def read(texts: Texts) -> Table:
-        parts = []
-        for path, text in texts.items():
-            X, y = from_libsvm(path, text.splitlines(), columns, dtype)
-            _require_labels(path, y, labels)
-            parts.append((X.toarray() if dense else X, np.where(y == one, 1.0, 0.0)))
-        return Table(*parts[0], *parts[1:])
-
-    return read
+    parts = []
+    for path, text in texts.items():
+        X, y = from_libsvm(path, text.splitlines(), columns, dtype)
+        _require_labels(path, y, labels)
+        parts.append((X.toarray() if dense else X, np.where(y == one, 1.0, 0.0)))
+    return Table(*parts[0], *parts[1:])
 
 
-def _numbers(delimiter: str, columns: int, target: int = -1, header: bool = False) -> Callable[[Texts], Table]:
+def _numbers(texts: Texts, delimiter: str, columns: int, target: int = -1, header: bool = False) -> Table:
     """Of one file; `target` is the column of y."""
-
-    def read(texts: Texts) -> Table:
-        ((path, text),) = texts.items()
-        table = numbers(text.splitlines(), path, delimiter, header, columns)
-        return Table(np.delete(table, target, axis=1), table[:, target])
-
-    return read
+    ((path, text),) = texts.items()
+    table = numbers(text.splitlines(), path, delimiter, header, columns)
+    return Table(np.delete(table, target, axis=1), table[:, target])
 
 
-def _gisette(columns: int) -> Callable[[Texts], Table]:
+def _rows_and_labels(texts: Texts, columns: int) -> Table:
     """Of a file of rows and one of their labels: to learn from, and for test where there are two pairs."""
-
-    def read(texts: Texts) -> Table:
-        paths, parts = list(texts), []
-        for rows, labels in zip(paths[::2], paths[1::2], strict=True):
-            X = numbers(texts[rows].splitlines(), rows, " ", columns=columns, dtype=np.float32)
-            y = numbers(texts[labels].splitlines(), labels, " ", columns=1)[:, 0]
-            if len(y) != len(X):
-                raise requirement(labels, f"{len(X)} labels, one for each row of {rows}", len(y))
-            _require_labels(labels, y, (-1, 1))
-            parts.append((X, np.where(y == 1, 1.0, 0.0)))
-        return Table(*parts[0], *parts[1:])
-
-    return read
+    paths, parts = list(texts), []
+    for rows, labels in zip(paths[::2], paths[1::2], strict=True):
+        X = numbers(texts[rows].splitlines(), rows, " ", columns=columns, dtype=np.float32)
+        y = numbers(texts[labels].splitlines(), labels, " ", columns=1)[:, 0]
+        if len(y) != len(X):
+            raise requirement(labels, f"{len(X)} labels, one for each row of {rows}", len(y))
+        _require_labels(labels, y, [-1, 1])
+        parts.append((X, np.where(y == 1, 1.0, 0.0)))
+    return Table(*parts[0], *parts[1:])
 
 
-def _require_labels(path: str, y: Array, labels: tuple[int, int]) -> None:
+def _require_labels(path: str, y: Array, labels: list[int]) -> None:
     bad = ~np.isin(y, labels)
     if bad.any():
         row = int(np.argmax(bad))
@@ -163,133 +145,24 @@ def _verify_whole(texts: Texts, table: Table) -> None:
         raise requirement(path, f"the published file, with the sha256 {_GISETTE_FIRST} of these columns", other)
 
 
+_FORMATS: dict[str, Callable[..., Table]] = {
+    "libsvm": _libsvm,
+    "numbers": _numbers,
+    "rows and labels": _rows_and_labels,
+}
+_CHECKS = {"rows": _verify_rows, "rows and columns": _verify_whole}
+
+
+def _edition(note: str, read: dict[str, Any], sources: list[Any], verify: str = "", **others: str) -> Edition:
+    """From its entry in datasets.toml."""
+    published = tuple(Source(**{**source, "urls": tuple(source.get("urls", ()))}) for source in sources)
+    reader = partial(_FORMATS[read.pop("format")], **read)
+    return Edition(note, published, reader, verify=_CHECKS.get(verify), **others)
+
+
 DATASETS = {
-    dataset.name: dataset
-    for dataset in (
-        _one(
-            "pima",
-            "768 rows, 8 columns; half of them for test",
-            _libsvm(8, (-1, 1), one=-1, dense=True),
-            Source(
-                "pima/diabetes",
-                "419ba20be4862fc53a6fe92e55a84a53ae0075df06632c07592a17d619b5cb23",
-                (_LIBSVM + "diabetes",),
-            ),
-        ),
-        _one(
-            "a3a",
-            "3185 rows and 29,376 for test, 123 columns",
-            _libsvm(123, (-1, 1), one=1),
-            Source("a3a/a3a", "2d513572f103d25e84bebe4b9f2f52ee9445764b5a393caff7db9c482cfc1ee4", (_LIBSVM + "a3a",)),
-            Source(
-                "a3a/a3a.t", "c46c9ea67e06f38e81d59c4883e3d670cbe55de6a5c32564b38fc89dcda3adac", (_LIBSVM + "a3a.t",)
-            ),
-        ),
-        Dataset(
-            "gisette",
-            (
-                Edition(
-                    "6000 rows and 1000 for test (the publisher's validation rows), 5000 columns",
-                    (
-                        Source("gisette/gisette_train.data", "", _GISETTE_ZIP),
-                        Source("gisette/gisette_train.labels", _GISETTE_LABELS, _GISETTE_ZIP),
-                        Source("gisette/gisette_valid.data", "", _GISETTE_ZIP),
-                        Source("gisette/gisette_valid.labels", "", _GISETTE_ZIP),
-                    ),
-                    _gisette(5000),
-                    key="whole",
-                    verify=_verify_whole,
-                ),
-                Edition(
-                    "6000 rows and 1000 for test, 5000 columns, each scaled to [−1, 1] by LIBSVM",
-                    (
-                        Source("gisette/gisette_scale", "", (_LIBSVM + "gisette_scale.bz2",)),
-                        Source("gisette/gisette_scale.t", "", (_LIBSVM + "gisette_scale.t.bz2",)),
-                    ),
-                    _libsvm(5000, (-1, 1), one=1, dense=True, dtype=np.float32),
-                    key="scaled",
-                    verify=_verify_rows,
-                ),
-                Edition(
-                    "6000 rows, the first 1000 of 5000 columns; a sixth held out for test",
-                    (
-                        Source("gisette/gisette_train_first1000.data", _GISETTE_FIRST),
-                        Source("gisette/gisette_train.labels", _GISETTE_LABELS, _GISETTE_ZIP),
-                    ),
-                    _gisette(1000),
-                    partial="only the first 1000 of its 5000 columns are there and no validation rows, so a sixth of "
-                    "the training rows is held out for test and the errors cannot be the paper's",
-                ),
-            ),
-        ),
-        _one(
-            "mushroom",
-            "8124 rows, 112 columns; half of them for test",
-            _libsvm(112, (1, 2), one=1),
-            Source(
-                "mushrooms/mushrooms",
-                "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
-                (_LIBSVM + "mushrooms",),
-            ),
-        ),
-        _one(
-            "geographical",
-            "1059 rows, 69 columns (68 of sound, and the latitude); the longitude is the target",
-            _numbers(",", 70),
-            Source(
-                "geographical/default_features_1059_tracks.txt",
-                "8557da3791e17b036763a95a7f16e3f23d20dcd4c5387d4f11aa1ed8c7a0b9ab",
-                (
-                    _STATIC + "315/geographical+original+of+music.zip",
-                    _UCI + "00315/Geographical%20Original%20of%20Music.zip",
-                ),
-            ),
-        ),
-        _one(
-            "noise",
-            "1503 rows, 5 columns",
-            _numbers("\t", 6),
-            Source(
-                "noise/airfoil_self_noise.dat",
-                "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
-                (_UCI + "00291/airfoil_self_noise.dat", _STATIC + "291/airfoil+self+noise.zip"),
-            ),
-        ),
-        _one(
-            "parkinson",
-            "5875 rows, 21 columns, the other score and the subject's number among them",
-            _numbers(",", 22, target=5, header=True),  # total_UPDRS; the paper's d = 21 keeps motor_UPDRS
-            Source(
-                "parkinson/parkinsons_updrs.data",
-                "f2c7d5025dec4e92e7feae367a5f7ccf58789a10ac6b54bdf15976c599f9dd39",
-                (
-                    _UCI + "parkinsons/telemonitoring/parkinsons_updrs.data",
-                    _STATIC + "189/parkinsons+telemonitoring.zip",
-                ),
-            ),
-        ),
-        _one(
-            "toms",
-            "28,179 rows, 96 columns",
-            _numbers(",", 97),
-            Source(
-                "toms/TomsHardware.data",
-                "eb18c0265e669813c6a9d32d11eb4d01125970fa46a7d4f75c3da0f0ccb3110c",
-                (_UCI + "00248/regression.tar.gz", _STATIC + "248/buzz+in+social+media.zip"),
-            ),
-        ),
-        _one(
-            "casp",
-            "45,730 rows, 9 columns: the set whose size the paper gives for toms",
-            _numbers(",", 10, target=0, header=True),
-            Source(
-                "casp/CASP.csv",
-                "4277cfcb4e91a181746cbc654f001b57951c9e6a80f4f795fdb5c807e0848f40",
-                (
-                    _UCI + "00265/CASP.csv",
-                    _STATIC + "265/physicochemical+properties+of+protein+tertiary+structure.zip",
-                ),
-            ),
-        ),
-    )
+    name: Dataset(name, tuple(_edition(**entry) for entry in entries))
+    for name, entries in tomllib.loads(
+        files("svrhmc.paper").joinpath("datasets.toml").read_text(encoding="utf-8")
+    ).items()
 }
