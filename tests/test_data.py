@@ -20,8 +20,8 @@ from publisher import LIBSVM, PAGE, STATIC, UCI, Cut, Publisher, Silent, as_publ
 from simulated_data import folder_like_the_real_one, whole_gisette
 from svrhmc.cli import app
 from svrhmc.core.errors import DataError, MissingDataError
-from svrhmc.paper import data, download, run, sets
-from svrhmc.paper.archives import ArchiveError, unpack
+from svrhmc.paper import data, datasets, download, run
+from svrhmc.paper.download import ArchiveError, unpack
 from svrhmc.tables.files import from_libsvm
 
 
@@ -155,7 +155,7 @@ def test_the_page_names_every_file_and_variable():
     for source in (source for edition in editions for source in edition.sources):
         assert source.path in page
         for url in source.urls:
-            assert download.name_of(url) in page
+            assert download.file_name(url) in page
     for name in ("CACHE", "DATA", "MIRROR", "TIMEOUT", "UNCHECKED"):
         assert f"SVRHMC_{name}" in page
 
@@ -300,13 +300,13 @@ def test_the_report_names_the_edition(plain, tmp_path, monkeypatch):
 def test_what_is_known_of_the_whole_is_checked():
     rows = [f"{k} " * 3 for k in range(6000)]
     texts = {"rows": "\n".join(rows), "labels": "", "judged": "", "judged labels": ""}
-    arrays = {"y": np.ones(6000), "test_y": np.ones(1000)}
+    table = datasets.Table(None, np.ones(6000), (None, np.ones(1000)))
     with pytest.raises(ValueError, match="rows must be the published file, with the sha256 b131a0001db8"):
-        sets._verify_whole(texts, arrays)
+        datasets._verify_whole(texts, table)
     with pytest.raises(ValueError, match="judged must be whole, with its 1000 rows; got 999 rows"):
-        sets._verify_whole(texts, {**arrays, "test_y": np.ones(999)})
+        datasets._verify_whole(texts, replace(table, test=(None, np.ones(999))))
     with pytest.raises(ValueError, match="rows must be whole, with its 6000 rows; got 5999 rows"):
-        sets._verify_scaled({"rows": "", "judged": ""}, {"train_y": np.ones(5999), "test_y": np.ones(1000)})
+        datasets._verify_rows({"rows": "", "judged": ""}, replace(table, y=np.ones(5999)))
 
 
 def test_the_hash_of_the_first_columns_is_taken_from_the_whole_rows(monkeypatch):
@@ -314,8 +314,8 @@ def test_the_hash_of_the_first_columns_is_taken_from_the_whole_rows(monkeypatch)
     X = rng.integers(0, 999, (6000, 1003))
     first = "".join(" ".join(map(str, row[:1000])) + " \n" for row in X.tolist())
     texts = {"rows": "".join(" ".join(map(str, row)) + " \n" for row in X.tolist()), "l": "", "t": "", "tl": ""}
-    monkeypatch.setattr(sets, "_GISETTE_FIRST", hashlib.sha256(first.encode()).hexdigest())
-    sets._verify_whole(texts, {"y": np.ones(6000), "test_y": np.ones(1000)})
+    monkeypatch.setattr(datasets, "_GISETTE_FIRST", hashlib.sha256(first.encode()).hexdigest())
+    datasets._verify_whole(texts, datasets.Table(None, np.ones(6000), (None, np.ones(1000))))
 
 
 # Faults of files.
@@ -524,7 +524,7 @@ def test_no_server_and_no_address(monkeypatch):
     with pytest.raises(DataError, match="SVRHMC_TIMEOUT must be a positive number of seconds; got 'soon'"):
         data.load("pima")
     monkeypatch.delenv("SVRHMC_MIRROR")
-    assert download.address_of("https://a.org/b") == "https://a.org/b"
+    assert download.mirrored("https://a.org/b") == "https://a.org/b"
 
 
 # The cache folder.

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,13 +18,12 @@ from typer.testing import CliRunner
 
 import svrhmc
 from simulated_data import folder_like_the_real_one
-from svrhmc.checkpoint import Checkpoint
+from svrhmc.checkpoint import Checkpoint, InMemory
 from svrhmc.cli import app
 from svrhmc.core.errors import CheckpointInUseError
-from svrhmc.paper import experiments, pieces, regression, run, synthetic, tuning
-from svrhmc.paper.blocks import inline
-from svrhmc.paper.pieces import Pieces, open_journal
-from svrhmc.paper.settings import fingerprint, load_settings
+from svrhmc.paper import blocks, experiments, journal, regression, run, synthetic
+from svrhmc.paper.journal import Pieces, open_journal, resumable
+from svrhmc.paper.settings import load_settings
 from svrhmc.tables.files import from_libsvm
 
 
@@ -156,8 +156,8 @@ def test_the_settings_are_one_file_and_quick_changes_only_what_it_says():
     assert full["figure1"]["chains"] == 20_000
     assert quick["figure2"]["seeds"] == quick["figure3"]["seeds"] == 7
     assert quick["figure2"]["burn_in"] == full["figure2"]["burn_in"] == 50
-    assert fingerprint(full) != fingerprint(quick)
-    assert fingerprint(full) == fingerprint(json.loads(json.dumps(full)))
+    assert run.fingerprint(full) != run.fingerprint(quick)
+    assert run.fingerprint(full) == run.fingerprint(json.loads(json.dumps(full)))
     assert "quick" not in full
 
 
@@ -212,14 +212,14 @@ def test_the_envelope_is_the_least_over_all_steps_and_flags_edges():
 
 def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypatch):
     settings = {**load_settings(quick=True)["figure2"], "seeds": 3}
-    seen, real = [], tuning.Work.path
+    seen, real = [], regression.Work.path
 
     def path(work, choice, target, split, seed):
-        seen.append((seed, {row.tobytes() for row in split.X}, {row.tobytes() for row in split.test}))
+        seen.append((seed, {row.tobytes() for row in split.X}, {row.tobytes() for row in split.X_test}))
         return real(work, choice, target, split, seed)
 
-    monkeypatch.setattr(tuning.Work, "path", path)
-    regression.classify(settings, "pima", "svr-hmc", folder, 1)
+    monkeypatch.setattr(regression.Work, "path", path)
+    regression.experiment(settings, "pima", "svr-hmc", folder, 1)
     assert not any(rows & judged for _, rows, judged in seen)
     used = [rows | judged for seed, rows, judged in seen if seed >= settings["first_fold"]]
     reported = {seed: rows for seed, rows, _ in seen if seed < settings["first_fold"]}
@@ -228,26 +228,32 @@ def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypat
     assert all(any(rows == one for one in used) for rows in reported.values())  # each split was tuned for
 
 
+def test_every_paragraph_of_the_report_is_used():
+    code = "".join(path.read_text() for path in Path(run.__file__).parent.glob("*.py"))
+    used = set(re.findall(r'text\(\s*"(\w+)"', code)) | {"figure2", "figure3"}  # these two by the key of their section
+    assert used == set(blocks._TEXTS)
+
+
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("figure", ["figure2", "figure3"])
 def test_all_samplers_have_grids_of_one_size(figure, quick):
     settings = load_settings(quick)[figure]
-    assert len({len(tuning.grid(settings, method)) for method in settings["samplers"]}) == 1
+    assert len({len(regression.grid(settings, method)) for method in settings["samplers"]}) == 1
 
 
 def test_the_first_fold_only_drops_what_is_worse(monkeypatch):
     """A setting that is best on all parts is found unless four fifths of the grid do better on the first."""
     settings = {**load_settings()["figure2"], "folds": 3}
     losses = {step: [abs(np.log(step / 0.1)), abs(np.log(step / 0.2)), abs(np.log(step / 0.2))]
-              for step in tuning.grid_axes(settings, "sgld")["step"]}  # fmt: skip
+              for step in regression.grid_axes(settings, "sgld")["step"]}  # fmt: skip
 
     def path(work, choice, target, split, seed):
         return {"loss": [losses[choice["step"]][seed - settings["first_fold"]] + choice["batch_size"]]}
 
-    monkeypatch.setattr(tuning.Work, "path", path)
+    monkeypatch.setattr(regression.Work, "path", path)
     rng = np.random.default_rng(0)
-    split = tuning.Split(rng.normal(size=(40, 2)), rng.choice([-1.0, 1.0], 40), None, None)
-    work = tuning.Work(settings, "sgld", True, 1, pieces.pieces_of(None))
+    split = regression.Split(rng.normal(size=(40, 2)), rng.choice([-1.0, 1.0], 40), None, None, True)
+    work = regression.Work(settings, "sgld", 1, Pieces(InMemory()))
     best = min(losses, key=lambda step: sum(losses[step]))
     assert work.tuned(split, 0) == {"batch_size": 1, "step": best}
     assert best != min(losses, key=lambda step: losses[step][0])  # the first part alone would choose another
@@ -256,7 +262,7 @@ def test_the_first_fold_only_drops_what_is_worse(monkeypatch):
 def test_a_step_beyond_what_the_scheme_allows_is_out(folder, unchecked):
     settings = {**load_settings(quick=True)["figure2"], "seeds": 1, "step_factors": [1.0, 20.0]}
     settings["underdamped_steps"] = {"largest": 0.2, "smallest": 0.1, "count": 2}
-    found = regression.classify(settings, "pima", "svr-hmc", folder, 1)
+    found = regression.experiment(settings, "pima", "svr-hmc", folder, 1)
     assert found["epochs"]["choices"][0]["step"] < 1
 
 
@@ -295,11 +301,11 @@ def test_only_a_step_that_diverges_is_left_out(folder, unchecked, monkeypatch, e
 
     monkeypatch.setattr(svrhmc.Sampler, "run", fail)
     with pytest.raises(ValueError, match=said):
-        regression.classify(load_settings(quick=True, seeds=1)["figure2"], "pima", "sgld", folder, 1)
+        regression.experiment(load_settings(quick=True, seeds=1)["figure2"], "pima", "sgld", folder, 1)
 
 
 def test_paragraphs_of_the_page():
-    assert inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
+    assert blocks.inline("a **b** *c* `d` <e>") == "a <strong>b</strong> <em>c</em> <code>d</code> &lt;e&gt;"
 
 
 @pytest.mark.slow
@@ -399,15 +405,15 @@ def test_a_run_killed_many_times_writes_the_same_files(folder, unchecked, tmp_pa
 
 TASKS = {
     "figure1": lambda s, f, j: synthetic.panel(s["figure1"], 0.5, 10, 50, "svr-hmc", 1, journal=j),
-    "figure2": lambda s, f, j: regression.classify(s["figure2"], "pima", "sg-hmc", f, 1, journal=j),
-    "figure2, one split": lambda s, f, j: regression.classify(s["figure2"], "a3a", "sgld", f, 1, journal=j),
+    "figure2": lambda s, f, j: regression.experiment(s["figure2"], "pima", "sg-hmc", f, 1, journal=j),
+    "figure2, one split": lambda s, f, j: regression.experiment(s["figure2"], "a3a", "sgld", f, 1, journal=j),
     "figure2 reference": lambda s, f, j: regression.classification_reference(s["figure2"], "pima", f, 1, journal=j),
-    "figure3": lambda s, f, j: regression.regress(s["figure3"], "noise", "vr-sgld", f, 1, journal=j),
+    "figure3": lambda s, f, j: regression.experiment(s["figure3"], "noise", "vr-sgld", f, 1, journal=j),
     "figure3 reference": lambda s, f, j: regression.regression_reference(s["figure3"], "noise", f, journal=j),
     "preparation": lambda s, f, j: experiments.preparation_experiment(s["experiment"], s["figure2"], "pima", f, journal=j),
     "steps": lambda s, f, j: experiments.steps_experiment(s["experiment"], s["figure2"], f, 1, journal=j),
     "passes": lambda s, f, j: experiments.longer_experiment(s["experiment"], s["figure2"], "pima", f, 1, journal=j),
-    "table1": lambda s, f, j: regression.constants(s["figure2"], "pima", f, 0.1, True, journal=j),
+    "table1": lambda s, f, j: regression.constants(s["figure2"], "pima", f, 0.1, journal=j),
 }  # fmt: skip
 
 
@@ -431,7 +437,7 @@ def work(monkeypatch):
     ]
     places += [
         (synthetic.Chain, "step"), (synthetic.Chain, "along"), (regression, "loss_of"), (regression, "error_of"),
-        (tuning, "loss_of"), (experiments, "error_of"),
+        (experiments, "error_of"),
     ]  # fmt: skip
     for place, name in places:
         monkeypatch.setattr(place, name, counted(getattr(place, name)))
@@ -501,20 +507,20 @@ def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, w
     real = svrhmc.Sampler.run
     with monkeypatch.context() as patched:
         patched.setattr(svrhmc.Sampler, "run", lambda *a, **options: real(*a, **{**options, "progress": stop}))
-        with open_journal(tmp_path / "j", {}) as journal, pytest.raises(StopError):
-            synthetic.panel(*arguments, journal=journal)
+        with open_journal(tmp_path / "j", {}) as kept, pytest.raises(StopError):
+            synthetic.panel(*arguments, journal=kept)
     step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains to 0.2" / "state").said["step"]
     assert 0 < step < 200
-    with open_journal(tmp_path / "j", {}) as journal:
-        before = pieces.seconds_spent(journal)
+    with open_journal(tmp_path / "j", {}) as kept:
+        before = journal.seconds_spent(kept)
         assert before > 0
-        assert synthetic.panel(*arguments, journal=journal) == plain
-        assert pieces.seconds_spent(journal) > before
+        assert synthetic.panel(*arguments, journal=kept) == plain
+        assert journal.seconds_spent(kept) > before
 
 
-def some_work(amount, journal):
-    with Pieces(journal) as made:
-        return {"amount": made.once("amount", lambda: amount)}
+@resumable
+def some_work(amount, pieces):
+    return {"amount": pieces.once("amount", lambda: amount)}
 
 
 def test_only_the_journal_of_a_task_is_removed(tmp_path):
@@ -556,10 +562,10 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
     result, seconds = run._perform(task, 1, place)
     assert result == {"amount": 3}
     settings = {"task": "a", "identity": run._identity(task)}
-    with open_journal(place, settings) as journal:
-        record = journal.get("pieces")
+    with open_journal(place, settings) as kept:
+        record = kept.get("pieces")
         assert record.said["done"] == {"amount": 3}
-        journal.put("pieces", {"done": {"amount": 4}, "seconds": 1000.0})
+        kept.put("pieces", {"done": {"amount": 4}, "seconds": 1000.0})
     result, seconds = run._perform(task, 1, place)
     assert result == {"amount": 4}  # what was made is not made again
     assert 1000 < seconds < 1100
@@ -570,12 +576,12 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
         (place / damage).write_bytes((place / damage).read_bytes()[:-1])
         assert run._perform(task, 1, place)[0] == {"amount": 3}
     for changed in ({"done": [], "seconds": 1.0}, {"done": {}, "seconds": "1"}, {"done": {}}):
-        with open_journal(place, settings) as journal:
-            journal.put("pieces", changed)
+        with open_journal(place, settings) as kept:
+            kept.put("pieces", changed)
         assert run._perform(task, 1, place)[0] == {"amount": 3}
     (place / "settings").unlink()  # killed while it was removed
     assert run._perform(task, 1, place)[0] == {"amount": 3}
-    pieces.remove(place)
+    journal.remove(place)
     assert not place.exists()
     run._perform(task, 1, place)
     (tmp_path / "a.json.77.1.part").write_text("{")
@@ -585,10 +591,10 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
 
 def test_a_task_waits_for_a_process_that_is_ending(tmp_path, monkeypatch):
     held = Checkpoint(tmp_path / "j", {})
-    monkeypatch.setattr(pieces, "_PATIENCE", 0.1)
+    monkeypatch.setattr(journal, "_PATIENCE", 0.1)
     with pytest.raises(CheckpointInUseError, match="is in use by another run"):
         open_journal(tmp_path / "j", {"other": 1})
-    monkeypatch.setattr(pieces, "_PATIENCE", 10.0)
+    monkeypatch.setattr(journal, "_PATIENCE", 10.0)
     ending, began = threading.Timer(0.3, held.close), time.monotonic()
     ending.start()
     with open_journal(tmp_path / "j", {}):

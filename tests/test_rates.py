@@ -312,4 +312,4 @@ def test_the_reports_table_1_has_both_and_their_ratio(tmp_path):
         assert float(said["sg-hmc_printed"]) == pytest.approx(printed.total, rel=0.05)
         assert said["cheapest"] == ("SG-HMC" if name == "quiet" else "SVR-HMC")
     assert claims[0].verdict == "does not"
-    assert "by the printed rows it would be" in " ".join(blocks[1].markdown())
+    assert "by the printed rows it would be" in blocks[1].markdown

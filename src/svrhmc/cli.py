@@ -23,7 +23,7 @@ from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
 from svrhmc.shell import CODES, Shell, interrupted, require_folder, require_place, say, writing
-from svrhmc.theory.search import TABLED
+from svrhmc.theory.planning import TABLED
 from svrhmc.warming import KINDS, MODELS, warm
 
 app = typer.Typer(

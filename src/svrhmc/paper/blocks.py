@@ -1,18 +1,20 @@
-"""What a report is made of: blocks that say how they are written, and the files they are written into."""
+"""What a report is made of: blocks, each in Markdown and in HTML, and the files they are written into."""
 
 from __future__ import annotations
 
 import base64
-from abc import ABC, abstractmethod
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from svrhmc.core.cells import csv_text
 from svrhmc.core.storage import write_text
 
+_TEXTS: dict[str, str] = tomllib.loads(files("svrhmc.paper").joinpath("texts.toml").read_text(encoding="utf-8"))
 _TITLE = "The paper, reproduced"
 _CSS = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}"
@@ -22,102 +24,54 @@ _CSS = (
 )
 
 
-class Block(ABC):
-    """A piece of the report, which says itself how it is written in each form."""
-
-    @abstractmethod
-    def markdown(self) -> list[str]:
-        """Its lines of Markdown, without the empty one after it."""
-
-    @abstractmethod
-    def html(self) -> list[str]:
-        """Its lines of HTML."""
-
-
 @dataclass(frozen=True)
-class Heading(Block):
-    """A heading of the second level."""
+class Block:
+    """A piece of the report in each form; in Markdown without the empty line after it."""
 
-    text: str
-
-    def markdown(self) -> list[str]:
-        """One line, with two marks before it."""
-        return [f"## {self.text}"]
-
-    def html(self) -> list[str]:
-        """One element."""
-        return [f"<h2>{escape(self.text)}</h2>"]
+    markdown: str
+    html: str
 
 
-@dataclass(frozen=True)
-class Text(Block):
-    """A paragraph, in the little Markdown that `inline` knows."""
-
-    text: str
-
-    def markdown(self) -> list[str]:
-        """The text as it is."""
-        return [self.text]
-
-    def html(self) -> list[str]:
-        """One element."""
-        return [f"<p>{inline(self.text)}</p>"]
+def heading(text: str) -> Block:
+    """Of the second level."""
+    return Block(f"## {text}", f"<h2>{escape(text)}</h2>")
 
 
-@dataclass(frozen=True)
-class Grid(Block):
-    """A table; its first row is the head."""
-
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> list[str]:
-        """A line for each row, and one below the head."""
-        head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in self.rows)
-        lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        return lines + ["| " + " | ".join(row) + " |" for row in rows]
-
-    def html(self) -> list[str]:
-        """A line for each row; cells are plain text."""
-        head, *rows = ([escape(cell) for cell in row] for row in self.rows)
-        parts = ["<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
-        parts += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
-        return [*parts, "</table>"]
+def paragraph(text: str) -> Block:
+    """In the little Markdown that `inline` knows."""
+    return Block(text, f"<p>{inline(text)}</p>")
 
 
-@dataclass(frozen=True)
-class Picture(Block):
-    """A figure beside the report."""
+def text(name: str, **values: Any) -> str:
+    """A paragraph of texts.toml, with its numbers."""
+    return _TEXTS[name].format(**values)
 
-    path: Path
-    text: str
 
-    def markdown(self) -> list[str]:
-        """A link to the file beside the report."""
-        return [f"![{self.text}]({self.path.name})"]
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Block:
+    """Cells are plain text."""
+    names, cells = list(head), [list(row) for row in rows]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (names, *cells)]
+    parts = ["<table><tr>" + "".join(f"<th>{escape(name)}</th>" for name in names) + "</tr>"]
+    parts += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells]
+    markdown = "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]])
+    return Block(markdown, "\n".join([*parts, "</table>"]))
 
-    def html(self) -> list[str]:
-        """The file itself, within the page."""
-        data = base64.b64encode(self.path.read_bytes()).decode()
-        return [f'<img alt="{escape(self.text)}" src="data:image/svg+xml;base64,{data}">']
+
+def picture(path: Path, text: str) -> Block:
+    """A figure: a link to the file beside the report, or within the HTML the file itself."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return Block(f"![{text}]({path.name})", f'<img alt="{escape(text)}" src="data:image/svg+xml;base64,{data}">')
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
     """The blocks under the report's title, as Markdown."""
-    lines = [f"# {_TITLE}", ""]
-    for block in blocks:
-        lines += [*block.markdown(), ""]
-    return "\n".join(lines)
+    return "\n\n".join([f"# {_TITLE}", *(block.markdown for block in blocks)]) + "\n"
 
 
 def as_html(blocks: Iterable[Block]) -> str:
     """The blocks under the report's title, as one page that needs no other file."""
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{_TITLE}</title><style>{_CSS}</style>",
-        f"<h1>{_TITLE}</h1>",
-    ]
-    for block in blocks:
-        parts += block.html()
-    return "\n".join(parts) + "</html>\n"
+    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{_TITLE}</title><style>{_CSS}</style>"
+    return "\n".join([head, f"<h1>{_TITLE}</h1>", *(block.html for block in blocks)]) + "</html>\n"
 
 
 def inline(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A claim and what the numbers say of it: it holds, it does not, or it cannot be told; and what decides."""
+"""A claim and what the runs say of it: it holds, it does not, or it cannot be told; and what decides."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.arrays import Array
+
+Results = dict[str, dict[str, Any]]  # of tasks, by their names
 OURS = "svr-hmc"  # the sampler that the claims are about
 PAPER, CHECK = "the paper", "our check"  # who says it
 
@@ -24,6 +27,45 @@ class Claim:
 
 
 Claims = list[Claim]
+
+
+def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs that did not diverge."""
+    return [run for run in result["runs"] if run is not None]
+
+
+def by_pass(runs: list[dict[str, Any]]) -> tuple[list[int], Array]:
+    """The passes that all runs report, and their losses at these: (run, pass)."""
+    passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
+    losses = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
+    return passes, np.array([[of_run[spent] for spent in passes] for of_run in losses])
+
+
+def paired_gaps(other: dict[str, Any], ours: dict[str, Any]) -> tuple[list[int], Array] | None:
+    """The passes, and another's losses less ours at these: (seed, pass), for seeds with which neither diverged."""
+    pairs = [pair for pair in zip(other["runs"], ours["runs"], strict=True) if None not in pair]
+    if not pairs:
+        return None
+    passes, losses = by_pass([run for pair in pairs for run in pair])
+    return passes, losses[::2] - losses[1::2]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Another's loss less ours, seed by seed: mean of all passes and the last, each with its standard error."""
+
+    mean: tuple[float, float]
+    end: tuple[float, float]
+    median: float
+
+    @staticmethod
+    def between(other: dict[str, Any], ours: dict[str, Any]) -> Gap:
+        """Of two samplers on the same splits; not a number where no seed has both."""
+        paired = paired_gaps(other, ours)
+        if paired is None:
+            return Gap((np.nan, np.inf), (np.nan, np.inf), np.nan)
+        means = paired[1].mean(axis=1)
+        return Gap(with_error(means), with_error(paired[1][:, -1]), float(np.median(means)))
 
 
 def with_error(values: Any) -> tuple[float, float]:
@@ -56,8 +98,8 @@ def joint(verdicts: Iterable[str]) -> str:
     >>> joint(["holds", "cannot be told"])
     'cannot be told'
     """
-    found = set(verdicts)
-    return "does not" if "does not" in found else "holds" if found == {"holds"} else "cannot be told"
+    different = set(verdicts)
+    return "does not" if "does not" in different else "holds" if different == {"holds"} else "cannot be told"
 
 
 def yes(holds: bool) -> str:

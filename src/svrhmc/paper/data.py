@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import zipfile
 from collections.abc import Callable, Iterable
@@ -14,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import DataError, MissingDataError, requirement
-from svrhmc.paper.archives import ArchiveError, unpack
-from svrhmc.paper.download import cache_folder, fetch, name_of, place_of
-from svrhmc.paper.sets import DATASETS, Arrays, Dataset, Edition, Source, Table
-
-__all__ = ["DATASETS", "DataError", "MissingDataError", "Supply", "Table", "cache_folder", "gather", "load", "obtain"]
+from svrhmc.core.storage import write_bytes
+from svrhmc.paper.datasets import DATASETS, Dataset, Edition, Source, Table
+from svrhmc.paper.download import ArchiveError, cache_folder, cached_download, fetch, file_name, unpack
 
 _SUFFIXES = ("", ".xz", ".gz", ".bz2")
 
@@ -39,9 +38,9 @@ def obtain(name: str, folder: Path | None = None, check: bool | None = None) -> 
     """
     dataset = DATASETS[name]
     check = _checking() if check is None else check
-    here = _at_hand(dataset, folder, check)
+    at_hand = _edition_at_hand(dataset, folder, check)
     failures: list[DataError] = []
-    for edition in sorted(dataset.editions, key=lambda edition: edition is not here):
+    for edition in sorted(dataset.editions, key=lambda edition: edition is not at_hand):
         try:
             return edition, _table(dataset, edition, folder, check)
         except MissingDataError as error:
@@ -82,8 +81,8 @@ def gather(
     for name in names:
         dataset = DATASETS[name]
         try:
-            here = _at_hand(dataset, folder, _checking())
-            done = [edition for edition in ([here] if here else dataset.editions) if finished(name, edition.key)]
+            at_hand = _edition_at_hand(dataset, folder, _checking())
+            done = [edition for edition in ([at_hand] if at_hand else dataset.editions) if finished(name, edition.key)]
             editions[name] = done[0] if done else obtain(name, folder)[0]
         except DataError as error:
             missing[name] = str(error)
@@ -99,134 +98,157 @@ def _checking() -> bool:
     return os.environ.get("SVRHMC_UNCHECKED", "") in ("", "0")
 
 
-def _at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edition | None:
+def _edition_at_hand(dataset: Dataset, folder: Path | None, check: bool) -> Edition | None:
     """The first edition that is whole in the folder, or else in the cache, by its hashes or as it was downloaded."""
     for edition in dataset.editions:
-        if folder is not None and all(_find(source, dataset.name, folder) for source in edition.sources):
+        if folder is not None and all(_find_file(source, dataset.name, folder) for source in edition.sources):
             return edition
     for edition in dataset.editions:
-        kept = _kept(dataset.name, [source.sha256 for source in edition.sources])
-        if check and kept is not None and kept.exists():
+        cached = _cached_table(dataset.name, [source.sha256 for source in edition.sources])
+        if check and cached is not None and cached.exists():
             return edition
     with suppress(DataError):
         for edition in dataset.editions:
-            if all(any(place_of(url).exists() for url in source.urls) for source in edition.sources):
+            if all(any(cached_download(url).exists() for url in source.urls) for source in edition.sources):
                 return edition
     return None
 
 
 def _table(dataset: Dataset, edition: Edition, folder: Path | None, check: bool) -> Table:
     """From the arrays kept under the hashes of its files, else from the files."""
-    hashes = [source.sha256 for source in edition.sources]
-    arrays = _recall(_kept(dataset.name, hashes)) if check else None
-    if arrays is None:
-        contents = _contents(dataset.name, edition, folder, check)
-        kept = _kept(dataset.name, [hashlib.sha256(content).hexdigest() for content in contents.values()], check)
-        arrays = _recall(kept)
-        if arrays is None:
-            try:
-                arrays = _read(dataset.name, edition, contents, check)
-            except DataError as error:
-                if _forget(dataset.name, edition, folder):
-                    raise MissingDataError(str(error)) from None  # another edition may be sound
-                raise
-            _keep(kept, arrays)
-    return edition.build(arrays)
-
-
-def _read(name: str, edition: Edition, contents: dict[str, bytes], check: bool) -> Arrays:
+    published = [source.sha256 for source in edition.sources]
+    table = _read_cache(_cached_table(dataset.name, published)) if check else None
+    if table is not None:
+        return table
+    contents = _contents(dataset.name, edition, folder, check)
+    hashes = [hashlib.sha256(content).hexdigest() for content in contents.values()]
+    cached = _cached_table(dataset.name, hashes, check)
+    table = _read_cache(cached)
+    if table is not None:
+        return table
     try:
-        texts = {path: _decoded(path, content) for path, content in contents.items()}
-        arrays = edition.read(texts)
+        table = _parse(dataset.name, edition, contents, check)
+    except DataError as error:
+        if _discard_downloads(dataset.name, edition, folder):
+            raise MissingDataError(str(error)) from None  # another edition may be sound
+        raise
+    _write_cache(cached, table)
+    return table
+
+
+def _parse(name: str, edition: Edition, contents: dict[str, bytes], check: bool) -> Table:
+    try:
+        texts = {path: _decode(path, content) for path, content in contents.items()}
+        table = edition.read(texts)
         if check and edition.verify is not None:
-            edition.verify(texts, arrays)
+            edition.verify(texts, table)
     except ValueError as error:
-        raise DataError(f"{name}: {str(error).rstrip('.')}: {_replace(edition.sources)}") from None
-    return arrays
+        urls = " or ".join(dict.fromkeys(url for source in edition.sources for url in source.urls))
+        remedy = f"put the published file in its place{f' ({urls})' if urls else ''}."
+        raise DataError(f"{name}: {str(error).rstrip('.')}: {remedy}") from None
+    return table
 
 
-def _decoded(path: str, content: bytes) -> str:
+def _decode(path: str, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
         raise requirement(path, "text", f"the bytes {content[:8]!r} …") from None
 
 
-def _forget(name: str, edition: Edition, folder: Path | None) -> bool:
+def _discard_downloads(name: str, edition: Edition, folder: Path | None) -> bool:
     """Whether any of its files was downloaded; such are not kept, so that the next run fetches them again."""
-    absent = [source for source in edition.sources if folder is None or _find(source, name, folder) is None]
+    absent = [source for source in edition.sources if folder is None or _find_file(source, name, folder) is None]
     with suppress(DataError, OSError):
         for url in {url for source in absent for url in source.urls}:
-            place_of(url).unlink(missing_ok=True)
+            cached_download(url).unlink(missing_ok=True)
     return bool(absent)
 
 
-def _replace(sources: Iterable[Source]) -> str:
-    urls = " or ".join(dict.fromkeys(url for source in sources for url in source.urls))
-    return f"put the published file in its place{f' ({urls})' if urls else ''}."
+# Parsed tables in the cache.
 
 
-def _kept(name: str, hashes: list[str], check: bool = True) -> Path | None:
+def _cached_table(name: str, hashes: list[str], check: bool = True) -> Path | None:
     """The file of parsed arrays; None where hashes are not known beforehand, or there is no cache folder."""
+    if not all(hashes):
+        return None
+    words = [name, *(digest[:12] for digest in hashes), *(() if check else ("unchecked",))]
     try:
-        if not all(hashes):
-            return None
-        words = [name, *(digest[:12] for digest in hashes), *(() if check else ("unchecked",))]
         return cache_folder() / f"{'-'.join(words)}.npz"
     except DataError:
         return None
 
 
-def _recall(kept: Path | None) -> Arrays | None:
-    if kept is None or not kept.exists():
+def _read_cache(path: Path | None) -> Table | None:
+    if path is None or not path.exists():
         return None
     try:
-        with np.load(kept) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # cut short: made anew
+        with np.load(path) as arrays:
+            test = (_rows(arrays, "test_X"), arrays["test_target"]) if "test_target" in arrays else None
+            return Table(_rows(arrays, "X"), arrays["target"], test)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # cut short, or of another version: made anew
         with suppress(OSError):
-            kept.unlink()
+            path.unlink()
         return None
 
 
-def _keep(kept: Path | None, arrays: Arrays) -> None:
+def _rows(arrays: Any, name: str) -> Any:
+    """Dense, or CSR from its parts."""
+    if name in arrays:
+        return arrays[name]
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix(tuple(arrays[f"{name}_{part}"] for part in _CSR), tuple(arrays[f"{name}_shape"]))
+
+
+_CSR = ("data", "indices", "indptr")
+
+
+def _write_cache(path: Path | None, table: Table) -> None:
     """For the next time; where nothing can be written, it is parsed again then."""
-    if kept is None:
+    if path is None:
         return
-    partial = kept.with_suffix(f".{os.getpid()}.npz")
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
-        partial.replace(kept)  # at once, so that no reader sees half a file
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
+    arrays: dict[str, Any] = {}
+    for prefix, (X, y) in {"": (table.X, table.y), **({"test_": table.test} if table.test else {})}.items():
+        arrays[f"{prefix}target"] = y
+        if hasattr(X, "indptr"):
+            arrays |= {f"{prefix}X_{part}": getattr(X, part) for part in _CSR} | {f"{prefix}X_shape": X.shape}
+        else:
+            arrays[f"{prefix}X"] = X
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content.getvalue())
+
+
+# The bytes of files.
 
 
 def _contents(name: str, edition: Edition, folder: Path | None, check: bool) -> dict[str, bytes]:
     """The bytes of each source by its path; what is not in the folder comes from the publisher, an archive once."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     absent: dict[tuple[str, ...], list[Source]] = {}
     for source in edition.sources:
-        file = None if folder is None else _find(source, name, folder)
+        file = None if folder is None else _find_file(source, name, folder)
         if file is None:
             absent.setdefault(source.urls, []).append(source)
         else:
-            found[source.path] = _from_file(source, name, file, check)
+            contents[source.path] = _from_file(source, name, file, check)
     for sources in absent.values():
-        found |= _from_publishers(sources, name, folder, check)
-    return {source.path: found[source.path] for source in edition.sources}
+        contents |= _from_publishers(sources, name, folder, check)
+    return {source.path: contents[source.path] for source in edition.sources}
 
 
-def _find(source: Source, name: str, folder: Path) -> Path | None:
+def _find_file(source: Source, name: str, folder: Path) -> Path | None:
     """A source's file in the folder: its name plain, compressed, or an archive as published; in any case of letters.
 
     It may lie in the folder itself, or anywhere below the folder of the data set.
     """
     homes = {source.path.split("/")[0].casefold(), name.casefold()}
-    names = [source.name + suffix for suffix in _SUFFIXES] + [name_of(url) for url in source.urls]
+    names = [source.name + suffix for suffix in _SUFFIXES] + [file_name(url) for url in source.urls]
     rank = {name.casefold(): place for place, name in reversed(list(enumerate(names)))}
-    found: list[tuple[int, int, str, Path]] = []
+    candidates: list[tuple[int, int, str, Path]] = []
     try:
         for entry in folder.iterdir():
             inside: Iterable[Path] = [entry]
@@ -235,56 +257,52 @@ def _find(source: Source, name: str, folder: Path) -> Path | None:
             for path in inside:
                 place = rank.get(path.name.casefold())
                 if place is not None and path.is_file():
-                    found.append((place, len(path.parts), str(path), path))
+                    candidates.append((place, len(path.parts), str(path), path))
     except OSError as error:
         raise DataError(f"{name}: {folder} cannot be read ({error.strerror}): make it readable.") from None
-    return min(found)[-1] if found else None
+    return min(candidates)[-1] if candidates else None
 
 
 def _from_file(source: Source, name: str, file: Path, check: bool) -> bytes:
-    remedy = "replace it" + (f" by the one at {' or '.join(source.urls)}" if source.urls else "")
-    remedy += ", or take it away to have it downloaded." if source.urls else "."
+    remedy = "replace it."
+    if source.urls:
+        remedy = f"replace it by the one at {' or '.join(source.urls)}, or take it away to have it downloaded."
     try:
-        return _accept(source, file.name, file.read_bytes(), check)
+        return _unpack_checked(source, file.name, file.read_bytes(), check)
     except OSError as error:
         raise DataError(f"{name}: {file} cannot be read ({error.strerror}): make it readable.") from None
     except ArchiveError as error:
         raise DataError(f"{name}: {file} {error}: {remedy}") from None
 
 
-def _accept(source: Source, file: str, content: bytes, check: bool) -> bytes:
+def _unpack_checked(source: Source, file: str, content: bytes, check: bool) -> bytes:
     """The source's own bytes out of a file, with the published hash."""
-    found = unpack(content, file, source.name)
-    digest = hashlib.sha256(found).hexdigest()
+    member = unpack(content, file, source.name)
+    digest = hashlib.sha256(member).hexdigest()
     if check and source.sha256 and digest != source.sha256:
-        what = (
-            "is not the published file" if file == source.name else f"holds a {source.name} that is not the published"
-        )
+        what = "is not the published file"
+        if file != source.name:
+            what = f"holds a {source.name} that is not the published"
         raise ArchiveError(f"{what}: its sha256 is {digest}, not {source.sha256}")
-    return found
+    return member
 
 
 def _from_publishers(sources: list[Source], name: str, folder: Path | None, check: bool) -> dict[str, bytes]:
     """Sources that are published together, from the first publisher that has all of them."""
+    urls = sources[0].urls
 
     def accept(file: str, content: bytes) -> dict[str, bytes]:
-        return {source.path: _accept(source, file, content, check) for source in sources}
+        return {source.path: _unpack_checked(source, file, content, check) for source in sources}
 
-    if not sources[0].urls:
-        raise _missing(sources, name, folder, "no publisher has it in this form")
     try:
-        return fetch(sources[0].urls, accept)
+        if not urls:
+            raise DataError("no publisher has it in this form")
+        return fetch(urls, accept)
     except DataError as error:
-        raise _missing(sources, name, folder, str(error)) from None
-
-
-def _missing(sources: list[Source], name: str, folder: Path | None, why: str) -> MissingDataError:
-    place = f"in {folder}" if folder is not None else "in a data folder"
-    paths = ", ".join(source.path for source in sources)
-    what = f"the file {paths} (or {paths}.xz)" if len(sources) == 1 else f"the files {paths}"
-    urls: Any = sources[0].urls
-    get = f"download it from {' or '.join(urls)} yourself" if urls else "get it from whom you have the other files"
-    return MissingDataError(
-        f"{name} needs {what} {place}, and {why}: try again later, or {get}, and pass the folder with --data DIR or "
-        "SVRHMC_DATA."
-    )
+        paths = ", ".join(source.path for source in sources)
+        what = f"the file {paths} (or {paths}.xz)" if len(sources) == 1 else f"the files {paths}"
+        get = f"download it from {' or '.join(urls)} yourself" if urls else "get it from whom you have the other files"
+        raise MissingDataError(
+            f"{name} needs {what} in {folder or 'a data folder'}, and {error}: try again later, or {get}, and pass the "
+            "folder with --data DIR or SVRHMC_DATA."
+        ) from None

@@ -11,83 +11,77 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.paper.data import load
-from svrhmc.paper.pieces import pieces_of
-from svrhmc.paper.regression import classified
+from svrhmc.paper.journal import Pieces, resumable
+from svrhmc.paper.regression import Choice, Work, error_of, experiment, grid, posterior, split_of
 from svrhmc.paper.settings import Settings
-from svrhmc.paper.splits import classification_split, error_of, target_of
-from svrhmc.paper.tuning import Choice, Work, grid
 
 
+@resumable
 def preparation_experiment(
-    settings: Settings, figure2: Settings, name: str, folder: Path | None, journal: Journal | None = None
+    settings: Settings, figure2: Settings, name: str, folder: Path | None, pieces: Pieces
 ) -> dict[str, Any]:
     """Test error of the posterior mode: with and without an intercept under each scaling, and for each λ."""
-    with pieces_of(journal) as pieces:
-        table = load(name, folder)
-        usual = figure2["preparation"][name]
-        seeds = range(1 if table.test is not None else settings["seeds"])
+    table = load(name, folder)
+    usual = figure2["preparation"][name]
+    seeds = range(1 if table.test is not None else settings["seeds"])
 
-        def error(prepared: dict[str, Any], precision: float, seed: int) -> float:
-            local = {**figure2, "preparation": {name: {**usual, **prepared}}, "prior_precision": precision}
-            split = classification_split(local, name, table, seed)
-            return error_of(target_of(local, split, logistic=True).mode(), split)
+    def error(prepared: dict[str, Any], precision: float, seed: int) -> float:
+        local = {**figure2, "preparation": {name: {**usual, **prepared}}, "prior_precision": precision}
+        split = split_of(local, name, table, seed)
+        return error_of(posterior(local, split).mode(), split)
 
-        def row(prepared: dict[str, Any], precision: float) -> dict[str, Any]:
-            what = f"{prepared}, {precision}"
-            errors = [pieces.once(f"{what}, seed {seed}", error, prepared, precision, seed) for seed in seeds]
-            return {**usual, **prepared, "prior_precision": precision, **_averaged(errors)}
+    def row(prepared: dict[str, Any], precision: float) -> dict[str, Any]:
+        what = f"{prepared}, {precision}"
+        errors = [pieces.once(f"{what}, seed {seed}", error, prepared, precision, seed) for seed in seeds]
+        return {**usual, **prepared, "prior_precision": precision, **_averaged(errors)}
 
-        ways = itertools.product((False, True), settings["scales"])
-        own = figure2["prior_precision"]
-        rows = [row({"intercept": intercept, "scale": scale}, own) for intercept, scale in ways]
-        return {"rows": rows, "priors": [row({}, precision) for precision in settings["prior_precisions"]]}
+    ways = itertools.product((False, True), settings["scales"])
+    own = figure2["prior_precision"]
+    rows = [row({"intercept": intercept, "scale": scale}, own) for intercept, scale in ways]
+    return {"rows": rows, "priors": [row({}, precision) for precision in settings["prior_precisions"]]}
 
 
+@resumable
 def longer_experiment(
-    settings: Settings, figure2: Settings, name: str, folder: Path | None, threads: int, journal: Journal | None = None
+    settings: Settings, figure2: Settings, name: str, folder: Path | None, threads: int, pieces: Pieces
 ) -> dict[str, Any]:
     """Test error of each sampler, with its tuned setting, after more and more passes."""
-    with pieces_of(journal) as pieces:
-        table, found = load(name, folder), []
-        for method in figure2["samplers"]:
-            work = Work(figure2, method, True, threads, pieces)
+    table = load(name, folder)
+    seeds = range(min(figure2["seeds"], settings["passes_seeds"]))
 
-            def error(seed: int, passes: int, work: Work = work) -> float | None:
-                split = classification_split(figure2, name, table, seed)
-                choice = pieces.once(f"{work.method}, seed {seed}, setting", work.tuned, split, seed)
-                longer = Work({**figure2, "passes": passes}, work.method, True, threads, pieces)
-                run = longer.path(choice, target_of(figure2, split, True), split, seed)
-                return None if run is None else float(run["error"][-1])
+    def error(method: str, seed: int, passes: int) -> float | None:
+        split, work = split_of(figure2, name, table, seed), Work(figure2, method, threads, pieces)
+        choice = pieces.once(f"{method}, seed {seed}, setting", work.tuned, split, seed)
+        longer = Work({**figure2, "passes": passes}, method, threads, pieces)
+        run = longer.path(choice, posterior(figure2, split), split, seed)
+        return None if run is None else float(run["error"][-1])
 
-            seeds = range(min(figure2["seeds"], settings["passes_seeds"]))
-            errors = {
-                passes: [pieces.once(f"{method}, seed {seed}, {passes} passes", error, seed, passes) for seed in seeds]
-                for passes in settings["passes"]
-            }
-            found += [{"method": method, "passes": spent, **_averaged(values)} for spent, values in errors.items()]
-        return {"rows": found, "seeds": len(seeds)}
+    rows = []
+    for method, passes in itertools.product(figure2["samplers"], settings["passes"]):
+        errors = [pieces.once(f"{method}, seed {seed}, {passes} passes", error, method, seed, passes) for seed in seeds]
+        rows.append({"method": method, "passes": passes, **_averaged(errors)})
+    return {"rows": rows, "seeds": len(seeds)}
 
 
+@resumable
 def steps_experiment(
-    settings: Settings, figure2: Settings, folder: Path | None, threads: int, journal: Journal | None = None
+    settings: Settings, figure2: Settings, folder: Path | None, threads: int, pieces: Pieces
 ) -> dict[str, Any]:
     """Test error of one sampler on one data set, for every setting of its grid."""
-    name, method, found = settings["step_data"], settings["step_sampler"], []
-    with pieces_of(journal) as pieces:
-        table = load(name, folder)
-        splits = [classification_split(figure2, name, table, seed) for seed in range(settings["step_seeds"])]
-        subjects = [(target_of(figure2, split, True), split, seed) for seed, split in enumerate(splits)]
-        work = Work(figure2, method, True, threads, pieces)
+    name, method, rows = settings["step_data"], settings["step_sampler"], []
+    table, work = load(name, folder), Work(figure2, method, threads, pieces)
+    splits = [split_of(figure2, name, table, seed) for seed in range(settings["step_seeds"])]
+    posteriors = [posterior(figure2, split) for split in splits]
 
-        def error(choice: Choice, seed: int) -> float | None:
-            run = work.path(choice, *subjects[seed])
-            return None if run is None else float(run["error"][-1])
+    def error(choice: Choice, seed: int) -> float | None:
+        run = work.path(choice, posteriors[seed], splits[seed], seed)
+        return None if run is None else float(run["error"][-1])
 
-        for choice in grid(figure2, method):
-            errors = [pieces.once(f"{choice}, seed {seed}", error, choice, seed) for seed in range(len(subjects))]
-            if None not in errors:
-                found.append({**choice, **_averaged(errors)})
-    return {"data": name, "method": method, "rows": found}
+    for choice in grid(figure2, method):
+        errors = [pieces.once(f"{choice}, seed {seed}", error, choice, seed) for seed in range(len(splits))]
+        if None not in errors:
+            rows.append({**choice, **_averaged(errors)})
+    return {"data": name, "method": method, "rows": rows}
 
 
 def burn_in_experiment(
@@ -100,9 +94,8 @@ def burn_in_experiment(
     journal: Journal | None = None,
 ) -> dict[str, Any]:
     """Figure 2 for one data set and sampler with the paper's larger burn-in; batches of 1, which make steps enough."""
-    with pieces_of(journal) as pieces:
-        changes = {"burn_in": settings["burn_in"], "batch_sizes": [1], "epoch_samplers": []}
-        return classified({**figure2, **changes}, name, method, folder, threads, pieces)
+    changes = {"burn_in": settings["burn_in"], "batch_sizes": [1], "epoch_samplers": []}
+    return experiment({**figure2, **changes}, name, method, folder, threads, journal=journal)
 
 
 def _averaged(errors: Iterable[float | None]) -> dict[str, float]:

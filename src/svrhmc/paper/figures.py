@@ -5,58 +5,56 @@ They are drawn nine inches wide, so that their text stays readable at the width 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
-from svrhmc.paper.claims import OURS
+from svrhmc.paper.claims import OURS, Results, by_pass, finished, paired_gaps
 from svrhmc.paper.settings import Settings, panel_name
 from svrhmc.plots import STYLE, look, require_matplotlib, save
 from svrhmc.samplers import LABELS
 
-Results = dict[str, dict[str, Any]]
 _WIDTH = 9.0
 _SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 9.5, "xtick.labelsize": 8, "ytick.labelsize": 8}
 _TICKS = (1.0, 2.0, 5.0)
 
 
-def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs that did not diverge."""
-    return [run for run in result["runs"] if run is not None]
+@contextmanager
+def _figure(path: Path, rows: int, columns: int, height: float, **options: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """pyplot, a figure and its grid of axes; written to the path in the end."""
+    pyplot = require_matplotlib()
+    with pyplot.rc_context(_SMALL):
+        figure, grid = pyplot.subplots(
+            rows, columns, figsize=(_WIDTH, height), layout="constrained", squeeze=False, sharex=True, **options
+        )
+        yield pyplot, figure, grid
+        save(pyplot, figure, path)
 
 
 def draw_synthetic(results: Results, settings: Settings, spread: float, path: Path) -> bool:
     """Figure 1 for one spread: panels by d and n; False if nothing of it is there."""
-    pyplot = require_matplotlib()
-    dims, sizes = settings["dims"], settings["sizes"]
-    found = False
-    with pyplot.rc_context(_SMALL):
-        figure, grid = pyplot.subplots(
-            len(dims), len(sizes), figsize=(_WIDTH, 2.3 * len(dims) + 0.9), layout="constrained", squeeze=False,
-            sharex=True, sharey="row",
-        )  # fmt: skip
-        for row, dim in enumerate(dims):
-            for column, n in enumerate(sizes):
-                axes = grid[row, column]
-                for method in settings["samplers"]:
-                    result = results.get(panel_name(spread, dim, n, method))
-                    if result is not None:
-                        found = True
-                        _panel(axes, result, method)
-                for level in settings["thresholds"]:
-                    axes.axhline(level, color="0.6", linewidth=0.7, zorder=0)
-                axes.set_title(f"d = {dim}, n = {n}", loc="left")
-                axes.set_xscale("log")
-                axes.set_yscale("log")
+    dims, sizes, methods = settings["dims"], settings["sizes"], settings["samplers"]
+    if not any(panel_name(spread, *panel) in results for panel in itertools.product(dims, sizes, methods)):
+        return False
+    with _figure(path, len(dims), len(sizes), 2.3 * len(dims) + 0.9, sharey="row") as (pyplot, figure, grid):
+        for axes, (dim, n) in zip(grid.flat, itertools.product(dims, sizes), strict=True):
+            for method in methods:
+                result = results.get(panel_name(spread, dim, n, method))
+                if result is not None:
+                    _panel(axes, result, method)
+            for level in settings["thresholds"]:
+                axes.axhline(level, color="0.6", linewidth=0.7, zorder=0)
+            axes.set_title(f"d = {dim}, n = {n}", loc="left")
+            axes.set_xscale("log")
+            axes.set_yscale("log")
         figure.supxlabel("data passes (component gradients evaluated / n)", fontsize=9.5)
         figure.supylabel("W₂ to the target", fontsize=9.5)
-        if found:
-            _legend_of_panels(pyplot, figure, settings, spread)
-            save(pyplot, figure, path)
-        pyplot.close(figure)
-    return found
+        _legend_of_panels(pyplot, figure, settings, spread)
+    return True
 
 
 def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings, spread: float) -> None:
@@ -85,9 +83,9 @@ def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
     for run in result["runs"]:
         curve, points = run["curve"], run["points"]
         axes.plot([p["passes"] for p in curve], [p["w2"] for p in curve], color=colour, linewidth=0.7)
-        seen = [p["w2"] - p["expected"] + p["exact"] for p in points]
+        unbiased = [p["w2"] - p["expected"] + p["exact"] for p in points]
         axes.errorbar(
-            [p["passes"] for p in points], seen, [2 * p["deviation"] for p in points],
+            [p["passes"] for p in points], unbiased, [2 * p["deviation"] for p in points],
             color=colour, marker=marker, markersize=3, linestyle="none", elinewidth=0.8,
         )  # fmt: skip
 
@@ -98,37 +96,30 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
     A column for each data set. The differences are taken seed by seed and have a row for each sampler, so that no band
     hides another.
     """
-    pyplot = require_matplotlib()
     names = [name for name in settings["datasets"] if f"{figure_name} {name} {OURS}" in results]
     if not names:
         return False
     others = [method for method in settings["samplers"] if method != OURS]
-    with pyplot.rc_context(_SMALL):
-        figure, grid = pyplot.subplots(
-            1 + len(others), len(names), figsize=(_WIDTH, 2.1 + 1.25 * len(others)), layout="constrained",
-            squeeze=False, sharex=True, height_ratios=[1.7] + [1.0] * len(others),
-        )  # fmt: skip
-        for column, name in enumerate(names):
-            top, ours = grid[0, column], results[f"{figure_name} {name} {OURS}"]
-            reference = results.get(f"{figure_name} {name} reference")
-            level = float(np.mean(reference["loss"])) if reference is not None else None
+    rows, height, ratios = 1 + len(others), 2.1 + 1.25 * len(others), [1.7] + [1.0] * len(others)
+    with _figure(path, rows, len(names), height, height_ratios=ratios) as (pyplot, figure, grid):
+        for column, name in zip(grid.T, names, strict=True):
+            top, *below = column
+            ours, reference = results[f"{figure_name} {name} {OURS}"], results.get(f"{figure_name} {name} reference")
             for method in settings["samplers"]:
                 _median(top, results.get(f"{figure_name} {name} {method}"), method)
-            if level is not None:
-                top.axhline(level, color="0.3", linestyle=(0, (4, 2)), linewidth=1)
+            if reference is not None:
+                top.axhline(float(np.mean(reference["loss"])), color="0.3", linestyle=(0, (4, 2)), linewidth=1)
             top.set_title(name, loc="left")
             _log_where_wide(top)
-            for place, method in enumerate(others, start=1):
-                _gap(grid[place, column], results.get(f"{figure_name} {name} {method}"), ours, method)
-            grid[-1, column].set_xlim(0.5, settings["passes"] + 0.5)
-            grid[-1, column].set_xticks(range(2, settings["passes"] + 1, 2))
+            for axes, method in zip(below, others, strict=True):
+                _gap(axes, results.get(f"{figure_name} {name} {method}"), ours, method)
+            column[-1].set_xlim(0.5, settings["passes"] + 0.5)
+            column[-1].set_xticks(range(2, settings["passes"] + 1, 2))
         grid[0, 0].set_ylabel(label.replace(" ", "\n", 1))
-        for place, method in enumerate(others, start=1):
-            grid[place, 0].set_ylabel(f"{LABELS[method]} −\nSVR-HMC")
+        for axes, method in zip(grid[1:, 0], others, strict=True):
+            axes.set_ylabel(f"{LABELS[method]} −\nSVR-HMC")
         figure.supxlabel("data passes", fontsize=9.5)
         _legend_of_paths(pyplot, figure, settings)
-        save(pyplot, figure, path)
-        pyplot.close(figure)
     return True
 
 
@@ -157,12 +148,9 @@ def _median(axes: Any, result: dict[str, Any] | None, method: str) -> None:
 def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method: str) -> None:
     """Another's loss less ours, seed by seed."""
     axes.axhline(0, color="0.3", linewidth=0.8)
-    if result is None:
-        return
-    pairs = [pair for pair in zip(result["runs"], ours["runs"], strict=True) if None not in pair]
-    if pairs:
-        passes, losses = by_pass([run for pair in pairs for run in pair])
-        gaps = losses[::2] - losses[1::2]
+    paired = None if result is None else paired_gaps(result, ours)
+    if paired is not None:
+        passes, gaps = paired
         low, middle, high = np.quantile(gaps, (0.25, 0.5, 0.75), axis=0)
         colour, _ = look(method)
         axes.fill_between(passes, low, high, color=colour, alpha=0.25, linewidth=0)
@@ -170,13 +158,6 @@ def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method:
         mean, size = gaps.mean(axis=0), 3 * max(np.abs(low).max(), np.abs(high).max())
         inside = np.abs(mean) <= size  # a mean made by one run would flatten all else; the table has it
         axes.plot(np.array(passes)[inside], mean[inside], "_", color=colour, markersize=7)
-
-
-def by_pass(runs: list[dict[str, Any]]) -> tuple[list[int], Array]:
-    """The passes that all runs report, and their losses at these: (run, pass)."""
-    passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
-    kept = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
-    return passes, np.array([[losses[spent] for spent in passes] for losses in kept])
 
 
 def _log_where_wide(axes: Any) -> None:

@@ -7,11 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import svrhmc
-from svrhmc.paper.blocks import Block, Grid, Heading, Text, as_html, as_markdown
-from svrhmc.paper.claims import CHECK, PAPER, Claims
+from svrhmc.paper.blocks import Block, as_html, as_markdown, heading, paragraph, table, text
+from svrhmc.paper.claims import CHECK, PAPER, Claims, Results
 from svrhmc.paper.figure1 import figure1
-from svrhmc.paper.figures import Results
-from svrhmc.paper.paths import figure2, figure3
+from svrhmc.paper.figure2_3 import figure2, figure3
 from svrhmc.paper.settings import Settings
 from svrhmc.paper.table1 import table1
 from svrhmc.paper.table3 import table3
@@ -25,45 +24,24 @@ def write_report(
     results: Results, settings: Settings, parts: tuple[str, ...], out: Path, missing: tuple[str, ...], quick: bool
 ) -> Path:
     """report.md, report.html (self-contained), the figures as SVG and the numbers as CSV."""
-    blocks: list[Block] = [Text(_opening(quick))]
-    blocks += [Text(f"**Missing:** {text}") for text in missing]
+    blocks = [paragraph(text("opening", quick=text("quick") if quick else ""))]
+    blocks += [paragraph(f"**Missing:** {reason}") for reason in missing]
     sections: list[Block] = []
     claims: Claims = []
     for part, write in _SECTIONS.items():
         if part in parts:
             sections += write(results, settings, out, claims)
     for whose, title in ((PAPER, "The paper's claims"), (CHECK, "Our own checks")):
-        told = [(c.text, c.threshold, c.verdict, c.numbers) for c in claims if c.whose == whose]
-        if told:
-            blocks += [Heading(title), Grid((("claim", "what decides", "verdict", "numbers"), *told))]
-    blocks += sections + _closing()
+        rows = [(c.text, c.threshold, c.verdict, c.numbers) for c in claims if c.whose == whose]
+        if rows:
+            blocks += [heading(title), table(("claim", "what decides", "verdict", "numbers"), rows)]
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib"))
+    versions = text("closing", own=svrhmc.__version__, python=platform.python_version(), packages=packages)
+    blocks += [*sections, heading("Versions, settings, runtime"), paragraph(versions)]
     (out / REPORT).write_text(as_markdown(blocks), encoding="utf-8")
     (out / "report.html").write_text(as_html(blocks), encoding="utf-8")
     (out / "runtime.txt").write_text(_runtime(results), encoding="utf-8")
     return out / REPORT
-
-
-def _opening(quick: bool) -> str:
-    text = (
-        "The experiments of Zou, Xu & Gu, *Stochastic Variance-Reduced Hamilton Monte Carlo Methods* (ICML 2018), "
-        "run again by "
-        "`svrhmc reproduce`. The paper gives no step sizes, masses or scaling; every setting used here is in "
-        "`src/svrhmc/paper/settings.toml`. A data pass is n component gradients really evaluated, snapshots included."
-    )
-    return text + (" **A quick run: few chains, seeds and settings; its verdicts mean little.**" if quick else "")
-
-
-def _closing() -> list[Block]:
-    packages = ("numpy", "scipy", "numba", "matplotlib")
-    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
-    return [
-        Heading("Versions, settings, runtime"),
-        Text(
-            f"svrhmc {svrhmc.__version__}, Python {platform.python_version()}, {versions}. All settings: "
-            f"settings.toml of "
-            "`svrhmc.paper`. Times of all tasks, which differ from run to run: runtime.txt."
-        ),
-    ]
 
 
 def _runtime(results: Results) -> str:

@@ -6,6 +6,8 @@ loses seconds and changes no result.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import time
@@ -18,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core.arrays import cores
-from svrhmc.core.errors import CheckpointError
+from svrhmc.core.errors import CheckpointError, DataError
 from svrhmc.core.processes import deaf_to_interrupts, end_with_parent
 from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import experiments, regression, synthetic
-from svrhmc.paper.data import DataError, gather
-from svrhmc.paper.pieces import open_journal, remove, seconds_spent, unusable
+from svrhmc.paper.data import gather
+from svrhmc.paper.journal import open_journal, remove, seconds_spent, unusable
 from svrhmc.paper.report import write_report
-from svrhmc.paper.settings import Settings, fingerprint, load_settings, panel_name
+from svrhmc.paper.settings import Settings, load_settings, panel_name
 
 # Of an experiment's code, from 2 on: to be raised by a change that changes a result.
 VERSIONS = {"figure1": 4, "figure2": 3, "figure3": 3, "experiment": 3, "table1": 3}
@@ -132,14 +134,14 @@ class Store:
 
 def _identity(task: Task) -> str:
     """Of the settings alone: where the data lie does not matter."""
-    return fingerprint(
-        [
-            VERSIONS.get(task.name.split()[0], 2),
-            task.name,
-            *(value for value in task.arguments if not isinstance(value, Path)),
-            *filter(None, [task.edition]),
-        ]
-    )
+    settings = [value for value in task.arguments if not isinstance(value, Path)]
+    edition = [task.edition] if task.edition else []
+    return fingerprint([VERSIONS.get(task.name.split()[0], 2), task.name, *settings, *edition])
+
+
+def fingerprint(value: Any) -> str:
+    """Equal for equal settings."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _work(
@@ -152,7 +154,7 @@ def _work(
     if results:
         say(f"{len(results)} of {len(tasks)} tasks are already there")
     missing: list[str] = []
-    for number, (task, outcome, seconds) in enumerate(_each(left, store, jobs), start=len(results) + 1):
+    for number, (task, outcome, seconds) in enumerate(_outcomes(left, store, jobs), start=len(results) + 1):
         if isinstance(outcome, DataError):
             missing.append(str(outcome))
             store.tidy(task, finished=True)
@@ -165,14 +167,14 @@ def _work(
     return ordered, list(dict.fromkeys(missing))
 
 
-def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Any, float]]:
+def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Any, float]]:
     """Tasks as they finish; in processes of their own where there are several jobs."""
     threads = max(1, cores() // jobs)
     if jobs == 1:
         for task in tasks:
             yield task, *_perform(task, threads, store.progress(task))
         return
-    with _one_thread_each(threads):
+    with _threads_of_processes(threads):
         pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
         running: dict[Future[tuple[Any, float]], Task] = {}
         waiting = list(reversed(tasks))
@@ -193,7 +195,7 @@ def _each(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, An
 
 
 @contextmanager
-def _one_thread_each(threads: int) -> Iterator[None]:
+def _threads_of_processes(threads: int) -> Iterator[None]:
     """Processes started within use so many threads for linear algebra: more would only wait for each other."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
@@ -230,41 +232,42 @@ def _go_on(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
 
 
 def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
-    one, two, three = settings["figure1"], settings["figure2"], settings["figure3"]
+    figure1, figure2, figure3, tried = (settings[key] for key in ("figure1", "figure2", "figure3", "experiment"))
     if part == "figure1":
-        for spread in one["spreads"]:
-            for dim in sorted(one["dims"], reverse=True):
-                for n in one["sizes"]:
-                    for method in one["samplers"]:
-                        name = panel_name(spread, dim, n, method)
-                        yield Task(name, synthetic.panel, (one, spread, dim, n, method))
+        dims = sorted(figure1["dims"], reverse=True)
+        for spread, dim, n, method in itertools.product(
+            figure1["spreads"], dims, figure1["sizes"], figure1["samplers"]
+        ):
+            yield Task(panel_name(spread, dim, n, method), synthetic.panel, (figure1, spread, dim, n, method))
     if part in ("figure2", "table3"):
-        for name in sorted(two["datasets"], key=lambda name: name != "gisette"):  # the longest first
-            for method in two["samplers"]:
-                yield Task(f"figure2 {name} {method}", regression.classify, (two, name, method, data), dataset=name)
+        for name in sorted(figure2["datasets"], key=lambda name: name != "gisette"):  # the longest first
+            for method in figure2["samplers"]:
+                yield Task(
+                    f"figure2 {name} {method}", regression.experiment, (figure2, name, method, data), dataset=name
+                )
             reference = regression.classification_reference
-            yield Task(f"figure2 {name} reference", reference, (two, name, data), dataset=name)
+            yield Task(f"figure2 {name} reference", reference, (figure2, name, data), dataset=name)
     if part == "table3":
-        for name in settings["experiment"]["datasets"]:
-            arguments = (settings["experiment"], two, name, data)
-            yield Task(f"experiment {name}", experiments.preparation_experiment, arguments, False, name)
-        name, steps = settings["experiment"]["step_data"], (settings["experiment"], two, data)
-        yield Task("experiment steps", experiments.steps_experiment, steps, dataset=name)
-        if "mushroom" in two["datasets"]:
-            arguments = (settings["experiment"], two, "mushroom", data)
-            yield Task("experiment mushroom passes", experiments.longer_experiment, arguments, dataset="mushroom")
-        for name in settings["experiment"]["burn_in_datasets"]:
-            for method in two["samplers"]:
-                subject = (settings["experiment"], two, name, method, data)
-                yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, subject, dataset=name)
+        for name in tried["datasets"]:
+            yield Task(
+                f"experiment {name}", experiments.preparation_experiment, (tried, figure2, name, data), False, name
+            )
+        yield Task("experiment steps", experiments.steps_experiment, (tried, figure2, data), dataset=tried["step_data"])
+        if "mushroom" in figure2["datasets"]:
+            subject = (tried, figure2, "mushroom", data)
+            yield Task("experiment mushroom passes", experiments.longer_experiment, subject, dataset="mushroom")
+        for name, method in itertools.product(tried["burn_in_datasets"], figure2["samplers"]):
+            arguments = (tried, figure2, name, method, data)
+            yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, arguments, dataset=name)
     if part == "figure3":
-        for name in three["datasets"]:
-            for method in three["samplers"]:
-                yield Task(f"figure3 {name} {method}", regression.regress, (three, name, method, data), dataset=name)
-            yield Task(f"figure3 {name} reference", regression.regression_reference, (three, name, data), False, name)
+        for name in figure3["datasets"]:
+            for method in figure3["samplers"]:
+                yield Task(
+                    f"figure3 {name} {method}", regression.experiment, (figure3, name, method, data), dataset=name
+                )
+            yield Task(f"figure3 {name} reference", regression.regression_reference, (figure3, name, data), False, name)
     if part == "table1":
         accuracy = settings["table1"]["accuracy"]
-        for section, logistic in ((two, True), (three, False)):
+        for section in (figure2, figure3):
             for name in section["datasets"]:
-                constants = (section, name, data, accuracy, logistic)
-                yield Task(f"table1 {name}", regression.constants, constants, False, name)
+                yield Task(f"table1 {name}", regression.constants, (section, name, data, accuracy), False, name)

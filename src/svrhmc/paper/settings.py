@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from importlib.resources import files
 from typing import Any
@@ -20,15 +18,10 @@ def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:
     settings: Settings = tomllib.loads(files("svrhmc.paper").joinpath("settings.toml").read_text(encoding="utf-8"))
     shorter = settings.pop("quick")
     for section, changes in shorter.items() if quick else ():
-        settings[section].update(changes)
-    if seeds is not None:
-        settings["figure2"]["seeds"] = settings["figure3"]["seeds"] = seeds
+        settings[section] |= changes
+    shared = settings.pop("regression") | ({} if seeds is None else {"seeds": seeds})
+    settings |= {figure: shared | settings[figure] for figure in ("figure2", "figure3")}
     return settings
-
-
-def fingerprint(value: Any) -> str:
-    """Equal for equal settings."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def panel_name(spread: float, dim: int, n: int, method: str) -> str:

@@ -13,54 +13,55 @@ from typing import Any
 import numpy as np
 
 from svrhmc import distances, targets
-from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.storage import Record
-from svrhmc.paper.pieces import Pieces, pieces_of
+from svrhmc.paper.journal import Pieces, resumable
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.targets.base import Moments
 from svrhmc.targets.gaussian import Gaussian
-from svrhmc.theory.chain import Chain
-from svrhmc.theory.moments import law_of
+from svrhmc.theory.moments import Chain, law_of
 from svrhmc.theory.quadratic import Quadratic
 
 COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
 
 
+@resumable
 def panel(
-    settings: Settings, spread: float, dim: int, n: int, method: str, threads: int, journal: Journal | None = None
+    settings: Settings, spread: float, dim: int, n: int, method: str, threads: int, pieces: Pieces
 ) -> dict[str, Any]:
     """One sampler in one panel: its envelope, the passes it needs to each distance, and chains that confirm them."""
-    with pieces_of(journal) as pieces:
-        target = targets.synthetic(n, dim, seed=settings["seed"], spread=spread)
-        model = Quadratic.of(target)
-        panels = list(itertools.product(settings["spreads"], settings["dims"], settings["sizes"]))
-        # the same for all samplers of a panel, and of no other
-        seed = settings["seed"] + 1 + panels.index((spread, dim, n))
-        samplers = {eta: _sampler(settings, method, eta) for eta in step_sizes(settings)}
-        curves = {
-            eta: pieces.once(f"curve at {eta}", _curve, settings, Chain(sampler, model, target), sampler, target)
-            for eta, sampler in samplers.items()
+    target = targets.synthetic(n, dim, seed=settings["seed"], spread=spread)
+    model = Quadratic.of(target)
+    panels = list(itertools.product(settings["spreads"], settings["dims"], settings["sizes"]))
+    # the same for all samplers of a panel, and of no other
+    seed = settings["seed"] + 1 + panels.index((spread, dim, n))
+    samplers = {eta: _sampler(settings, method, eta) for eta in step_sizes(settings)}
+
+    def chain(eta: float) -> Chain:
+        return Chain(samplers[eta], model, target)
+
+    curves = {
+        eta: pieces.once(f"curve at {eta}", _curve, settings, chain(eta), sampler, target)
+        for eta, sampler in samplers.items()
+    }
+    fewest = {}
+    for level in settings["thresholds"]:
+        steps = {
+            eta: pieces.once(f"steps to {level} at {eta}", _steps_to, level, chain(eta), *between)
+            for eta, between in _candidates(curves, level).items()
         }
-        first = {}
-        for level in settings["thresholds"]:
-            steps = {}
-            for eta, between in _candidates(curves, level).items():
-                chain = Chain(samplers[eta], model, target)
-                steps[eta] = pieces.once(f"steps to {level} at {eta}", _steps_to, level, chain, *between)
-            first[str(level)] = _fewest(steps, samplers, target)
-        runs = []
-        for level, beyond in zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False):
-            found = first[str(level)]
-            if found is not None:
-                eta = found["passes"]["step_size"]
-                steps = min(int(beyond * found["passes"]["steps"]) + 1, settings["chain_steps"])
-                chain = Chain(samplers[eta], model, target)
-                made = _Confirmed(settings, chain, samplers[eta], target, steps, seed, threads, pieces, str(level))
-                line = [dict(zip(("w2", *COUNTS), point[1:], strict=True)) for point in curves[eta]]
-                runs.append({"level": level, "step_size": eta, "points": made.points(), "curve": line})
-    return {"envelope": _envelope(curves), "reach": first, "runs": runs}
+        fewest[str(level)] = _fewest(steps, samplers, target)
+    runs = []
+    for level, beyond in zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False):
+        best = fewest[str(level)]
+        if best is not None:
+            eta = best["passes"]["step_size"]
+            count = min(int(beyond * best["passes"]["steps"]) + 1, settings["chain_steps"])
+            chains = _Chains(settings, chain(eta), samplers[eta], target, count, seed, threads, pieces, str(level))
+            curve = [dict(zip(("w2", *COUNTS), point[1:], strict=True)) for point in curves[eta]]
+            runs.append({"level": level, "step_size": eta, "points": chains.points(), "curve": curve})
+    return {"envelope": _envelope(curves), "reach": fewest, "runs": runs}
 
 
 def step_sizes(settings: Settings) -> list[float]:
@@ -69,34 +70,33 @@ def step_sizes(settings: Settings) -> list[float]:
     >>> step_sizes({"largest_step": 1.0, "smallest_step": 0.1, "per_decade": 2})
     [1.0, 0.3162, 0.1]
     """
-    top, least, each = settings["largest_step"], settings["smallest_step"], settings["per_decade"]
-    count = round(each * np.log10(top / least))
-    return [float(f"{top * 10 ** (-k / each):.4g}") for k in range(count + 1)]
+    largest, smallest, per_decade = settings["largest_step"], settings["smallest_step"], settings["per_decade"]
+    count = round(per_decade * np.log10(largest / smallest))
+    return [float(f"{largest * 10 ** (-k / per_decade):.4g}") for k in range(count + 1)]
 
 
 def _curve(settings: Settings, chain: Chain, sampler: Sampler, target: Gaussian) -> list[list[float]]:
-    """[step, W₂] at passes spaced evenly in the logarithm, while the law is finite."""
+    """[step, W₂, passes, the paper's passes], at passes spaced evenly in the logarithm, while the law is finite."""
     least = max(settings["first_pass"], sampler.gradient.recipe(target).evaluations(1) / target.n)
     spent = np.geomspace(least, settings["passes"], settings["line"])
     steps = sorted({sampler.steps_for(target, float(passes)) for passes in spent})
-    found = []
+    curve = []
     for step, state in zip(steps, chain.along(chain.at(np.zeros(target.dim)), steps), strict=True):
         if not np.isfinite(state.C).all() or np.abs(state.C).max() > 1e12:
             break
-        found.append([step, law_of(chain, state, step).w2, *_passes(sampler, target, step).values()])
-    return found
+        curve.append([step, law_of(chain, state, step).w2, *_passes(sampler, target, step).values()])
+    return curve
 
 
 def _envelope(curves: dict[float, list[list[float]]]) -> list[dict[str, Any]]:
     """The least W₂ over the steps after so many steps, hence passes, with the step that has it."""
-    found: list[dict[str, Any]] = []
+    envelope: list[dict[str, Any]] = []
     for number in sorted({int(point[0]) for curve in curves.values() for point in curve}):
-        at = {eta: point for eta, curve in curves.items() for point in curve if point[0] == number}
-        eta = min(at, key=lambda each: at[each][1])
-        _, w2, passes, paper = at[eta]
+        points = [(*point[1:], eta) for eta, curve in curves.items() for point in curve if point[0] == number]
+        w2, passes, paper, eta = min(points, key=lambda point: point[0])
         edge = eta in (min(curves), max(curves))
-        found.append({"passes": passes, "paper_passes": paper, "w2": w2, "step_size": eta, "edge": edge})
-    return found
+        envelope.append({"passes": passes, "paper_passes": paper, "w2": w2, "step_size": eta, "edge": edge})
+    return envelope
 
 
 def _candidates(curves: dict[float, list[list[float]]], level: float) -> dict[float, tuple[int, int]]:
@@ -126,10 +126,10 @@ def _fewest(
         {"step_size": eta, "steps": count, "edge": eta in edges} | _passes(samplers[eta], target, count)
         for eta, count in steps.items()
     ]
-    return {count: min(reached, key=lambda each: each[count]) for count in COUNTS} if reached else None
+    return {count: min(reached, key=lambda choice: choice[count]) for count in COUNTS} if reached else None
 
 
-class _Confirmed:
+class _Chains:
     """Chains of one sampler, and at some of their steps the plug-in W₂ with what to expect of it."""
 
     def __init__(
@@ -143,36 +143,35 @@ class _Confirmed:
         self._steps = kept * self._thin
         self._draws: Array | None = None
         places = np.unique(np.geomspace(1, kept, settings["points"]).round().astype(int)).tolist()
-        self._looked = [place * self._thin for place in places]
+        self._looked_at = [place * self._thin for place in places]
 
     def points(self) -> list[dict[str, float]]:
         """Step, passes, plug-in W₂ and its expectation and deviation under the exact law, and the exact W₂."""
         laws = self._pieces.journal.once(f"laws to {self._name}", self._laws)
         rng = np.random.default_rng([self._seed, self._target.dim, self._target.n])
-        found = []
-        for place, step in enumerate(self._looked):
+        points = []
+        for place, step in enumerate(self._looked_at):
             point = self._pieces.once(f"point {place} to {self._name}", self._point, place, laws, rng)
             rng.bit_generator.state = point["random"]
             kept = {name: point[name] for name in ("w2", "expected", "deviation", "exact")}
-            found.append({"step": step, **kept, **_passes(self._sampler, self._target, step)})
-        return found
+            points.append({"step": step, **kept, **_passes(self._sampler, self._target, step)})
+        return points
 
     def _laws(self) -> Record:
         start = self._chain.at(np.zeros(self._target.dim))
-        laws = [law_of(self._chain, state, None) for state in self._chain.along(start, self._looked)]
+        laws = [law_of(self._chain, state, None) for state in self._chain.along(start, self._looked_at)]
         means = np.stack([law.position.mean for law in laws])
         covariances = np.stack([law.position.covariance for law in laws])
         return Record({"w2": [law.w2 for law in laws]}, {"means": means, "covariances": covariances})
 
     def _point(self, place: int, laws: Record, rng: np.random.Generator) -> dict[str, Any]:
         settings, pi = self._settings, self._target.closed_form
-        draws = self._drawn()[:, self._looked[place] // self._thin - 1]
-        seen = distances.plug_in_w2(draws, pi.mean, pi.covariance).value
+        draws = self._drawn()[:, self._looked_at[place] // self._thin - 1]
+        w2 = distances.plug_in_w2(draws, pi.mean, pi.covariance).value
         x = Moments(laws.arrays["means"][place], laws.arrays["covariances"][place])
         mean, deviation = expected_plug_in(x, pi, settings["chains"], settings["simulations"], rng)
-        exact = laws.said["w2"][place]
-        state = rng.bit_generator.state
-        return {"w2": seen, "expected": mean, "deviation": deviation, "exact": exact, "random": state}
+        exact, state = laws.said["w2"][place], rng.bit_generator.state
+        return {"w2": w2, "expected": mean, "deviation": deviation, "exact": exact, "random": state}
 
     def _drawn(self) -> Array:
         if self._draws is None:

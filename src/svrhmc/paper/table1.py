@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc import theory
-from svrhmc.paper.blocks import Block, Grid, Heading, Text, write_csv
-from svrhmc.paper.claims import OURS, PAPER, Claim, Claims, yes
-from svrhmc.paper.figures import Results
+from svrhmc.paper.blocks import Block, heading, paragraph, table, text, write_csv
+from svrhmc.paper.claims import OURS, PAPER, Claim, Claims, Results, yes
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import LABELS
 
@@ -19,11 +18,10 @@ _CHANGED = (*_NOISY, OURS)  # rows that the paper prints without a term, or with
 
 def table1(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:
     """The section of Table 1; its claim is added to `claims`."""
-    delta = settings["table1"]["accuracy"]
-    found = {key.split()[1]: _both(r) for key, r in results.items() if key.startswith("table1 ")}
-    if not found:
-        return [Heading(_TITLE), Text("No data.")]
-    methods = [row.method for row in next(iter(found.values()))[0].rows]
+    comparisons = {key.split()[1]: _both(r) for key, r in results.items() if key.startswith("table1 ")}
+    if not comparisons:
+        return [heading(_TITLE), paragraph("No data.")]
+    methods = [row.method for row in next(iter(comparisons.values()))[0].rows]
     rows = [
         (
             name,
@@ -36,36 +34,36 @@ def table1(results: Results, settings: Settings, out: Path, claims: Claims) -> l
             *(f"{_totals(printed)[m]:.2g}" for m in _CHANGED),
             LABELS[printed.cheapest],
         )
-        for name, (right, printed) in found.items()
+        for name, (right, printed) in comparisons.items()
     ]
     last = [f"{method}_printed" for method in _CHANGED]
     head = ("data", "n", "d", "kappa", "accuracy", *methods, "cheapest", *last, "cheapest_printed")
     write_csv(out / "table1.csv", head, rows)
     cheap, printed_cheap = (
-        [name for name, both in found.items() if both[which].cheapest == OURS] for which in range(2)
+        [name for name, both in comparisons.items() if both[which].cheapest == OURS] for which in range(2)
     )
     claims.append(
         Claim(
             PAPER,
             "Table 1: SVR-HMC outperforms all existing algorithms",
             "cheapest at the constants of every data set",
-            yes(len(cheap) == len(found)),
-            f"at the constants of {len(found)} data sets it is cheapest on {len(cheap)} ({', '.join(cheap) or 'none'})"
-            f"; by the rows as printed on {len(printed_cheap)}",
+            yes(len(cheap) == len(comparisons)),
+            f"at the constants of {len(comparisons)} data sets it is cheapest on {len(cheap)} "
+            f"({', '.join(cheap) or 'none'}); by the rows as printed on {len(printed_cheap)}",
         )
     )
-    ours, theirs = ([_factor(both[which]) for both in found.values()] for which in range(2))
-    text = (
-        "Leading terms of `theory.compare`, with the global constants of each posterior on its first split, chains "
-        f"from 0, and ε = {delta:g}√(d/μ). For logistic regression μ is the prior's precision, which makes κ far "
-        "larger than it is near the mode. The paper prints the noise's term alone for SGLD and SG-HMC, as if their "
-        "steps could be of any length without it, and κ^¾ for κ^{4/3}; the last columns are as printed. SVR-HMC costs "
-        f"{min(ours):.2g} to {max(ours):.2g} times what SG-HMC does; by the printed rows it would be "
-        f"{min(theirs):.2g} to {max(theirs):.2g}."
+    ours, theirs = ([_factor(both[which]) for both in comparisons.values()] for which in range(2))
+    opening = text(
+        "table1",
+        accuracy=settings["table1"]["accuracy"],
+        low=min(ours),
+        high=max(ours),
+        printed_low=min(theirs),
+        printed_high=max(theirs),
     )
     shown = ("data", "n", "d", "κ", "ε", *(LABELS[m] for m in methods), "cheapest")
     asides = [f"{LABELS[m]}, printed" for m in _CHANGED]
-    return [Heading(_TITLE), Text(text), Grid(((*shown, *asides, "cheapest, printed"), *rows))]
+    return [heading(_TITLE), paragraph(opening), table((*shown, *asides, "cheapest, printed"), rows)]
 
 
 def _both(result: dict[str, Any]) -> tuple[theory.Comparison, theory.Comparison]:

@@ -206,7 +206,8 @@ def from_libsvm(
 ) -> tuple[Any, npt.NDArray[np.float64]]:
     """CSR rows and labels of `label index:value …` lines; indices begin at 1 and grow within a line.
 
-    Without `columns` there are as many as the largest index.
+    Without `columns` there are as many as the largest index. (scikit-learn's reader takes NaN and infinite labels, and
+    names no line.)
     """
     from scipy.sparse import csr_matrix
 

@@ -1,25 +1,37 @@
 """The paper's theory, made usable: bounds, plans, Table 1, and exact laws on quadratics."""
 
-from svrhmc.theory.bounds import Bound, Condition, Constants, bound, constants, repaired_bound
+from svrhmc.theory.bounds import (
+    Bound,
+    Condition,
+    Constants,
+    PathBounds,
+    bound,
+    constants,
+    diffusion_bounds,
+    energy_bounds,
+    recursion_bound,
+    repaired_bound,
+)
 from svrhmc.theory.complexity import (
     Comparison,
     Complexity,
+    OtherRate,
     Regime,
     Term,
     boundaries,
     compare,
     complexity,
     crossings,
+    general_complexity,
+    optimal_step,
+    other_rates,
     regimes,
+    regularisation_distance,
 )
-from svrhmc.theory.general import OtherRate, general_complexity, other_rates, regularisation_distance
-from svrhmc.theory.lemmas import PathBounds, diffusion_bounds, energy_bounds, recursion_bound
 from svrhmc.theory.moments import Law, law, laws, stationary
-from svrhmc.theory.planning import plan
-from svrhmc.theory.plans import Plan
+from svrhmc.theory.planning import Plan, plan
 from svrhmc.theory.problem import Problem
-from svrhmc.theory.settled import UnsettledError
-from svrhmc.theory.steps import optimal_step
+from svrhmc.theory.recursion import UnsettledError
 
 __all__ = [
     "Bound",

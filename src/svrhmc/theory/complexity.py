@@ -1,4 +1,4 @@
-"""Table 1 of the paper: how many component gradients each method needs for W₂ ≤ ε, by its leading terms.
+"""Table 1 of the paper: how many component gradients each method needs for W₂ ≤ ε, by its leading terms; and Theorem 2.
 
 With δ = ε/√(d/μ), the accuracy in units of the posterior's scale, V = gradient_variance and G = V/(μ²ε²),
 
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from svrhmc.core.errors import one_of, requirement
+from svrhmc.core.errors import one_of, positive, requirement, whole
 from svrhmc.samplers import LABELS
 from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.problem import Problem, accuracy_of, as_problem, held
@@ -69,7 +69,7 @@ class Complexity:
     @property
     def dominant(self) -> Term:
         """The largest."""
-        return max(self.terms, key=lambda term: term.value)
+        return max(self.terms, key=_value)
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,11 @@ def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float
     facts = as_problem(problem)
     eps = accuracy_of(accuracy)
     delta, kappa, rho = eps / facts.scale, facts.condition_number, facts.variance_ratio
-    found = {"n1": kappa / math.sqrt(delta * rho), "n3": kappa**4 * rho / delta**2}
+    edges = {"n1": kappa / math.sqrt(delta * rho), "n3": kappa**4 * rho / delta**2}
     if facts.gradient_variance is not None:
-        found["n2"] = delta * _row(facts, eps, "sg-hmc", 1.0, printed=True).total ** 1.5 / (kappa**2 * math.sqrt(rho))
-    return found
+        noise = _row(facts, eps, "sg-hmc", 1.0, printed=True).total
+        edges["n2"] = delta * noise**1.5 / (kappa**2 * math.sqrt(rho))
+    return edges
 
 
 @held
@@ -173,14 +174,14 @@ def regimes(problem: Problem | FiniteSum, accuracy: float, printed: bool = False
     facts, eps = as_problem(problem), accuracy_of(accuracy)
     edges = [value for name, value in boundaries(facts, eps).items() if name != "n2"]
     cuts = {*edges, *crossings(facts, eps, printed=printed)}
-    found: list[Regime] = []
+    ranges = []
     for low, high in pairwise(sorted({1.0, math.inf, *(value for value in cuts if value > 1)})):
         inside = math.sqrt(low * high) if math.isfinite(high) else low * 1e6
         rows = _rows(facts, eps, inside, printed)
         dominant, cheapest = rows[-1].dominant.formula, _least(rows)
         remark = "left out by the paper" if cheapest in _NOISY and dominant == rows[-1].terms[2].formula else ""
-        found.append(Regime(low, high, dominant, cheapest, remark))
-    return tuple(found)
+        ranges.append(Regime(low, high, dominant, cheapest, remark))
+    return tuple(ranges)
 
 
 @held
@@ -198,7 +199,7 @@ def crossings(
     def cheapest(n: float) -> str:
         return _least(_rows(facts, eps, n, printed))
 
-    found = []
+    edges = []
     for left, right in pairwise(high ** (k / 300) for k in range(301)):
         before = cheapest(left)
         if cheapest(right) != before:
@@ -207,8 +208,163 @@ def crossings(
                 if not left < middle < right:
                     break
                 left, right = (middle, right) if cheapest(middle) == before else (left, middle)
-            found.append(left)
-    return tuple(found)
+            edges.append(left)
+    return tuple(edges)
+
+
+@held
+def optimal_step(problem: Problem | FiniteSum, accuracy: float, method: str = "svr-hmc", printed: bool = False) -> Term:
+    """The order of the step for W₂ ≤ accuracy, without constants or logarithms, and the bound that decides it.
+
+    The least of the bounds that the discretisation and the gradient's noise set (above), which the Remark after the
+    Corollary calls optimal. With δ = ε/√(d/μ), V = gradient_variance, ρ = Λ²/L²:
+
+        LMC       δ²/(κ²μ) = ε²/(κ²d)
+        SGLD      the same, or με²/V
+        HMC       δ/κ = (ε/κ)(μ/d)^{1/2}
+        SG-HMC    the same, or L²ε²/(κV)                                           (paper: ε²/(κdσ²), dσ² = V/L²)
+        SVR-HMC   the same for n ≤ n₁ = κ(δρ)^{−1/2},
+                  (δ/(n√(κρ)))^{2/3} = ε^{2/3}(μ/d)^{1/3}/((κρ)^{1/3}n^{2/3}) from n₁ to n₃ = κ⁴ρδ^{−2},
+                  δ²/(κ³ρ) for n ≥ n₃
+
+    A step of overdamped dynamics has the unit of a variance; one of underdamped dynamics (u = 1/L, γ = 2) has none.
+    From n₃ on a run has fewer than n steps, so that its snapshot is never older than the run, m = K and not n: K = κ/η
+    in η = (δ/(K√(κρ)))^{2/3} gives δ²/(κ³ρ), with which K = n₃ ≤ n. `printed=True` gives the steps that the Remark
+    names, of SVR-HMC (the middle one for every n, which for n < n₁ is (n₁/n)^{2/3} times too long) and of SG-HMC.
+
+    >>> few, many = (Problem(n=n, dim=10, smoothness=2.0, convexity=1.0) for n in (4, 1000))
+    >>> print(optimal_step(few, 0.1))
+    ε(μ/d)^½/κ = 0.0158
+    >>> print(optimal_step(many, 0.1), "and not", optimal_step(few, 0.1, printed=True))
+    ε^⅔(μ/d)^⅓/(κ^⅓n^⅔) = 0.000794 and not ε^⅔(μ/d)^⅓/(κ^⅓n^⅔) = 0.0315
+    """
+    facts, eps = as_problem(problem), accuracy_of(accuracy)
+    one_of("method", method, ("sg-hmc", "svr-hmc") if printed else TABLE)
+    kappa, delta, rho, mu = facts.condition_number, eps / facts.scale, facts.variance_ratio, facts.convexity
+    overdamped = method in ("lmc", "sgld")
+    smooth = Term("ε²/(κ²d)", delta**2 / (kappa**2 * mu)) if overdamped else Term("ε(μ/d)^½/κ", delta / kappa)
+    if method in ("lmc", "hmc"):
+        return smooth
+    if method == "svr-hmc":
+        aged = Term("ε^⅔(μ/d)^⅓/(κ^⅓n^⅔)", (delta / (facts.n * math.sqrt(kappa * rho))) ** (2 / 3))
+        young = Term("ε²μ/(κ³d)", delta**2 / (kappa**3 * rho))
+        return aged if printed else min(smooth, max(aged, young, key=_value), key=_value)
+    V = _variance(facts, method)
+    if V == 0 and not printed:
+        return smooth
+    value = math.inf if V == 0 else mu * eps**2 / V if overdamped else facts.smoothness**2 * eps**2 / (kappa * V)
+    noisy = Term("ε²/(κLdσ²)" if overdamped else "ε²/(κdσ²)", value)
+    return noisy if printed else min(smooth, noisy, key=_value)
+
+
+# Targets that are log-concave, but not strongly so (section 4.2). With π̄ ∝ exp(−f − (λ/2)|x − c|²),
+# M = E_π|x − c|⁴ ≤ Ūd² (Assumption 3) and λ = ε²/M, the distance from π̄ to π is at most ε/2, and ε/2 is left for the
+# sampler, on a target with μ̄ = λ and L̄ = L + λ.
+
+
+@held
+def regularisation_distance(strength: float, fourth_moment: float) -> float:
+    """A bound on W₂(π̄, π) for π̄ ∝ exp(−f − (λ/2)|x − c|²), given E_π|x − c|⁴ ≤ fourth_moment.
+
+        KL(π‖π̄) ≤ ½ E_π (f̄ − f)² = (λ²/8) E_π|x − c|⁴            (Lemma 8)
+        W₂(π̄, π) ≤ √(2 KL(π‖π̄)/λ) ≤ ½ √(λ E_π|x − c|⁴)          (Lemma 9, Talagrand; the proof of Theorem 2)
+
+    >>> regularisation_distance(strength=0.04, fourth_moment=1.0)
+    0.1
+    """
+    return 0.5 * math.sqrt(positive("strength", strength)) * math.sqrt(positive("fourth_moment", fourth_moment))
+
+
+@held
+def general_complexity(
+    n: int,
+    dim: int,
+    smoothness: float,
+    fourth_moment: float,
+    accuracy: float,
+    method: str = "svr-hmc",
+    component_smoothness: float | None = None,
+    convex_components: bool = True,
+    gradient_variance: float | None = None,
+) -> Complexity:
+    """Theorem 2: leading terms of what W₂(P(x_K), π) ≤ ε costs where f is L-smooth and convex, E_π|x − c|⁴ ≤ M.
+
+    A row of Table 1 for π̄ and ε/2, that is with λ = ε²/M, κ̄ = (L + λ)/λ and δ̄ = ε/(2√(d/λ)). For SVR-HMC, where λ ≪ L,
+
+        n + κ̄²/δ̄ + κ̄^{4/3}(ρn²)^{1/3}/δ̄^{2/3}
+            = n + 2L²d^{1/2}λ^{−5/2}/ε + (2L²d^{1/2}λ^{−5/2}√ρ n/ε)^{2/3}
+            = n + 2L²d^{1/2}M^{5/2}/ε⁶ + (2L²√ρ d^{1/2}M^{5/2}n)^{2/3}/ε⁴,
+
+    and with M = Ūd² the powers are those of the paper: n + d^{11/2}/ε⁶ + d^{11/3}n^{2/3}/ε⁴. (HMC: nd^{11/2}/ε⁶, LMC:
+    nd⁷/ε⁸.) The condition η² ≤ log 2/(36κK), which the proof of the Corollary uses without saying so, would add
+    κ̄³ = d⁶/ε⁶ (docs/errata.md, A2); the repaired bound does not need it.
+
+    >>> [f"{term.value:.3g}" for term in general_complexity(1000, 2, 1.0, 4.0, 0.1).terms]
+    ['1e+03', '9.1e+07', '2.02e+07']
+    """
+    eps = accuracy_of(accuracy)
+    L, strength = positive("smoothness", smoothness), eps**2 / positive("fourth_moment", fourth_moment)
+    rough = None if component_smoothness is None else positive("component_smoothness", component_smoothness) + strength
+    problem = Problem(
+        n, dim, L + strength, strength, 0.0, gradient_variance, rough, convex_components=convex_components
+    )
+    return complexity(problem, eps / 2, method)
+
+
+@dataclass(frozen=True)
+class OtherRate:
+    """A rate for log-concave targets in another distance, and what it says about W₂.
+
+    source: who proved it.
+    metric: the distance, "TV" or "KL".
+    formula: the rate.
+    own: the gradients needed for `metric` ≤ ε, as the paper cites it.
+    needed: the accuracy in that metric that guarantees W₂ ≤ ε.
+    gradients: the gradients needed for that accuracy.
+    """
+
+    source: str
+    metric: str
+    formula: str
+    own: float
+    needed: float
+    gradients: float
+
+
+@held
+def other_rates(n: int, dim: int, accuracy: float, fourth_moment: float) -> tuple[OtherRate, ...]:
+    """The rates of LMC that section 4.2 names beside Theorem 2, and what they come to in W₂.
+
+        Dalalyan 2014              TV    nd³/ε⁴
+        Durmus & Moulines 2017     TV    nd⁵/ε²
+        Cheng & Bartlett 2017      KL    nd/ε³
+
+    The paper says that they are not comparable with Theorem 2. In one direction this is true: a small W₂ bounds neither
+    TV nor KL. In the other they can be compared, if fourth moments about c, also those of the chain, are at most M:
+
+        W₂(P, π)² ≤ 2∫|x − c|² d|P − π| ≤ 2√(2TV)·√(E_P|x − c|⁴ + E_π|x − c|⁴) ≤ 4√(M TV)
+
+    (Villani 2009, Theorem 6.15, and the Cauchy–Schwarz inequality; |P − π| has mass 2TV), so that TV = ε⁴/(16M) makes
+    sure of W₂ ≤ ε. For KL it is better to run the chain on π̄, which is λ-strongly log-concave, with
+    W₂(P, π̄) ≤ √(2KL(P‖π̄)/λ) (Lemma 9): λ = ε²/M and KL = λε²/8 = ε⁴/(8M). At those accuracies, with M = Ūd², the three
+    rates are nd¹¹/ε¹⁶, nd⁹/ε⁸ and nd⁷/ε¹²; Theorem 2 has n + d^{11/2}/ε⁶ + d^{11/3}n^{2/3}/ε⁴, which has smaller powers
+    than each of them. Constants are those of no theorem: these are orders.
+
+    >>> [f"{rate.gradients:.1g}" for rate in other_rates(1000, 10, 0.1, fourth_moment=100.0)]
+    ['7e+34', '3e+22', '5e+24']
+    >>> f"{general_complexity(1000, 10, 1.0, fourth_moment=100.0, accuracy=0.1).total:.1g}"
+    '6e+11'
+    """
+    rows, d = whole("n", n, 1, 1 << 62), whole("dim", dim, 1, 1 << 62)
+    eps, M = accuracy_of(accuracy), positive("fourth_moment", fourth_moment)
+    if eps**4 > 16 * M:
+        raise requirement("accuracy", f"at most 2M^(1/4) = {2 * M**0.25:.3g}", f"{eps:g}", "TV is at most 1")
+    tv, kl = eps**4 / (16 * M), eps**4 / (8 * M)
+    return (
+        OtherRate("Dalalyan 2014", "TV", "nd³/ε⁴", rows * d**3 / eps**4, tv, rows * d**3 / tv**4),
+        OtherRate("Durmus & Moulines 2017", "TV", "nd⁵/ε²", rows * d**5 / eps**2, tv, rows * d**5 / tv**2),
+        OtherRate("Cheng & Bartlett 2017", "KL", "nd/ε³", rows * d / eps**3, kl, rows * d / kl**3),
+    )
 
 
 def cost(problem: Problem, accuracy: float, method: str, n: float) -> float:
@@ -225,9 +381,7 @@ def _row(problem: Problem, eps: float, method: str, n: float, printed: bool = Fa
     if method in ("lmc", "hmc"):
         return Complexity(method, (Term(f"n{formula}", n * slow),))
     if method in _NOISY:
-        if problem.gradient_variance is None:
-            raise requirement("gradient_variance", f"given for {LABELS[method]}", "None")
-        noise = Term("κ²dσ²/ε²", problem.gradient_variance / (problem.convexity * eps) ** 2)
+        noise = Term("κ²dσ²/ε²", _variance(problem, method) / (problem.convexity * eps) ** 2)
         return Complexity(method, (noise,) if printed else (Term(formula, slow), noise))
     power, shown = (3 / 4, "κ^¾") if printed else (4 / 3, "κ^{4/3}")
     third = kappa**power * (problem.variance_ratio * n**2 / delta**2) ** (1 / 3)
@@ -236,13 +390,23 @@ def _row(problem: Problem, eps: float, method: str, n: float, printed: bool = Fa
 
 def _rows(problem: Problem, eps: float, n: float, printed: bool = False) -> list[Complexity]:
     """The rows that can be evaluated."""
-    known = [method for method in TABLE if method not in _NOISY or problem.gradient_variance is not None]
-    return [_row(problem, eps, method, n, printed) for method in known]
+    methods = [method for method in TABLE if method not in _NOISY or problem.gradient_variance is not None]
+    return [_row(problem, eps, method, n, printed) for method in methods]
 
 
 def _least(rows: Sequence[Complexity]) -> str:
     """The cheapest method; of SGLD and SG-HMC, which the printed table has as equals, SG-HMC, as the Remark does."""
     return min(reversed(rows), key=lambda row: row.total).method
+
+
+def _value(term: Term) -> float:
+    return term.value
+
+
+def _variance(problem: Problem, method: str) -> float:
+    if problem.gradient_variance is None:
+        raise requirement("gradient_variance", f"given for {LABELS[method]}", "None")
+    return problem.gradient_variance
 
 
 def _count(n: float) -> str:

@@ -10,7 +10,9 @@ The first two are proofs, and as loose as proofs of this kind are. The last is w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,34 +20,100 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.gradients import SVRG, Full, Recipe
-from svrhmc.samplers import METHODS, Sampler
+from svrhmc.samplers import METHODS, Sampler, saga_hmc, saga_ld
 from svrhmc.targets.base import FiniteSum, is_target
 from svrhmc.theory.bounds import (
     BOUNDED,
     FRICTION,
+    Bound,
     bound,
     constants,
+    epoch_recursions,
     g_0,
-    recursions,
     repaired_bound,
     tilde_errors,
 )
 from svrhmc.theory.complexity import TABLE, complexity
-from svrhmc.theory.moments import law_of, recursion_of
-from svrhmc.theory.plans import Plan
+from svrhmc.theory.moments import Chain, law_of, recursion_of
 from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, held, starting_point
-from svrhmc.theory.quadratic import Elementwise, Quadratic, eigen_components, has_components
-from svrhmc.theory.recursion import Recursion, State
-from svrhmc.theory.search import MAX_TABLED, PLANNED, TABLED, UNDERDAMPED, Search, epochs_tried
-from svrhmc.theory.settled import UnsettledError, settled_state
+from svrhmc.theory.quadratic import Quadratic, eigen_components, elementwise_noise, has_components
+from svrhmc.theory.recursion import Recursion, State, UnsettledError, stationary_state
 
 RULES = ("exact", "corollary", "repaired")
+UNDERDAMPED = ("hmc", "sg-hmc", "svr-hmc", "saga-hmc")
+TABLED: dict[str, Callable[..., Sampler]] = {"saga-ld": saga_ld, "saga-hmc": saga_hmc}
+PLANNED = {**METHODS, **TABLED}
 MAX_STEPS = (1 << 63) - 1
+_MAX_TABLED = 16  # numbers of a state with a table, of which many steps and batches are tried
 _AFFORDABLE = 2e10  # operations that a law is followed for step by step, to check a plan
 _MARGIN = 0.97  # of the accuracy, aimed at where that is too much
 _RESOLVED = 1e-15  # of the size of a posterior: less is lost among the digits of float64
 _MAX_DIM = 5000
 _FRACTIONS = (0.98, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the largest step, that are tried
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that reaches the accuracy. `sampler` is ready to run; `w2` is the distance that `rule` promises.
+
+    Where the paper gives only an order of magnitude, only `gradient_evaluations` has a value, and `order` is true.
+    """
+
+    method: str
+    rule: str
+    accuracy: float
+    problem: Problem
+    gradient_evaluations: float
+    assumes: str
+    sampler: Sampler | None = None
+    steps: int | None = None
+    w2: float | None = None
+    bound: Bound | None = None
+
+    @property
+    def order(self) -> bool:
+        """True where only an order of magnitude is known."""
+        return self.sampler is None
+
+    @property
+    def step_size(self) -> float | None:
+        """η."""
+        return None if self.sampler is None else self.sampler.dynamics.step_size
+
+    @property
+    def batch_size(self) -> int | None:
+        """B; n for full gradients."""
+        if self.sampler is None:
+            return None
+        return self.sampler.gradient.recipe(self.problem).rows_of_estimate
+
+    @property
+    def epoch_length(self) -> int | None:
+        """m, for samplers with snapshots."""
+        recipe = None if self.sampler is None else self.sampler.gradient.recipe(self.problem)
+        return recipe.period if recipe is not None and recipe.reference == "snapshot" else None
+
+    @property
+    def passes(self) -> float:
+        """Gradient evaluations over n."""
+        return self.gradient_evaluations / self.problem.n
+
+    def __str__(self) -> str:
+        head = f"{self.method.upper()} to W₂ ≤ {self.accuracy:g} by rule {self.rule!r}"
+        rows: list[tuple[str, str]] = []
+        if self.sampler is not None:
+            rows = [("step_size", f"{self.step_size:.4g}"), ("batch_size", f"{self.batch_size:,}")]
+            if self.epoch_length is not None:
+                rows.append(("epoch_length", f"{self.epoch_length:,}"))
+            rows.append(("steps", f"{self.steps:,}"))
+        rows += [
+            ("gradient evaluations", f"{self.gradient_evaluations:.4g}" + (" (an order only)" if self.order else "")),
+            ("data passes", f"{self.passes:.4g}"),
+        ]
+        if self.w2 is not None:
+            rows.append(("W₂ promised", f"{self.w2:.4g}"))
+        body = "\n".join(f"  {name:<21} {value}" for name, value in rows)
+        return f"{head}\n{body}\n  {self.assumes}"
 
 
 @held
@@ -68,10 +136,10 @@ def plan(
 
     >>> from svrhmc import targets
     >>> target = targets.synthetic(n=1000, dim=10)
-    >>> made = plan(target, accuracy=0.1)
-    >>> made.w2 <= 0.1
+    >>> run = plan(target, accuracy=0.1)
+    >>> run.w2 <= 0.1
     True
-    >>> trace = made.sampler.run(target, steps=made.steps, keep="last")
+    >>> trace = run.sampler.run(target, steps=run.steps, keep="last")
     """
     eps = accuracy_of(accuracy)
     one_of("method", method, tuple(PLANNED))
@@ -94,8 +162,8 @@ def plan(
 
 def _order(problem: Problem, eps: float, method: str, rule: str) -> Plan:
     if method not in TABLE or rule == "repaired":
-        known = "svr-hmc or hmc" if rule == "repaired" else "one of " + ", ".join(TABLE)
-        raise requirement("method", f"{known} for rule={rule!r}", repr(method), "rule='exact' plans every sampler")
+        allowed = "svr-hmc or hmc" if rule == "repaired" else "one of " + ", ".join(TABLE)
+        raise requirement("method", f"{allowed} for rule={rule!r}", repr(method), "rule='exact' plans every sampler")
     row = complexity(problem, eps, method)
     formula = " + ".join(term.formula for term in row.terms)
     assumes = (
@@ -158,26 +226,22 @@ def _corollary(problem: Problem, eps: float, method: str) -> tuple[float, int, f
 
 def _repaired(problem: Problem, eps: float, method: str) -> tuple[float, int, float]:
     """The step and epoch with the fewest gradient evaluations for which the repaired bound is at most ε."""
-    best: tuple[float, float, int, float] | None = None
-    for m in epochs_tried(problem.n) if method == "svr-hmc" else [0]:
 
-        def steps(eta: float, m: int = m) -> float:
-            ratio = problem.variance_ratio if m else 0.0
-            return min(
-                (chain.steps_to(eps) for chain in recursions(problem, eta, m, ratio) if chain.beta < 1),
-                default=math.inf,
-            )
+    def runs(m: int) -> list[tuple[float, int, float]]:
+        def steps(eta: float) -> float:
+            chains = epoch_recursions(problem, eta, m, problem.variance_ratio if m else 0.0)
+            return min((chain.steps_to(eps) for chain in chains), default=math.inf)
 
         limit = _largest(lambda eta: math.isfinite(steps(eta)), 0.25)
         assert limit is not None
-        for fraction in _FRACTIONS:
-            eta = limit * fraction
-            K = steps(eta)
-            cost = (SVRG(epoch_length=m) if m else Full()).evaluations(problem, int(min(K, 1e300)))
-            if best is None or cost < best[0]:
-                best = (cost, eta, m, K)
-    assert best is not None
-    _, eta, m, K = best
+        return [(limit * fraction, m, steps(limit * fraction)) for fraction in _FRACTIONS]
+
+    def cost(run: tuple[float, int, float]) -> float:
+        _, m, K = run
+        return (SVRG(epoch_length=m) if m else Full()).evaluations(problem, int(min(K, 1e300)))
+
+    epochs = _epochs_tried(problem.n) if method == "svr-hmc" else [0]
+    eta, m, K = min((run for m in epochs for run in runs(m)), key=cost)
     while K < MAX_STEPS and repaired_bound(problem, eta, int(K), m or None, method=method).value > eps:
         K += max(1, K // 1000)  # rounding of the closed form
     return eta, m, K
@@ -224,63 +288,135 @@ def _exact(problem: Problem, eps: float, method: str, target: FiniteSum | None, 
         if target is None or not has_components(target):
             raise requirement("method", "one without a table for constants alone", repr(method))
         size = recursion_of(PLANNED[method](1e-3), target).k
-        if size > MAX_TABLED:
-            allowed = f"one with 2·dim + numbers of the table at most {MAX_TABLED} for a plan of {method.upper()}"
+        if size > _MAX_TABLED:
+            allowed = f"one with 2·dim + numbers of the table at most {_MAX_TABLED} for a plan of {method.upper()}"
             raise requirement("target", allowed, size, "method='svr-hmc' is planned on any target")
     model, origin, text = _spectrum(problem, target, start, method, importance)
-    search = Search(problem, method, importance, target, model, origin)
-    try:
-        sampler, steps, w2, checked = _checked(search, eps)
-    except _OutOfReachError:
-        raise _unreachable(search, eps) from None
-    if not checked:
+    search = _Search(problem, method, importance, target, model, origin)
+    run = search.confirmed(eps)
+    if run is None:
+        raise _unreachable(search, eps)
+    if not run.checked:
         text += " Coordinates are taken one by one, which was not checked: too many for all pairs."
-    evaluations = sampler.gradient.evaluations(problem, steps)
-    return Plan(method, "exact", eps, problem, evaluations, text, sampler, steps, w2)
+    return Plan(method, "exact", eps, problem, run.evaluations, text, run.sampler, run.steps, run.w2)
 
 
-class _OutOfReachError(Exception):
-    """No step that is tried comes within the accuracy."""
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A sampler, its steps, the W₂ and gradient evaluations of these; whether the target's own law was followed."""
+
+    sampler: Sampler
+    steps: int
+    w2: float
+    evaluations: float
+    checked: bool = True
 
 
-def _checked(search: Search, eps: float) -> tuple[Sampler, int, float, bool]:
-    """The cheapest run on the spectrum; on a quadratic target, tightened until the target's own law agrees."""
-    target = search.target
-    quadratic = target is not None and target.closed_form is not None
-    aim = eps
-    for _ in range(20):
-        sampler, steps, w2 = _cheapest(search, aim)
-        if target is None or not quadratic:
-            return sampler, steps, w2, True
-        chain = recursion_of(sampler, target)
-        if not chain.compact and steps * chain.cost > _AFFORDABLE:
-            if aim == eps:
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Where the cheapest run is looked for: from `origin`, on a spectrum or (methods with a table) on the target."""
+
+    problem: Problem
+    method: str
+    importance: bool
+    target: FiniteSum | None
+    model: Quadratic
+    origin: Array
+
+    def confirmed(self, eps: float) -> _Run | None:
+        """The cheapest run on the spectrum; on a quadratic target, tightened until the target's own law agrees."""
+        aim = eps
+        for _ in range(20):
+            run = self.cheapest(aim)
+            if run is None or self.target is None or self.target.closed_form is None:
+                return run
+            chain = recursion_of(run.sampler, self.target)
+            if not chain.compact and run.steps * chain.cost > _AFFORDABLE:
+                if aim != eps:
+                    return replace(run, checked=False)
                 aim = _MARGIN * eps
                 continue
-            return sampler, steps, w2, False
-        w2 = law_of(chain, chain.after(chain.at(search.origin), steps), steps).w2
-        if w2 <= eps:
-            return sampler, steps, w2, True
-        aim *= 0.98 * eps / w2
-    raise _OutOfReachError
+            w2 = law_of(chain, chain.after(chain.at(self.origin), run.steps), run.steps).w2
+            if w2 <= eps:
+                return replace(run, w2=w2)
+            aim *= 0.98 * eps / w2
+        return None
+
+    def cheapest(self, eps: float) -> _Run | None:
+        """Of all batches or epochs and steps that are tried; None if none comes within ε."""
+        runs = [run for sampler_at in self._samplers() for run in self._runs(sampler_at, eps)]
+        return min(runs, key=lambda run: run.evaluations, default=None)
+
+    def _runs(self, sampler_at: Callable[[float], Sampler], eps: float) -> Iterator[_Run]:
+        """With fractions of the largest step whose stationary law is within ε, those that come within ε."""
+        top = 0.999 if self.method in UNDERDAMPED else 1.999 / self.problem.smoothness
+        limit = _largest(lambda eta: self._settles(sampler_at(eta), eps), top, depth=25)
+        if limit is not None:
+            runs = (self._run(sampler_at(limit * fraction), eps) for fraction in _FRACTIONS)
+            yield from (run for run in runs if run is not None)
+
+    def _samplers(self) -> Iterator[Callable[[float], Sampler]]:
+        """Samplers by their step, for each epoch or batch that is tried."""
+        n, method = self.problem.n, self.method
+        mass = {"inverse_mass": 1 / self.problem.smoothness} if method in UNDERDAMPED else {}
+        settings: list[dict[str, int]] = [{}]
+        if method in ("svr-hmc", "vr-sgld"):
+            settings = [{"epoch_length": m} for m in _epochs_tried(n)]
+        elif method in ("sg-hmc", "sgld", *TABLED):
+            settings = [{"batch_size": 4**k} for k in range(12) if 4**k <= n]
+        for options in settings:
+            sampler_at = partial(PLANNED[method], **mass, **options)
+            yield partial(_by_importance, sampler_at) if self.importance else sampler_at
+
+    def _chain(self, sampler: Sampler) -> Recursion:
+        if self.target is not None and self.method in TABLED:
+            return recursion_of(sampler, self.target)
+        return Chain(sampler, self.model, self.problem)
+
+    def _settles(self, sampler: Sampler, eps: float) -> bool:
+        """Whether the stationary law is within ε."""
+        try:
+            chain = self._chain(sampler)
+            return _distance(chain, stationary_state(chain)) < eps
+        except UnsettledError:
+            return False
+
+    def _run(self, sampler: Sampler, eps: float) -> _Run | None:
+        """With the least steps to ε; None where rounding keeps the law from coming that near."""
+        chain = self._chain(sampler)
+        start = chain.at(self.origin)
+        try:
+            steps = chain.steps_to(start, lambda state: _distance(chain, state) <= eps)
+        except ValueError:
+            return None
+        w2 = _distance(chain, chain.after(start, steps))  # the same steps composed in another order
+        return _Run(sampler, steps, w2, sampler.gradient.evaluations(self.problem, steps)) if w2 <= eps else None
 
 
-def _unreachable(search: Search, eps: float) -> ValueError:
+def _by_importance(sampler_at: Callable[[float], Sampler], eta: float) -> Sampler:
+    sampler: Any = sampler_at(eta)
+    return Sampler(sampler.dynamics, replace(sampler.gradient, importance=True))
+
+
+def _epochs_tried(n: int) -> list[int]:
+    """Epoch lengths that are tried; of equals, the one nearest n is taken."""
+    return list(dict.fromkeys(max(1, round(n * factor)) for factor in (1, 1 / 2, 2, 1 / 4, 4, 1 / 16, 16, 64)))
+
+
+def _unreachable(search: _Search, eps: float) -> ValueError:
     """Says what accuracy is within reach of the exact law in float64, and how long a run would be for this one."""
     scale = math.sqrt(search.problem.dim / search.problem.smoothness)
     near = max(eps, _RESOLVED * scale)  # below which there is no use in trying
     for _ in range(120):
         near *= 4
-        try:
-            _, steps, _ = _cheapest(search, near)
-        except _OutOfReachError:
-            continue
-        return requirement(
-            "accuracy",
-            f"at least {near:.3g} for {search.method.upper()} by rule='exact'",
-            f"{eps:g}",
-            f"that would take more than {steps * near / eps:.2g} steps, or digits that float64 does not have",
-        )
+        run = search.cheapest(near)
+        if run is not None:
+            return requirement(
+                "accuracy",
+                f"at least {near:.3g} for {search.method.upper()} by rule='exact'",
+                f"{eps:g}",
+                f"that would take more than {run.steps * near / eps:.2g} steps, or digits that float64 does not have",
+            )
     return requirement("accuracy", "large enough for float64 to resolve", f"{eps:g}")
 
 
@@ -315,49 +451,8 @@ def _spectrum(
             f"curved direction, and component curvatures that vary as much as L_max allows: {noisy}."
         )
     axes, zero = np.arange(len(spectrum)), np.zeros(len(spectrum))
-    alone = Elementwise(noise, zero, zero, forces)
+    alone = elementwise_noise(noise, zero, zero, forces)
     return Quadratic(problem.n, centre, basis, spectrum, axes, axes, alone), origin, text
-
-
-def _cheapest(search: Search, eps: float) -> tuple[Sampler, int, float]:
-    """The sampler and steps with the fewest gradient evaluations, over batches or epochs and steps."""
-    best: tuple[float, Sampler, int, float] | None = None
-    top = 0.999 if search.method in UNDERDAMPED else 1.999 / search.problem.smoothness
-    for make in search.samplers():
-
-        def chain_of(eta: float, make: Callable[[float], Sampler] = make) -> Recursion:
-            return search.chain(make(eta))
-
-        def settles(eta: float) -> bool:
-            try:
-                chain = chain_of(eta)
-                return _distance(chain, settled_state(chain)) < eps
-            except UnsettledError:
-                return False
-
-        limit = _largest(settles, top, depth=25)
-        if limit is None:
-            continue
-        for fraction in _FRACTIONS:
-            chain = chain_of(limit * fraction)
-
-            def near(state: State, chain: Recursion = chain) -> bool:
-                return _distance(chain, state) <= eps
-
-            try:
-                steps = chain.steps_to(chain.at(search.origin), near)
-            except ValueError:  # rounding keeps it from coming near
-                continue
-            w2 = _distance(chain, chain.after(chain.at(search.origin), steps))
-            if w2 > eps:  # the same steps composed in another order: rounding decides whether they suffice
-                continue
-            sampler = make(limit * fraction)
-            cost = sampler.gradient.evaluations(search.problem, steps)
-            if best is None or cost < best[0]:
-                best = (cost, sampler, steps, w2)
-    if best is None:
-        raise _OutOfReachError
-    return best[1:]
 
 
 def _distance(chain: Recursion, state: State) -> float:

@@ -17,7 +17,6 @@ coordinates, three averages over the components:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,106 +29,38 @@ from svrhmc.gradients import Recipe
 from svrhmc.targets.base import FiniteSum, Moments, require_target
 from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
 
-_TENSOR_DIM = (
-    64  # up to this dimension 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
-)
+_TENSOR_DIM = 64  # up to which 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
 _BLOCK = 1 << 23  # numbers of component matrices held at once
 _COMMUTE = 1e-12  # largest entry off the diagonal, over the largest on it, of matrices that count as diagonal
 
 
-class GradientNoise(ABC):
-    """𝒩, 𝒳 and ℱ on pairs; R and the results have the pairs as their last axis."""
-
-    forces: Array  # ℱ
-    elementwise: bool  # whether a pair's noise depends on that pair alone
-
-    @property
-    def cost(self) -> float:
-        """Operations of one use, roughly."""
-        return float(self.forces.size)
-
-    @abstractmethod
-    def curvature(self, R: Array) -> Array:
-        """𝒩(R)."""
-
-    @abstractmethod
-    def cross(self, left: Array, right: Array, mean: Array) -> Array:
-        """𝒳(m), with m_a and m_b of each pair (`left`, `right`) and of each coordinate (`mean`) at hand."""
-
-
 @dataclass(frozen=True, eq=False)
-class Elementwise(GradientNoise):
-    """Diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = Σ Pᵢ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
+class GradientNoise:
+    """𝒩, 𝒳 and ℱ on pairs; R and the results have the pairs as their last axis.
 
-    N: Array
-    left: Array
-    right: Array
+    curvature: 𝒩(R). cross: 𝒳(m), given m_a and m_b of each pair and m of each coordinate. forces: ℱ.
+    elementwise: whether a pair's noise depends on that pair alone. cost: operations of one use, roughly.
+    """
+
+    curvature: Callable[[Array], Array]
+    cross: Callable[[Array, Array, Array], Array]
     forces: Array
-    elementwise = True
-
-    def curvature(self, R: Array) -> Array:
-        """N∘R."""
-        return self.N * R
-
-    def cross(self, left: Array, right: Array, mean: Array) -> Array:
-        """E_ab m_a + E_ba m_b."""
-        return self.left * left + self.right * right
+    elementwise: bool
+    cost: float
 
 
-@dataclass(frozen=True, eq=False)
-class Coupled(GradientNoise):
-    """Any Cᵢ, with 𝒩 as a matrix over pairs and 𝒳 as one from coordinates to pairs."""
-
-    N: Array
-    X: Array
-    forces: Array
-    elementwise = False
-
-    @property
-    def cost(self) -> float:
-        """Of the matrix."""
-        return 2.0 * self.N.size
-
-    def curvature(self, R: Array) -> Array:
-        """N R."""
-        return R @ self.N.T
-
-    def cross(self, left: Array, right: Array, mean: Array) -> Array:
-        """X m."""
-        return mean @ self.X.T
-
-
-@dataclass(frozen=True, eq=False)
-class ByComponent(GradientNoise):
-    """Any Cᵢ in high dimension: each use is a pass over the components."""
-
-    components: Components
-    a: Indices
-    b: Indices
-    forces: Array
-    elementwise = False
-
-    @property
-    def cost(self) -> float:
-        """Of a pass over the components."""
-        return 6.0 * self.components.n * self.components.dim**2
-
-    def curvature(self, R: Array) -> Array:
-        """𝒩 of one R."""
-        full = np.zeros((self.components.dim, self.components.dim))
-        full[self.a, self.b] = full[self.b, self.a] = R
-        return self.components.curvature(full)[self.a, self.b]
-
-    def cross(self, left: Array, right: Array, mean: Array) -> Array:
-        """𝒳 of one m."""
-        turned = self.components.average(self.components.turn(mean), self.components.forces)
-        return (turned + turned.T)[self.a, self.b]
+def elementwise_noise(N: Array, E_left: Array, E_right: Array, forces: Array) -> GradientNoise:
+    """Of diagonal Cᵢ: 𝒩(R)_ab = N_ab R_ab with N_ab = Σ Pᵢ c_ia c_ib, 𝒳(m)_ab = E_ab m_a + E_ba m_b."""
+    return GradientNoise(
+        lambda R: N * R, lambda left, right, _: E_left * left + E_right * right, forces, True, float(forces.size)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The Cᵢ in the eigenvectors of S̄: rᵢrᵢᵀ − G (`rows`), whole matrices, or (neither) all zero; the bᵢ; and the Pᵢ
-    (None: evenly).
+    """The Cᵢ in the eigenvectors of S̄: rᵢrᵢᵀ − G (`rows`), whole matrices (drawn evenly), or (neither) all zero.
+
+    And the bᵢ (`forces`) and the Pᵢ (`chances`; None: evenly).
     """
 
     forces: Array
@@ -154,8 +85,8 @@ class Components:
 
     def average(self, left: Array, right: Array, some: slice = slice(None)) -> Array:
         """Σ Pᵢ lᵢrᵢᵀ, over some of the components."""
-        weighed: Array = (left * self.P[some, None]).T @ right
-        return weighed
+        total: Array = (left * self.P[some, None]).T @ right
+        return total
 
     @cached_property
     def outer_mean(self) -> Array:
@@ -166,13 +97,13 @@ class Components:
     def curvature(self, R: Array) -> Array:
         """Σ Pᵢ CᵢRCᵢ for symmetric R."""
         if self.rows is not None:
-            seen = np.einsum("nd,nd->n", self.rows @ R, self.rows)
-            return self.average(self.rows * seen[:, None], self.rows) - self.outer_mean @ R @ self.outer_mean
+            quadratic = np.einsum("nd,nd->n", self.rows @ R, self.rows)
+            return self.average(self.rows * quadratic[:, None], self.rows) - self.outer_mean @ R @ self.outer_mean
         assert self.matrices is not None
-        mean: Array = np.einsum("n,nab->ab", self.P, self.matrices @ R @ self.matrices)
+        mean: Array = (self.matrices @ R @ self.matrices).mean(axis=0)
         return mean
 
-    def turn(self, m: Array) -> Array:
+    def times(self, m: Array) -> Array:
         """Cᵢm of every component."""
         if self.rows is not None:
             return self.rows * (self.rows @ m)[:, None] - self.outer_mean @ m
@@ -195,7 +126,7 @@ class Components:
             return self.average(self.rows**2, self.rows**2) - self.outer_mean**2
         if self.matrices is None:
             return np.zeros((self.dim, self.dim))
-        squares: Array = np.einsum("n,nab->ab", self.P, self.matrices**2)
+        squares: Array = (self.matrices**2).mean(axis=0)
         return squares
 
     def noise(self, a: Indices, b: Indices) -> GradientNoise:
@@ -204,13 +135,27 @@ class Components:
         diagonals = self.diagonals()
         if diagonals is not None:
             N, E = self.average(diagonals, diagonals), self.average(diagonals, self.forces)
-            return Elementwise(N[a, b], E[a, b], E[b, a], forces)
+            return elementwise_noise(N[a, b], E[a, b], E[b, a], forces)
         if self.dim > _TENSOR_DIM:
-            return ByComponent(self, a, b, forces)
+            return self._noise_by_passes(a, b, forces)
         fourth, third = self._averages()
-        to_pairs = fourth[a, b]
+        to_pairs, X = fourth[a, b], third[a, b] + third[b, a]
         N = to_pairs[:, a, b] + np.where(a == b, 0.0, to_pairs[:, b, a])
-        return Coupled(N, third[a, b] + third[b, a], forces)
+        return GradientNoise(lambda R: R @ N.T, lambda left, right, m: m @ X.T, forces, False, 2.0 * N.size)
+
+    def _noise_by_passes(self, a: Indices, b: Indices, forces: Array) -> GradientNoise:
+        """In high dimension: each use is a pass over the components, for one R or one m."""
+
+        def curvature(R: Array) -> Array:
+            full = np.zeros((self.dim, self.dim))
+            full[a, b] = full[b, a] = R
+            return self.curvature(full)[a, b]
+
+        def cross(left: Array, right: Array, m: Array) -> Array:
+            half = self.average(self.times(m), self.forces)
+            return (half + half.T)[a, b]
+
+        return GradientNoise(curvature, cross, forces, False, 6.0 * self.n * self.dim**2)
 
     def _averages(self) -> tuple[Array, Array]:
         """Σ Pᵢ C_i[a, c] C_i[b, d] as (a, b, c, d), and Σ Pᵢ C_i[a, c] b_ib as (a, b, c); block by block."""
@@ -272,7 +217,7 @@ class Quadratic:
         spectrum, basis, components = eigen_components(target, centre, weighted)
         a, b = np.triu_indices(target.dim)
         silent = recipe is not None and recipe.full
-        noise = Elementwise(*np.zeros((4, len(a)))) if silent else components.noise(a, b)
+        noise = elementwise_noise(*np.zeros((4, len(a)))) if silent else components.noise(a, b)
         estimated = weighted and recipe is not None and recipe.snapshot_rows > 0
         even = eigen_components(target, centre)[2].noise(a, b) if estimated else None
         return Quadratic(target.n, centre, basis, spectrum, a, b, noise, target.scalar_parts, even)
@@ -309,24 +254,20 @@ def _of_rows(target: FiniteSum, form: RowsForm, centre: Array, P: Array | None) 
     point = centre[None, :]
     curvature = form.curvatures(form.predictors(point)[0])
     spectrum, basis = np.linalg.eigh(form.rows.gram(curvature) + np.diag(form.prior_curvature(centre)))
-    turned = form.rows.predict(basis.T).T
+    design = form.rows.predict(basis.T).T  # in the eigenvectors
     weights = np.ones(target.n) if P is None else 1 / (target.n * P)
-    rows = turned * np.sqrt(target.n * curvature * weights)[:, None]
-    forces = turned * (weights * target.parts(point, None)[0])[:, None] + (target.prior_gradient(point) @ basis)
+    rows = design * np.sqrt(target.n * curvature * weights)[:, None]
+    forces = design * (weights * target.parts(point, None)[0])[:, None] + (target.prior_gradient(point) @ basis)
     return spectrum, basis, Components(forces, rows=rows, chances=P)
 
 
-def _of_quadratics(
-    target: FiniteSum, form: QuadraticForm, centre: Array, P: Array | None
-) -> tuple[Array, Array, Components]:
-    """∇p = 0: the Sᵢ themselves."""
+def _of_quadratics(target: FiniteSum, form: QuadraticForm, centre: Array, _: None) -> tuple[Array, Array, Components]:
+    """∇p = 0: the Sᵢ themselves, which are no rows to draw by importance."""
     spectrum, basis = np.linalg.eigh(form.mean_precision)
     forces = target.component_gradients(centre, np.arange(target.n)) @ basis
-    if form.shared and P is None:
+    if form.shared:
         return spectrum, basis, Components(forces)
-    weights = np.ones((target.n, 1)) if P is None else 1 / (target.n * P[:, None])
-    matrices = basis.T @ (weights[:, :, None] * form.precision - form.mean_precision) @ basis
-    return spectrum, basis, Components(weights * forces, matrices=matrices, chances=P)
+    return spectrum, basis, Components(forces, matrices=basis.T @ (form.precision - form.mean_precision) @ basis)
 
 
 _COMPONENTS: dict[str, Callable[..., tuple[Array, Array, Components]]] = {

@@ -1,9 +1,9 @@
-"""Moments of a state that obey a linear recursion: the law after any number of steps, by powers of its map.
+"""Moments of a state that obey a linear recursion: the law after any number of steps, and the stationary one.
 
 The state of a chain is a vector in blocks of k numbers. What is followed is the covariance C of each pair of blocks and
 the outer product m̂m̂ᵀ of the means, m̂ = (m, 1), and a step is linear in (C, m̂m̂ᵀ). Where pairs do not mix or are few, the
 map of an epoch is a small matrix: its powers give the law after any number of steps, and a linear system the one at
-stationarity. Else the steps are made one by one. What a step is, `chain` and `table` say.
+stationarity. Else the steps are made one by one. What a step is, `moments` says.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.dynamics import Scheme
 from svrhmc.gradients import Recipe
 from svrhmc.targets.base import Moments
 
 SMALL = 4  # numbers of a block whose own matrix is always affordable
 _DENSE = 1500  # largest matrix of a step, else
+_REFINEMENTS = 6  # of the iteration to a stationary law
+_SETTLED = 1e-13
+_ROUGH = 1e-4  # accuracy of an answer that is only looked at for its sign
+_NOTHING = 1e-9  # entries of a power that end a series
+_DOUBLINGS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +57,11 @@ class Recursion(ABC):
     """
 
     spectrum: Array
+    scheme: Scheme
+    _before: Array  # G = F − I on (y, 1) in each block, of the part of a step before the gradient
+    _after: Array  # and of the part from the gradient on
+    _before_noise: Array  # LLᵀ of each pair, of the normal numbers in each part
+    _after_noise: Array
 
     def __init__(self, recipe: Recipe, k: int, a: Indices, b: Indices, elementwise: bool, goal: Moments) -> None:
         self.recipe, self.k, self.a, self.b, self.elementwise, self.goal = recipe, k, a, b, elementwise, goal
@@ -82,8 +93,12 @@ class Recursion(ABC):
         """The first and every other step of an epoch on (y, 1) in each block, without noise."""
 
     @abstractmethod
-    def _change(self, state: State, snapshot: bool) -> State:
-        """What a step adds to a state: linear in it, and never by way of 1 plus something small."""
+    def _renew(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        """What a snapshot, or the filling of a table, adds."""
+
+    @abstractmethod
+    def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
+        """What the noise of the gradient adds to C; None if it has none."""
 
     def fixed(self, mean: Array) -> State:
         """No spread about a mean m̂ of each coordinate."""
@@ -119,18 +134,9 @@ class Recursion(ABC):
         numbers, done = self.numbers(state), 0
         for step in steps:
             epochs, rest = divmod(step, self.period)
-            numbers, done = self.apply_often(epoch, epochs - done, numbers), epochs
-            at = numbers
-            if rest:
-                at = self.apply_often(inner, rest - 1, self.apply(self.first_map, numbers))
-            yield self.state(at)
-
-    def apply_often(self, powers: Powers, times: int, numbers: Array) -> Array:
-        """What so many applications of a map leave."""
-        for k in range(times.bit_length()):
-            if times >> k & 1:
-                numbers = self.apply(powers[k], numbers)
-        return numbers
+            numbers, done = self._repeat(epoch, epochs - done, numbers), epochs
+            inside = self._repeat(inner, rest - 1, self.apply(self.first_map, numbers)) if rest else numbers
+            yield self.state(inside)
 
     def steps_to(self, state: State, near: Callable[[State], bool]) -> int:
         """The least number of steps from the start of a run after which a state is `near`, at least 1.
@@ -146,28 +152,33 @@ class Recursion(ABC):
                 return 1
         numbers = self.numbers(state)
 
-        def far(at: Array) -> bool:
-            return not near(self.state(at))
+        def far(numbers: Array) -> bool:
+            return not near(self.state(numbers))
 
-        powers = [self.epoch_map]
-        while far(self.apply(powers[-1], numbers)):
-            powers.append(after_change(powers[-1], powers[-1]))
-            if len(powers) > 62:
+        epoch, inner = self._powers
+        digits = 1
+        while far(self.apply(epoch[digits - 1], numbers)):
+            digits += 1
+            if digits > 62:
                 raise requirement("accuracy", "one that the exact law reaches", "one that it does not reach")
-        epochs, numbers = self._walk(powers, numbers, far)
+        epochs, numbers = self._walk(epoch, digits, numbers, far)
         first = self.apply(self.first_map, numbers)
         if self.period == 1 or not far(first):
             return before + epochs * self.period + 1
-        powers = [self.inner_map]
-        while 2 ** len(powers) < self.period:
-            powers.append(after_change(powers[-1], powers[-1]))
-        inner, _ = self._walk(powers, first, far)
-        return epochs * self.period + 2 + min(inner, self.period - 2)
+        more, _ = self._walk(inner, (self.period - 1).bit_length(), first, far)
+        return epochs * self.period + 2 + min(more, self.period - 2)
 
-    def _walk(self, powers: list[Array], numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
-        """The most applications of powers[0] after which it is still `far`, by binary digits, and where that is."""
+    def _repeat(self, powers: Powers, times: int, numbers: Array) -> Array:
+        """What so many applications of a map leave."""
+        for k in range(times.bit_length()):
+            if times >> k & 1:
+                numbers = self.apply(powers[k], numbers)
+        return numbers
+
+    def _walk(self, powers: Powers, digits: int, numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
+        """The most applications of a map after which it is still `far`, by binary digits, and where that is."""
         count = 0
-        for k in reversed(range(len(powers))):
+        for k in reversed(range(digits)):
             trial = self.apply(powers[k], numbers)
             if far(trial):
                 count, numbers = count + 2**k, trial
@@ -209,6 +220,29 @@ class Recursion(ABC):
     def _powers(self) -> tuple[Powers, Powers]:
         """Of an epoch, and of a step within it."""
         return Powers(self.epoch_map), Powers(self.inner_map)
+
+    def _change(self, state: State, snapshot: bool) -> State:
+        """What a step adds to a state: linear in it, and never by way of 1 plus something small."""
+        stages = [self._move_before] if self.scheme.moves_before else []
+        stages += [self._renew] if snapshot else []
+        C, mm, changes = state.C, state.mm, []
+        for stage in stages:
+            dC, dmm = stage(C, mm)
+            changes.append((dC, dmm))
+            C, mm = C + dC, mm + dmm
+        dC, dmm = self._through(C, mm, self._after)
+        dC = dC + self._after_noise * mm[..., -1:, -1:]
+        noise = self._gradient_noise(C, mm)
+        if noise is not None:
+            dC = dC + noise
+        for earlier in changes:
+            dC, dmm = dC + earlier[0], dmm + earlier[1]
+        return State(dC, dmm)
+
+    def _move_before(self, C: Array, mm: Array) -> tuple[Array, Array]:
+        """What the part of a step before the gradient adds."""
+        dC, dmm = self._through(C, mm, self._before)
+        return dC + self._before_noise * mm[..., -1:, -1:], dmm
 
     def _advance(self, state: State, snapshot: bool) -> State:
         with np.errstate(over="ignore", invalid="ignore"):  # of an unstable chain, which is looked for where it matters
@@ -258,12 +292,12 @@ class Powers:
     """The 1st, 2nd, 4th, 8th, … power of a map, each made once and given as what it changes."""
 
     def __init__(self, change: Array) -> None:
-        self._found = [change]
+        self._powers = [change]
 
     def __getitem__(self, k: int) -> Array:
-        while len(self._found) <= k:
-            self._found.append(after_change(self._found[-1], self._found[-1]))
-        return self._found[k]
+        while len(self._powers) <= k:
+            self._powers.append(after_change(self._powers[-1], self._powers[-1]))
+        return self._powers[k]
 
 
 def heated(goal: Moments, temperature: float) -> Moments:
@@ -271,7 +305,7 @@ def heated(goal: Moments, temperature: float) -> Moments:
     return Moments(goal.mean, temperature * goal.covariance)
 
 
-def turned(basis: Array, centre: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def original_coordinates(basis: Array, centre: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """Mean and covariance of (x, v) in the target's coordinates, from (2, dim) and (2, dim, 2, dim) in a basis."""
     if not np.isfinite(covariance).all():
         raise requirement("step_size", "so small that the moments stay finite", "a larger one")
@@ -296,3 +330,154 @@ def power_change(change: Array, exponent: int) -> Array:
         if exponent:
             change = after_change(change, change)
     return total
+
+
+# The stationary law: the fixed point of the map of an epoch, on its moments.
+
+
+class UnsettledError(ValueError):
+    """A sampler has no stationary law at its step."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "step_size must be small enough for a stationary law; got one at which the chain, or the noise of its "
+            "gradient, grows (or is damped too little to tell): try half the step or a larger batch_size."
+        )
+
+
+def stationary_state(chain: Recursion) -> State:
+    """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
+    mean = _stationary_mean(chain)
+    state = _solve_directly(chain, mean) if chain.compact and chain.k <= SMALL else _solve_by_gmres(chain, mean)
+    variances = np.einsum("pii->pi", state.C[chain.coordinates])
+    if not (np.isfinite(variances).all() and variances.min() >= -1e-9 * np.abs(variances).max()):
+        raise UnsettledError()
+    return state
+
+
+def _stationary_mean(chain: Recursion) -> State:
+    """C = 0 with the mean that an epoch leaves as it is."""
+    k, (first, inner) = chain.k, chain.quiet_steps
+    epoch = after_change(power_change(inner, chain.period - 1), first)[:, :k]
+    _require_decay(epoch[:, :, :k])
+    mean = np.zeros((len(epoch), k + 1))
+    mean[:, k] = 1.0
+    mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
+    return chain.fixed(mean)
+
+
+def _solve_directly(chain: Recursion, mean: State) -> State:
+    """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
+    count = chain.k**2
+    maps, numbers = chain.epoch_map, chain.numbers(mean)
+    per_pair = np.arange(numbers.shape[1]).reshape(1 if chain.elementwise else len(chain.a), -1)
+    inner = per_pair[:, :count].reshape(-1)
+    change = maps[:, inner][:, :, inner]
+    _require_decay(change)
+    solved = numbers.copy()
+    try:
+        solved[:, inner] = np.linalg.solve(-change, (maps @ numbers[:, :, None])[:, inner])[:, :, 0]
+    except np.linalg.LinAlgError:  # damped by less than rounding
+        raise UnsettledError() from None
+    return chain.state(solved)
+
+
+def _solve_by_gmres(chain: Recursion, mean: State) -> State:
+    """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
+
+    T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone. Φ maps
+    covariances to covariances, so it shrinks if and only if X − Φ(X) = W has a solution X ≥ 0 for a W > 0; then X ≥ W.
+    """
+    from scipy.sparse.linalg import LinearOperator, gmres
+
+    shape, size = mean.C.shape, mean.C.size
+    precondition = (_inverse_by_doubling if chain.k > SMALL else _inverse_by_pairs)(chain)
+
+    def epoch(C: Array, mm: Array) -> Array:
+        return np.asarray(chain.epoch(State(C.reshape(shape), mm)).C.ravel(), np.float64)
+
+    def without_mean(C: Array) -> Array:
+        return C - epoch(C, np.zeros_like(mean.mm))
+
+    system, front = (
+        LinearOperator((size, size), matvec=product, dtype=np.float64) for product in (without_mean, precondition)
+    )
+
+    def solve(right: Array, rtol: float) -> Array:
+        C, residual = np.zeros(size), right
+        for _ in range(_REFINEMENTS):
+            step, _ = gmres(system, residual, M=front, rtol=rtol, restart=40, maxiter=3)
+            C, before = C + step, residual
+            residual = right - without_mean(C)
+            if not np.isfinite(residual).all() or np.abs(precondition(residual)).max() <= _SETTLED * np.abs(C).max():
+                break
+            if rtol >= _ROUGH or np.linalg.norm(residual) > 0.5 * np.linalg.norm(before):  # rounding is reached
+                break
+        small = max(1e-6, 100 * rtol) * np.abs(C).max()
+        if not (np.isfinite(C).all() and np.abs(precondition(residual)).max() <= small):
+            raise UnsettledError()
+        return C.reshape(shape)
+
+    C = solve(epoch(mean.C.ravel(), mean.mm), 1e-10)
+    variances = np.abs(np.einsum("pii->pi", C[chain.coordinates]))
+    variances = np.where(variances > 0, variances, variances.max())
+    W = np.zeros(shape)
+    W[chain.coordinates] = variances[:, :, None] * np.eye(chain.k)
+    if _least_eigenvalue(chain, solve(W.ravel(), _ROUGH), variances) < 0.5:
+        raise UnsettledError()
+    return State(C, mean.mm)
+
+
+def _least_eigenvalue(chain: Recursion, C: Array, variances: Array) -> float:
+    """Of the covariance of all blocks together, each number divided by a standard deviation."""
+    blocks, k = variances.shape
+    whole = np.zeros((blocks, k, blocks, k))
+    whole[chain.b, :, chain.a, :] = C.swapaxes(-1, -2)
+    whole[chain.a, :, chain.b, :] = C
+    scale = np.sqrt(variances).ravel()
+    return float(np.linalg.eigvalsh(whole.reshape(blocks * k, -1) / np.outer(scale, scale))[0])
+
+
+def _inverse_by_pairs(chain: Recursion) -> Callable[[Array], Array]:
+    """(I − T₀)⁻¹ as a matrix for each pair."""
+    k, eye = chain.k, np.eye(chain.k)
+
+    def of_pairs(G: Array) -> Array:
+        left, right = G[chain.a, :k, :k], G[chain.b, :k, :k]
+        joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
+        joined += np.einsum("pij,pkl->pikjl", left, right)
+        return joined.reshape(-1, k * k, k * k)
+
+    first, inner = (of_pairs(G) for G in chain.quiet_steps)
+    alone = -after_change(power_change(inner, chain.period - 1), first)
+    return lambda C: np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
+
+
+def _inverse_by_doubling(chain: Recursion) -> Callable[[Array], Array]:
+    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ for A that shrink, A the mean of an epoch: twice as many terms each time.
+
+    The powers are made once for all C (SciPy's solve_discrete_lyapunov would factor A anew for each).
+    """
+    k, (first, inner) = chain.k, chain.quiet_steps
+    A = np.eye(k) + after_change(power_change(inner, chain.period - 1), first)[:, :k, :k]
+    powers = [A]
+    while np.abs(powers[-1]).max() > _NOTHING and len(powers) < _DOUBLINGS:
+        powers.append(powers[-1] @ powers[-1])
+
+    def inverse(C: Array) -> Array:
+        total = C.reshape(-1, k, k)
+        for A in powers:
+            total = total + A[chain.a] @ total @ A[chain.b].swapaxes(-1, -2)
+        return np.asarray(total.ravel(), np.float64)
+
+    return inverse
+
+
+def _require_decay(change: Array) -> None:
+    """Refuse a map I + change that does not shrink: |1 + λ|² − 1 = 2 Re λ + |λ|² must be negative."""
+    if not np.isfinite(change).all():
+        raise UnsettledError()
+    values = np.linalg.eigvals(change)
+    with np.errstate(over="ignore"):
+        if (2 * values.real + np.abs(values) ** 2).max() >= 0:
+            raise UnsettledError()

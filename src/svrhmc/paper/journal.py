@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace
 
+R = TypeVar("R")
 _PATIENCE = 10.0  # seconds for a process of a run that was killed to end
 _RECORD = "pieces"
 
@@ -72,8 +74,8 @@ class Pieces:
 
     def recall_mode(self, name: str, target: FiniteSum) -> None:
         """Let a target know its mode, found once."""
-        found = self.journal.once(name, lambda: Record({}, {"mode": target.mode()}))
-        target.recall_mode(found.array("mode", (target.dim,)))
+        record = self.journal.once(name, lambda: Record({}, {"mode": target.mode()}))
+        target.recall_mode(record.array("mode", (target.dim,)))
 
     def forget(self, name: str) -> None:
         """Remove what a run kept, once what was made of it is written."""
@@ -90,9 +92,15 @@ class Pieces:
             self.save()
 
 
-def pieces_of(journal: Journal | None) -> Pieces:
-    """Of a journal; kept in memory where there is none."""
-    return Pieces(InMemory() if journal is None else journal)
+def resumable(task: Callable[..., R]) -> Callable[..., R]:
+    """A task whose last argument is its `Pieces`, from the `journal` that it is given by that name, else in memory."""
+
+    @wraps(task)
+    def resumed(*arguments: Any, journal: Journal | None = None) -> R:
+        with Pieces(InMemory() if journal is None else journal) as pieces:
+            return task(*arguments, pieces)
+
+    return resumed
 
 
 def seconds_spent(journal: Journal) -> float:
