@@ -263,6 +263,6 @@ def test_code_is_compiled_ahead_by_a_command(monkeypatch):
     assert result.exit_code == 0
     assert "4 kinds" in result.output
     assert "Compiled in 12 s. The code is kept in " in result.output
-    monkeypatch.setattr(cli.caching, "place", lambda: None)
+    monkeypatch.setattr(cli.code_cache, "cache_folder", lambda: None)
     one_line(invoke("warm"), 2, "SVRHMC_CACHE must be a folder that can be written")
     one_line(invoke("warm", "--model", "tree"), 2, "--model must be one of 'logistic', 'linear', 'all'")

@@ -30,8 +30,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from svrhmc.core import compiled
 from svrhmc.core.arrays import Array
+from svrhmc.core.code_cache import compiling_apart
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
 from svrhmc.core.recording import Entry, Recording
 from svrhmc.core.storage import (
@@ -250,7 +250,7 @@ class Checkpoint(Journal):
                     f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
                     f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
                 )
-        self._until_closed.enter_context(compiled.apart())  # what was interrupted once may be again
+        self._until_closed.enter_context(compiling_apart())  # what was interrupted once may be again
 
     def get(self, name: str) -> Record | None:
         """The record; what it says of growing files counts once they are asked for."""

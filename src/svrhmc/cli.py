@@ -17,7 +17,7 @@ from svrhmc import theory
 from svrhmc.commands.fit import fit_command
 from svrhmc.commands.predict import predict_command
 from svrhmc.compare import Curve, compare
-from svrhmc.core import caching, starting
+from svrhmc.core import code_cache, starting
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
@@ -280,7 +280,7 @@ def warm_command(
     [bold]Example[/bold]: svrhmc warm --model logistic
     """
     one_of("--model", model, (*MODELS, "all"))
-    folder = caching.place()
+    folder = code_cache.cache_folder()
     if folder is None:
         allowed = "a folder that can be written to, for compiled code"
         raise requirement(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import read_npz
 from svrhmc.tables.csv import lines
 from svrhmc.tables.matrices import require_room, require_shapes

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,6 @@ from svrhmc import diagnostics
 from svrhmc.checkpoint import claims_in, is_checkpoint
 from svrhmc.core import saving
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.caching import writable_home
 from svrhmc.core.errors import (
     ArchiveFileError,
     CheckpointError,
@@ -39,6 +42,7 @@ _ARCHIVE_ROOM, _SHRINKS = 1 << 25, 16  # memory that such an archive may take: s
 _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
 COEFFICIENT = "coefficient"  # the dimension of the coordinates, for ArviZ
 _LATER = "log_prior"  # a group that ArviZ 0.x takes after the others
+_HOMES = ("XDG_CACHE_HOME", "MPLCONFIGDIR")  # folders that ArviZ and Matplotlib write to
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 
@@ -338,8 +342,32 @@ def sampler_of(parts: Any) -> Any:
 
 def _arviz() -> Any:
     try:
-        with writable_home():
+        with _writable_home():
             import arviz
     except ModuleNotFoundError:
         raise missing("ArviZ", "arviz", "an ArviZ object") from None
     return arviz
+
+
+@contextmanager
+def _writable_home() -> Iterator[None]:
+    """Where the user's home cannot be written, let libraries that write there when they are imported, and fail where
+    they cannot, write into a folder that goes with the process.
+    """
+    if os.access(os.path.expanduser("~"), os.W_OK | os.X_OK):
+        yield
+        return
+    unset = [name for name in _HOMES if not os.environ.get(name)]
+    before = {name: os.environ[name] for name in unset if name in os.environ}
+    os.environ.update(dict.fromkeys(unset, _home_instead().name))
+    try:
+        yield
+    finally:
+        for name in unset:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+@cache
+def _home_instead() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="svrhmc-")

@@ -24,7 +24,6 @@ from svrhmc import targets
 
 COMPILES = """
 import numpy as np
-from svrhmc.core import caching, compiled
 from svrhmc.kernels import float64
 print("ready", flush=True)
 out, partial = np.empty(2), np.zeros((1, 2))

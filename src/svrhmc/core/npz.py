@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import ArchiveFileError, DataError
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 
 _KINDS = "biufUS"  # numbers and texts: what needs no pickle

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TextIO
 
-from svrhmc.core.caching import tell
+from svrhmc.core.code_cache import warn_if_not_kept
 from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
@@ -171,7 +171,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
     """
     if progress is not False:
-        tell(stream)
+        warn_if_not_kept(stream)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +181,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
         if collecting:
             gc.enable()
         if progress is not False:
-            tell(stream)
+            warn_if_not_kept(stream)
 
 
 Progress = bool | Callable[[int, int], None] | None

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import StorageError
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 
 _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")

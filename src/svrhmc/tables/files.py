@@ -16,7 +16,7 @@ import numpy as np
 
 from svrhmc.core.cells import unguarded
 from svrhmc.core.errors import DataError, missing
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 from svrhmc.tables import csv as texts
 from svrhmc.tables import matrices
