@@ -12,7 +12,7 @@ import svrhmc
 from svrhmc import cli
 from svrhmc.commands import fit as command
 from svrhmc.commands import predict, written
-from svrhmc.commands.asked import quoted
+from svrhmc.commands.arguments import quoted
 from svrhmc.results.predict import Prediction
 
 RNG = np.random.default_rng(0)

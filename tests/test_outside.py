@@ -10,7 +10,7 @@ import pytest
 import svrhmc
 from conftest import LIMIT, every_engine
 from svrhmc import Sampler, engines, gradients, sample, targets
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference

@@ -395,7 +395,7 @@ def test_draws_that_are_mapped_are_saved_piece_by_piece(tmp_path, monkeypatch):
 
 
 def test_parts_of_files_are_those_of_the_list():
-    from svrhmc.core.parts import from_settings
+    from svrhmc.core.serialise import from_settings
 
     with pytest.raises(ValueError, match="a part Full must be made of nothing; got 'x'"):
         from_settings({"type": "Full", "x": 1})

@@ -28,7 +28,7 @@ from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, is_checkpoin
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole
 from svrhmc.core.machine import free_memory
-from svrhmc.core.parts import described, is_part, part, to_settings
+from svrhmc.core.serialise import described, is_part, part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION

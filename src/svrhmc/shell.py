@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from svrhmc.core import starting
+from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, requirement
 
 CODES = (
@@ -90,13 +90,18 @@ def writing() -> Iterator[None]:
 
 def interrupted(line: str = "Interrupted.") -> typer.Exit:
     """Say, once, that an interrupt ended the command; gives how it ends."""
-    starting.last_words("")
+    processes.last_words("")
     say(escape(line))
-    return typer.Exit(starting.INTERRUPTED)
+    return typer.Exit(processes.INTERRUPTED)
+
+
+def show(line: str) -> None:
+    """A line on stdout, as it stands."""
+    Console().print(escape(line), highlight=False, soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """A line on stderr."""
+    """A line on stderr, with Rich's markup."""
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from svrhmc import diagnostics
 from svrhmc.checkpoint import claims_in, is_checkpoint
-from svrhmc.core import saving
+from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import (
     ArchiveFileError,
@@ -32,7 +32,7 @@ from svrhmc.core.errors import (
     whole,
 )  # fmt: skip
 from svrhmc.core.npz import read_npz
-from svrhmc.core.parts import from_settings
+from svrhmc.core.serialise import from_settings
 from svrhmc.core.storage import Record, is_record, read_record
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
@@ -163,7 +163,7 @@ class Trace:
         ...     (Trace.load(f"{folder}/run.trace").draws == trace.draws).all()
         np.True_
         """
-        saving.save(Path(path), self, "trace", _VERSION)
+        serialise.save(Path(path), self, "trace", _VERSION)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
@@ -176,7 +176,7 @@ class Trace:
         try:
             if is_checkpoint(place):
                 return _load_checkpoint(place)
-            return saving.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
+            return serialise.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
         except TraceFileError:
             raise
         except (StorageError, ArchiveFileError, CheckpointError) as error:

@@ -13,7 +13,7 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.errors import real_array, requirement, whole
-from svrhmc.core.parts import described, to_settings
+from svrhmc.core.serialise import described, to_settings
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record

@@ -12,7 +12,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines import Density, Setup, State
 from svrhmc.engines.base import HIGH, Kernel, Place, require_defined, spent_by_passes

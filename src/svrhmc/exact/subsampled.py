@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import _number, positive, requirement, settle
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.exact.base import ExactSampler
 from svrhmc.exact.regions import Region, region
 from svrhmc.families.primitives import NUMPY

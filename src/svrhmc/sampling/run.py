@@ -13,7 +13,7 @@ from svrhmc.core.arrays import Array, cores, digest
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.machine import blas_for
-from svrhmc.core.parts import described
+from svrhmc.core.serialise import described
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.version import VERSION

@@ -18,7 +18,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jax import load, scoped
-from svrhmc.core.pickles import pickled
+from svrhmc.core.serialise import pickled
 from svrhmc.core.progress import compiling
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
