@@ -28,8 +28,8 @@ from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, is_checkpoin
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole
 from svrhmc.core.machine import free_memory
-from svrhmc.core.serialise import described, is_part, part, to_settings
 from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.serialise import described, is_part, part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Scheme, Underdamped, require_dynamics

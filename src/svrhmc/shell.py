@@ -73,7 +73,7 @@ def boundary() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("SVRHMC_TRACEBACK") or _shows_help(error):
             raise
-        code, line = _told(error)
+        code, line = _report(error)
         say(f"[bold red]error:[/bold red] {escape(_one_line(line))}")
         raise typer.Exit(code) from None
 
@@ -150,7 +150,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _report(error: Exception) -> tuple[int, str]:
     """The exit code and the line of an error."""
     if isinstance(error, _OPTIONS):
         return 2, error.format_message()  # type: ignore[attr-defined]

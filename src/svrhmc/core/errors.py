@@ -69,10 +69,10 @@ class BudgetError(RuntimeError):
         self.name, self.limit, self.needed = name, limit, needed
         self._arguments = (name, limit, missing, needed)
         unit = "s" if name == "budget_seconds" else "passes"
-        known = f"It would take roughly {needed:g} {unit}."
-        about = " How much it would take is not known." if math.isinf(needed) else f" {known}"
+        roughly = f"It would take roughly {needed:g} {unit}."
+        estimate = "How much it would take is not known." if math.isinf(needed) else roughly
         super().__init__(
-            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return.{about} Give a "
+            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return. {estimate} Give a "
             "larger budget, or none."
         )
 
@@ -132,8 +132,8 @@ def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:
     """The one shape of a complaint about an argument."""
-    told = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
-    return kind(told if told.endswith("?") else f"{told}.")
+    sentence = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
+    return kind(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
 def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
@@ -189,7 +189,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object) -> str:
-    """A text."""
+    """A text, and nothing that could become one."""
     if not isinstance(value, str):
         raise requirement(name, "a text", repr(value)[:60])
     return value
@@ -213,14 +213,14 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
 
 
-def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:
     """A question after the word that was probably meant, where one is near; else nothing.
 
     >>> nearest("agee", ["age", "plan"]), nearest("xyz", ["age", "plan"])
     ("did you mean 'age'?", '')
     """
-    near = difflib.get_close_matches(word, list(known), 1, cutoff)
-    return f"did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(word, list(words), 1, cutoff)
+    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:

@@ -22,13 +22,13 @@ _ROUGH = 1e-3  # of an eigenvalue, where rounding is not reached
 
 def largest_eigenvalue(product: Product, dim: int) -> float:
     """λ_max, or a thousandth more where it is not found to rounding."""
-    found = _extreme(product, dim, "LA")
-    if found is None:
+    value = _extreme(product, dim, "LA")
+    if value is None:
         raise RuntimeError(
             f"the largest curvature was not found in {_RESTARTS} restarts of Lanczos' method. Scale the columns of X "
             "to about 1, or drop those that nearly depend on others."
         )
-    return found
+    return value
 
 
 def smallest_eigenvalue(product: Product, dim: int) -> float | None:
