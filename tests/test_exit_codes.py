@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from svrhmc import cli
 from svrhmc.commands import fit as fitting
 from svrhmc.commands import predict as predicting
-from svrhmc.commands import written
+from svrhmc.commands import outputs
 from svrhmc.paper import run
 
 PLAN = ("plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1")

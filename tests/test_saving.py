@@ -401,3 +401,12 @@ def test_parts_of_files_are_those_of_the_list():
         from_settings({"type": "Full", "x": 1})
     with pytest.raises(ValueError, match="a part must be a type with its settings"):
         from_settings([1])
+
+
+def test_the_former_place_of_a_public_name_still_works():
+    from svrhmc.core import parts, serialise
+
+    with pytest.warns(DeprecationWarning, match=r"use svrhmc\.core\.serialise\.part"):
+        assert parts.part is serialise.part
+    with pytest.raises(AttributeError, match="has no attribute 'described'"):
+        _ = parts.described

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
@@ -38,8 +39,6 @@ app = typer.Typer(
 
 _COLUMNS = 8
 _DEFAULT_STEP = "0.1"
-_STOCHASTIC = {"sgld", "sg-hmc", "vr-sgld", "svr-hmc"}
-_SNAPSHOTS = {"vr-sgld", "svr-hmc"}
 
 
 def _version(wanted: bool) -> None:
@@ -360,12 +359,10 @@ def _step_sizes(given: list[str], chosen: list[str]) -> dict[str, float]:
 
 
 def _sampler(name: str, step_size: float, batch_size: int, epoch_length: int | None) -> svrhmc.Sampler:
-    settings: dict[str, int | None] = {}
-    if name in _STOCHASTIC:
-        settings["batch_size"] = batch_size
-    if name in _SNAPSHOTS:
-        settings["epoch_length"] = epoch_length
-    return METHODS[name](step_size, **settings)
+    """With those of the settings that it takes."""
+    settings = {"batch_size": batch_size, "epoch_length": epoch_length}
+    parameters = signature(METHODS[name]).parameters
+    return METHODS[name](step_size, **{key: value for key, value in settings.items() if key in parameters})
 
 
 def _table(curves: list[Curve], passes: float, title: str) -> Table:

@@ -113,11 +113,11 @@ class CheckpointInUseError(CheckpointError):
 
 
 class DataError(ValueError):
-    """A data set cannot be used or had; says which file, why, and what to do."""
+    """A data set cannot be used or obtained; says which file, why, and what to do."""
 
 
 class WorkersError(RuntimeError):
-    """Those who make passes over partitions died or went away; says in which pass, and how to go on."""
+    """A worker was lost while it read partitions; says in which pass, and how to go on."""
 
 
 class VerdictWarning(UserWarning):
@@ -125,7 +125,7 @@ class VerdictWarning(UserWarning):
 
 
 class MissingDataError(DataError):
-    """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
+    """A data set's file is neither in the folder nor can it be obtained; says which, and how to get it."""
 
 
 def requirement(
@@ -141,28 +141,32 @@ def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNot
     return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'{also and ' ' + also}.")
 
 
+def real_number(name: str, value: object, allowed: str, fits: Callable[[float], bool], why: str = "") -> float:
+    """A finite number that fits, as a float."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise requirement(name, allowed, repr(value))
+    try:
+        number = float(value)
+    except OverflowError:
+        raise requirement(name, f"{allowed} that float64 can hold", "a larger one") from None
+    if not (math.isfinite(number) and fits(number)):
+        raise requirement(name, allowed, value, why)
+    return number
+
+
 def positive(name: str, value: object, why: str = "") -> float:
     """A finite number above zero, as a float."""
-    number = _number(name, value, "a positive number")
-    if not (math.isfinite(number) and number > 0):
-        raise requirement(name, "a positive number", value, why)
-    return number
+    return real_number(name, value, "a positive number", lambda number: number > 0, why)
 
 
 def nonnegative(name: str, value: object) -> float:
     """A finite number not below zero, as a float."""
-    number = _number(name, value, "a number not below 0")
-    if not (math.isfinite(number) and number >= 0):
-        raise requirement(name, "a number not below 0", value)
-    return number
+    return real_number(name, value, "a number not below 0", lambda number: number >= 0)
 
 
 def finite(name: str, value: object) -> float:
     """A finite number, as a float."""
-    number = _number(name, value, "a finite number")
-    if not math.isfinite(number):
-        raise requirement(name, "a finite number", value)
-    return number
+    return real_number(name, value, "a finite number", math.isfinite)
 
 
 _BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
@@ -266,31 +270,21 @@ def require_finite(name: str, array: npt.NDArray[Any]) -> None:
         if bad.any():
             inside = np.unravel_index(int(np.argmax(bad)), bad.shape)
             place = (int(inside[0]) + begin, *map(int, inside[1:]))
-            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
-            raise requirement(name, "finite everywhere", f"{array[place]} at {where}")
+            raise requirement(name, "finite everywhere", f"{array[place]} at {_place(place)}")
 
 
 def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """An array of objects as float64, where each is a number."""
     for place, value in np.ndenumerate(array):
         if not isinstance(value, numbers.Real | Decimal):
-            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
             why = "leave such rows out, or say what stands in for missing values" if value is None else ""
-            raise requirement(name, "an array of numbers", f"{value!r} at {where}", why)
+            raise requirement(name, "an array of numbers", f"{value!r} at {_place(place)}", why)
     try:
         return array.astype(np.float64)
     except OverflowError:
         raise requirement(name, "an array of numbers that float64 can hold", "larger ones") from None
 
 
-def _axes(ndim: int) -> tuple[str, ...]:
-    return ("row", "column")[:ndim] if ndim <= 2 else tuple(f"axis {k} index" for k in range(ndim))
-
-
-def _number(name: str, value: object, allowed: str) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise requirement(name, allowed, repr(value))
-    try:
-        return float(value)
-    except OverflowError:
-        raise requirement(name, f"{allowed} that float64 can hold", "a larger one") from None
+def _place(indices: tuple[int, ...]) -> str:
+    axes = ("row", "column") if len(indices) <= 2 else tuple(f"axis {k} index" for k in range(len(indices)))
+    return ", ".join(f"{axis} {index}" for axis, index in zip(axes, indices, strict=False))
