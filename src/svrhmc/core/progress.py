@@ -118,15 +118,6 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def finishing(finish: Callable[[], None]) -> Iterator[None]:
-    """End a line of progress, whatever happens."""
-    try:
-        yield
-    finally:
-        finish()
-
-
-@contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, where the work
     says how much of it is done (`share`), about how many are left.
