@@ -25,10 +25,11 @@ from svrhmc import targets
 COMPILES = """
 import numpy as np
 from svrhmc.kernels import float64
+from svrhmc.kernels.rows import dense_rows
 print("ready", flush=True)
-out, partial = np.empty(2), np.zeros((1, 2))
-float64.predict(np.ones((2, 2)), np.ones(2), 0, 2, out)
-float64.combine(np.ones((2, 2)), np.ones(2), 0, 2, partial)
+out, partial = np.empty((1, 2)), np.zeros((1, 2))
+float64.predict(dense_rows(np.ones((2, 2))), np.ones(2), 0, 2, out)
+float64.combine(dense_rows(np.ones((2, 2))), np.ones((1, 2)), 2, 0, 2, np.empty(2), partial)
 hits = sum(sum(each.stats.cache_hits.values()) for each in (float64.predict, float64.combine))
 print(out.sum() + partial.sum(), hits, flush=True)
 """

@@ -21,10 +21,11 @@ KEEPS = """
 import numpy as np
 from svrhmc.core.progress import compiling
 from svrhmc.kernels import float64
+from svrhmc.kernels.rows import dense_rows
 for _ in range(2):
     with compiling(None):
-        out = np.empty(2)
-        float64.predict(np.ones((2, 2)), np.ones(2), 0, 2, out)
+        out = np.empty((1, 2))
+        float64.predict(dense_rows(np.ones((2, 2))), np.ones(2), 0, 2, out)
 print(out.sum())
 """
 
