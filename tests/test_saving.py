@@ -240,7 +240,7 @@ def test_files_with_a_checksum_that_fits_are_looked_at_field_by_field(kind, trac
         ({"seconds": math.nan}, "seconds must be a number not below 0"),
         ({"seconds": "1"}, "seconds must be a number"),
         ({"gradient_evaluations": 1.5}, "gradient_evaluations must be a whole number"),
-        ({"sampler": {"type": "__init__"}}, "a part must be one that is known here; got '__init__'"),
+        ({"sampler": {"type": "__init__"}}, "a part must be of a declared type; got '__init__'"),
         ({"sampler": {"type": "Full"}}, "sampler must be a sampler"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_data_file_that_cannot_be_read_is_one_line(tmp_path, name, write, mess
 
 def test_a_table_with_a_field_too_long_names_its_line(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n3," + "4" * 140_000 + "\n")
-    with pytest.raises(ValueError, match=r"a\.csv, line 2, must be numbers; got text that is none \(field larger"):
+    with pytest.raises(ValueError, match=r"a\.csv, line 2, must be numbers; got other text \(field larger"):
         files.read_table(tmp_path / "a.csv")
 
 

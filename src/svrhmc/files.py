@@ -80,4 +80,4 @@ def _split(lines: Iterable[str], delimiter: str, name: str) -> Iterator[list[str
     try:
         yield from reader
     except csv.Error as error:
-        raise requirement(f"{name}, line {reader.line_num},", "numbers", f"text that is none ({error})") from None
+        raise requirement(f"{name}, line {reader.line_num},", "numbers", f"other text ({error})") from None

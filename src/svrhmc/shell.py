@@ -108,7 +108,7 @@ def say(line: str) -> None:
 def require_folder(option: str, path: Path, parents: bool = False) -> None:
     """Make a folder where there is none; refuse one that cannot be made, before any work is done for it."""
     if path.exists() and not path.is_dir():
-        raise requirement(option, "a folder, or the name of one to be made", path, "it is a file")
+        raise requirement(option, "a folder, or the name of a new one", path, "it is a file")
     try:
         path.mkdir(parents=parents, exist_ok=True)
     except OSError as error:

@@ -259,7 +259,7 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
 def require_unmasked(name: str, value: object) -> None:
     """Refuse an array with a mask, which most functions of NumPy ignore."""
     if isinstance(value, np.ma.MaskedArray):
-        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
+        raise requirement(name, "an array without a mask", "a masked array", "fill in the missing values")
 
 
 def require_finite(name: str, array: npt.NDArray[Any]) -> None:
@@ -277,7 +277,7 @@ def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """An array of objects as float64, where each is a number."""
     for place, value in np.ndenumerate(array):
         if not isinstance(value, numbers.Real | Decimal):
-            why = "leave such rows out, or say what stands in for missing values" if value is None else ""
+            why = "drop such rows, or fill in the missing values" if value is None else ""
             raise requirement(name, "an array of numbers", f"{value!r} at {_place(place)}", why)
     try:
         return array.astype(np.float64)

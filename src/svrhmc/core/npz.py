@@ -123,11 +123,11 @@ def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Desc
     """What the header of an array says, which is in accord with the archive's list."""
     name = _printable(info.filename, 40)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ArchiveFileError(f"{path} packs {name} in a way that NumPy does not.")
+        raise ArchiveFileError(f"{path} compresses {name} in a way that NumPy cannot read.")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         if version not in _HEADERS:
-            raise ArchiveFileError(f"{path} holds {name} in a version of NumPy's format that is not known here.")
+            raise ArchiveFileError(f"{path} holds {name} in a version of NumPy's format that this svrhmc cannot read.")
         shape, fortran, kind = _HEADERS[version](member)
         if kind.kind not in _KINDS or kind.hasobject:
             raise ArchiveFileError(f"{path} holds Python objects in {name}; only arrays of numbers are read.")

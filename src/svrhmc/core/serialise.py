@@ -72,7 +72,7 @@ def from_settings(settings: Any) -> Any:
         raise requirement("a part", "a type with its settings", repr(settings)[:60])
     name, given = settings["type"], {key: value for key, value in settings.items() if key != "type"}
     if name not in _PARTS:
-        raise requirement("a part", "one that is known here", repr(name), "import the module that defines it")
+        raise requirement("a part", "of a declared type", repr(name), "import the module that defines it")
     allowed = {field.name for field in dataclasses.fields(_PARTS[name]) if field.init}
     unknown = [key for key in given if key not in allowed]
     if unknown:
