@@ -20,7 +20,7 @@ import numpy as np
 
 import svrhmc
 from svrhmc import Sampler, dynamics, gradients, targets
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 
 ON_GPU = jax.default_backend() == "gpu"
 CUT = 1 if ON_GPU else 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from svrhmc import diagnostics
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.parameters import grids
 

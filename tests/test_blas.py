@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from svrhmc.core.blas import NARROW, blas_for, one_blas_thread
+from svrhmc.core.machine import NARROW, blas_for, one_blas_thread
 from svrhmc.targets import passes
 
 

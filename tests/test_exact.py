@@ -15,8 +15,7 @@ from numba import njit
 import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
-from svrhmc.core.alias import alias_table
-from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import TrajectoryKernel, lobatto
 from svrhmc.kernels import losses, subsampled
@@ -437,7 +436,7 @@ def test_an_alias_table_has_its_probabilities(weights):
     grid = (np.arange(64 * n) + 0.5) / (64 * n) * 2.0**32
     w0 = grid.astype(np.uint32)
     w1 = ((grid % 1) * 2.0**32).astype(np.uint32)
-    seen = np.bincount(table.pick(w0, w1), minlength=n) / (64 * n)
+    seen = np.bincount(pick(w0, w1, table.threshold, table.alias), minlength=n) / (64 * n)
     cells = 1 + np.bincount(table.alias, minlength=n)
     assert (np.abs(seen - table.probabilities) <= cells / (64 * n)).all()
 
@@ -463,7 +462,7 @@ def test_the_compiled_picks_are_those_of_the_table(data):
     w0, w1 = np.random.default_rng(1).integers(0, 1 << 32, (2, 400), dtype=np.uint32)
     rows = np.empty(400, np.int64)
     picks(cells, w0, w1, rows)
-    assert (rows == table.pick(w0, w1)).all()
+    assert (rows == pick(w0, w1, table.threshold, table.alias)).all()
 
 
 @njit

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from svrhmc import cli
 from svrhmc.commands import fit as fitting
+from svrhmc.commands import outputs
 from svrhmc.commands import predict as predicting
-from svrhmc.commands import written
 from svrhmc.paper import run
 
 PLAN = ("plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1")
@@ -57,7 +57,7 @@ WRITES = {
     "predict": (predicting, "write_text", WORK["predict"][2]),
     "plan": (cli, "plot_complexity", (*PLAN, "--plot", "{here}/c.png")),
     "compare": (cli, "plot_comparison", WORK["compare"][2]),
-    "fit": (written, "report", (*FIT, "--out", "{here}/o", "--quiet")),
+    "fit": (outputs, "report", (*FIT, "--out", "{here}/o", "--quiet")),
 }
 
 

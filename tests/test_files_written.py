@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import svrhmc
 from svrhmc import CheckpointError, targets
 from svrhmc.cli import app
-from svrhmc.commands import predict, written
+from svrhmc.commands import outputs, predict
 from svrhmc.core import storage
 from svrhmc.estimators import BayesianLogisticRegression
 from svrhmc.exact import SplitHMC
@@ -73,7 +73,7 @@ def refused(*arguments, **settings):
 
 
 def test_each_file_is_written_whatever_became_of_the_others(table, monkeypatch):
-    monkeypatch.setattr(written, "report", lambda posterior, path, **told: refused(path))
+    monkeypatch.setattr(outputs, "report", lambda posterior, path, **told: refused(path))
     result = CliRunner().invoke(app, ["fit", "rows.csv", "--target", "y", "--draws", "50", "--json"])
     assert result.exit_code == 1
     said = json.loads(result.stdout)

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import svrhmc
 from svrhmc import cli
 from svrhmc.commands import fit as command
-from svrhmc.commands import predict, written
-from svrhmc.commands.asked import quoted
+from svrhmc.commands import outputs, predict
+from svrhmc.commands.arguments import quoted
 from svrhmc.results.predict import Prediction
 
 RNG = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def test_after_an_interrupt_the_same_command_goes_on(table, monkeypatch):
 
     whole = json.loads(invoke("fit", "a.csv", "--target", "price", "--json", "--out", "w").stdout)
     with monkeypatch.context() as patched:
-        patched.setattr(written, "write_all", interrupted)
+        patched.setattr(outputs, "write_all", interrupted)
         result = invoke("fit", "a.csv", "--target", "price")
     assert result.exit_code == 130
     assert "what is done is kept in a-fit, and the same command goes on" in result.output

@@ -11,7 +11,7 @@ import pytest
 import svrhmc
 from conftest import every_target
 from svrhmc import Sampler, dynamics, gradients, sample, targets
-from svrhmc.core import jaxed
+from svrhmc.core import jax as core_jax
 from svrhmc.engines import State, chains, estimates
 from svrhmc.whitening import whitened
 
@@ -396,7 +396,7 @@ assert jax.numpy.zeros(1).dtype == np.float32
 
 
 def test_without_jax_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(jaxed, "find_spec", lambda name: None)
+    monkeypatch.setattr(core_jax, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'svrhmc\[jax\]'"):
         logistic()
     with pytest.raises(ValueError, match="JAX is not installed"):

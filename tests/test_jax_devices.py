@@ -94,7 +94,7 @@ print(json.dumps(found))
 @pytest.mark.slow
 def test_chains_are_cut_over_devices_where_no_step_passes_over_all_rows():
     found = with_four_devices("""
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 from svrhmc.engines import Grid, Setup, State
 from svrhmc.engines.jax.grid import GridKernel
 target, found = logistic(devices="all"), []
@@ -227,7 +227,7 @@ def test_float32_normals_are_those_of_the_stream_less_their_fine_bits():
     """In both tails and between, for counts even and odd."""
     from scipy.special import ndtri
 
-    from svrhmc.core.jaxed import scope
+    from svrhmc.core.jax import scope
     from svrhmc.core.randomness import Purpose, Stream
     from svrhmc.engines.jax import randomness
 

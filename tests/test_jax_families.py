@@ -104,7 +104,7 @@ def crossed(levels, n=300):
 
 @pytest.mark.parametrize("levels", [(5, 60, 80), (299, 300), ()], ids=["crossed", "chained", "none"])
 def test_a_sparse_factor_is_the_same_map(levels):
-    from svrhmc.core.jaxed import scope
+    from svrhmc.core.jax import scope
     from svrhmc.engines.jax.maps import Map
     from svrhmc.whitening import whitening
 

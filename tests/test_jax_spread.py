@@ -113,7 +113,7 @@ def test_batches_of_rows_that_are_cut(name, gradient):
     found = with_four_devices(
         HEAD
         + f"""
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 from svrhmc.engines.jax.placement import placed
 from svrhmc.targets import devices as there
 from svrhmc.targets.placed import OnDevices

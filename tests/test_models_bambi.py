@@ -11,7 +11,7 @@ import pandas as pd  # noqa: E402
 import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
-from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.targets.libraries.bambi import describe_bambi  # noqa: E402
 
 pytestmark = [

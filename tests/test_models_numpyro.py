@@ -18,7 +18,7 @@ from numpyro.infer.util import potential_energy  # noqa: E402
 import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
-from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
 from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 

@@ -13,7 +13,7 @@ import pytensor.tensor as pt  # noqa: E402
 import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
-from svrhmc.core.jaxed import scope  # noqa: E402
+from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
 
 pytestmark = [

@@ -10,8 +10,8 @@ import pytest
 import svrhmc
 from conftest import LIMIT, every_engine
 from svrhmc import Sampler, engines, gradients, sample, targets
-from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import part
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
 from svrhmc.exact import SplitHMC, SubsampledMH

@@ -12,11 +12,11 @@ import pytest
 
 import svrhmc
 from svrhmc import warming
-from svrhmc.core import caching, progress
+from svrhmc.core import code_cache, progress
 
 USE = """
 import numpy as np
-from svrhmc.core import caching
+from svrhmc.core import code_cache
 from svrhmc.core.progress import compiling
 from svrhmc.kernels import float64
 from svrhmc.kernels.rows import dense_rows
@@ -25,7 +25,7 @@ with compiling(None):
     float64.predict(dense_rows(np.ones((2, 2))), np.ones(2), 0, 2, out)
 with compiling(None):
     pass
-print(caching.place(), float64.predict.stats.cache_path, int(out.sum()))
+print(code_cache.cache_folder(), float64.predict.stats.cache_path, int(out.sum()))
 """
 
 
@@ -77,15 +77,15 @@ def test_compiled_code_goes_to_the_first_folder_that_can_be_written(package, tmp
 
 
 def test_a_full_disk_is_no_place(monkeypatch, tmp_path):
-    assert caching._usable(tmp_path)
-    monkeypatch.setattr(caching, "_ROOM", 1 << 70)
-    assert not caching._usable(tmp_path)
+    assert code_cache._usable(tmp_path)
+    monkeypatch.setattr(code_cache, "_ROOM", 1 << 70)
+    assert not code_cache._usable(tmp_path)
 
 
 def test_code_of_others_is_kept_where_it_was(tmp_path):
     from numba.core import caching as numbas
 
-    kind = caching._locator(numbas, tmp_path)
+    kind = code_cache._locator(numbas, tmp_path)
 
     def theirs():
         pass

@@ -181,7 +181,7 @@ def slope_error(space, gradient):
 
 
 def test_gradients_in_other_variables_are_those_of_f_there_and_a_wrong_transpose_shows():
-    from svrhmc.core.jaxed import scoped
+    from svrhmc.core.jax import scoped
     from svrhmc.engines.jax.placement import placed
 
     target, _, _ = odd_model()

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from svrhmc.core import caching, programs
+from svrhmc.core import code_cache
+from svrhmc.core import jax as core_jax
 from svrhmc.core.storage import write_checked
 
 KEY, PROGRAM = "jit_f-0123", b"machine code" * 10
@@ -22,7 +23,7 @@ def count(event, **settings):
         counts[name] += event == f"/jax/compilation_cache/cache_{name}"
 monitoring.register_event_listener(count)
 import jax, jax.numpy as jnp
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 with scope():
     assert jax.jit(lambda x: (jnp.sin(x) @ x).sum())(jnp.ones((3, 3))) > 0
 inside = dict(counts)
@@ -42,20 +43,20 @@ def asked():
 @pytest.fixture
 def cache(tmp_path, asked):
     """A cache with one program, inside of what belongs to this package."""
-    own = programs._own.set(True)
-    made = programs._made(tmp_path, asked)
+    own = core_jax._in_scope.set(True)
+    made = core_jax._cache_in(tmp_path, asked)
     made.put(KEY, PROGRAM)
     yield made
-    programs._own.reset(own)
+    core_jax._in_scope.reset(own)
 
 
 def test_a_program_is_found_under_its_key_alone(cache, tmp_path, asked):
-    assert cache.get(KEY) == programs._made(tmp_path, asked).get(KEY) == PROGRAM
+    assert cache.get(KEY) == core_jax._cache_in(tmp_path, asked).get(KEY) == PROGRAM
     assert cache.get("jit_f-4567") is None
-    with_other = programs._own.set(False)  # what others compile is neither kept nor found
+    with_other = core_jax._in_scope.set(False)  # what others compile is neither kept nor found
     assert cache.get(KEY) is None
     cache.put("jit_g-89", PROGRAM)
-    programs._own.reset(with_other)
+    core_jax._in_scope.reset(with_other)
     assert cache.get("jit_g-89") is None
 
 
@@ -67,7 +68,7 @@ def test_a_program_is_found_under_its_key_alone(cache, tmp_path, asked):
         lambda path: path.write_bytes(path.read_bytes() + b"\0"),
         lambda path: path.write_bytes(path.read_bytes()[:50] + b"\xff" + path.read_bytes()[51:]),
         lambda path: write_checked(path, PROGRAM),  # whole, and without a key
-        lambda path: write_checked(path, programs._mark("jit_f-4567") + PROGRAM),  # of another program
+        lambda path: write_checked(path, core_jax._mark("jit_f-4567") + PROGRAM),  # of another program
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), os.mkfifo(path)),
         lambda path: (path.rename(path.with_suffix(".away")), path.symlink_to(path.with_suffix(".away"))),
@@ -85,21 +86,21 @@ def test_a_file_that_is_broken_or_foreign_is_as_good_as_none(cache, tmp_path, da
 
 
 def test_nothing_is_loaded_from_a_file_of_another_user(cache, tmp_path, monkeypatch):
-    from svrhmc.core.compiled import Files
+    from svrhmc.core.code_cache import Files
 
     (path,) = tmp_path.iterdir()
-    monkeypatch.setattr(caching, "_owners", lambda: {path.stat().st_uid})
+    monkeypatch.setattr(code_cache, "_owners", lambda: {path.stat().st_uid})
     files = Files(tmp_path, "loop.advance", "s" * 16)  # those of numba are pickles
     files.save("key", "code")
     assert (cache.get(KEY), files.load("key")) == (PROGRAM, "code")
-    monkeypatch.setattr(caching, "_owners", lambda: {path.stat().st_uid + 1})
+    monkeypatch.setattr(code_cache, "_owners", lambda: {path.stat().st_uid + 1})
     assert (cache.get(KEY), files.load("key")) == (None, None)
 
 
 def test_a_program_that_jax_cannot_read_is_compiled_again(cache, tmp_path, monkeypatch):
     """Of real programs: found after JAX has forgotten them, and compiled again where a file holds something else."""
     jax, real = import_module("jax"), import_module("jax._src.compilation_cache")
-    from svrhmc.core.jaxed import scope
+    from svrhmc.core.jax import scope
 
     def compiled():
         jax.clear_caches()
@@ -107,9 +108,9 @@ def test_a_program_that_jax_cannot_read_is_compiled_again(cache, tmp_path, monke
             return np.asarray(jax.jit(lambda x: x @ x + 0.125)(np.eye(2)))
 
     compiled()  # whatever the state of JAX was
-    if not programs._installed():
+    if not core_jax._cache_installed():
         pytest.skip("JAX has another cache here")
-    made, asked_for = programs._made(tmp_path, real), []
+    made, asked_for = core_jax._cache_in(tmp_path, real), []
     get = made.get
     made.get = lambda key: asked_for.append((key, get(key))) or asked_for[-1][1]
     monkeypatch.setattr(real, "_cache", made)
@@ -120,7 +121,7 @@ def test_a_program_that_jax_cannot_read_is_compiled_again(cache, tmp_path, monke
     assert (compiled() == expected).all()
     assert all(program is not None for _, program in asked_for)
     for key, _ in asked_for:
-        write_checked(made._place(key), programs._mark(key) + b"no program")
+        write_checked(made._file(key), core_jax._mark(key) + b"no program")
     with pytest.warns(UserWarning, match="persistent compilation cache"):
         assert (compiled() == expected).all()
 

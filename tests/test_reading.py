@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from svrhmc.core import memory
+from svrhmc.core import machine
 from svrhmc.core.errors import DataError
 from svrhmc.tables import files as reading
 from svrhmc.tables.columns import columns_of
@@ -169,9 +169,9 @@ def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkey
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits are read as Linux says them")
 def test_limits_of_the_process_count(monkeypatch):
-    assert 0 < memory.free_memory() < 1e15
+    assert 0 < machine.free_memory() < 1e15
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, 10**9))
-    assert memory.free_memory() < 10**9
+    assert machine.free_memory() < 10**9
 
 
 def test_other_encodings_damaged_archives_and_odd_signs(tmp_path, monkeypatch):
@@ -209,9 +209,9 @@ def test_arrays_that_are_no_tables_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_container_has_its_own_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    monkeypatch.setattr(machine, "_GROUP", tmp_path)
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("4000\n")
-    assert memory.free_memory() == 1000
+    assert machine.free_memory() == 1000
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.free_memory() > 1000
+    assert machine.free_memory() > 1000

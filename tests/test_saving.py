@@ -240,7 +240,7 @@ def test_files_with_a_checksum_that_fits_are_looked_at_field_by_field(kind, trac
         ({"seconds": math.nan}, "seconds must be a number not below 0"),
         ({"seconds": "1"}, "seconds must be a number"),
         ({"gradient_evaluations": 1.5}, "gradient_evaluations must be a whole number"),
-        ({"sampler": {"type": "__init__"}}, "a part must be one that is known here; got '__init__'"),
+        ({"sampler": {"type": "__init__"}}, "a part must be of a declared type; got '__init__'"),
         ({"sampler": {"type": "Full"}}, "sampler must be a sampler"),
     ],
 )
@@ -395,9 +395,18 @@ def test_draws_that_are_mapped_are_saved_piece_by_piece(tmp_path, monkeypatch):
 
 
 def test_parts_of_files_are_those_of_the_list():
-    from svrhmc.core.parts import from_settings
+    from svrhmc.core.serialise import from_settings
 
     with pytest.raises(ValueError, match="a part Full must be made of nothing; got 'x'"):
         from_settings({"type": "Full", "x": 1})
     with pytest.raises(ValueError, match="a part must be a type with its settings"):
         from_settings([1])
+
+
+def test_the_former_place_of_a_public_name_still_works():
+    from svrhmc.core import parts, serialise
+
+    with pytest.warns(DeprecationWarning, match=r"use svrhmc\.core\.serialise\.part"):
+        assert parts.part is serialise.part
+    with pytest.raises(AttributeError, match="has no attribute 'described'"):
+        _ = parts.described

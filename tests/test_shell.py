@@ -87,7 +87,7 @@ def test_a_data_file_that_cannot_be_read_is_one_line(tmp_path, name, write, mess
 
 def test_a_table_with_a_field_too_long_names_its_line(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n3," + "4" * 140_000 + "\n")
-    with pytest.raises(ValueError, match=r"a\.csv, line 2, must be numbers; got text that is none \(field larger"):
+    with pytest.raises(ValueError, match=r"a\.csv, line 2, must be numbers; got other text \(field larger"):
         files.read_table(tmp_path / "a.csv")
 
 
@@ -263,6 +263,6 @@ def test_code_is_compiled_ahead_by_a_command(monkeypatch):
     assert result.exit_code == 0
     assert "4 kinds" in result.output
     assert "Compiled in 12 s. The code is kept in " in result.output
-    monkeypatch.setattr(cli.caching, "place", lambda: None)
+    monkeypatch.setattr(cli.code_cache, "cache_folder", lambda: None)
     one_line(invoke("warm"), 2, "SVRHMC_CACHE must be a folder that can be written")
     one_line(invoke("warm", "--model", "tree"), 2, "--model must be one of 'logistic', 'linear', 'all'")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import svrhmc
 from svrhmc import cli, targets
 from svrhmc.core.errors import DataError
-from svrhmc.core.saving import is_text
+from svrhmc.core.serialise import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
 from svrhmc.fitting.labels import response_of

@@ -10,7 +10,7 @@ import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
 from svrhmc import theory
 from svrhmc.compare import compare
-from svrhmc.core.parts import from_settings, to_settings
+from svrhmc.core.serialise import from_settings, to_settings
 from svrhmc.dynamics import UBU, Anchored, EulerMaruyama, Exponential, NoiseFactor, Overdamped, Scheme, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 

@@ -99,7 +99,7 @@ def test_a_sampler_that_could_not_be_loaded_again_is_not_saved(tmp_path):
 
     trace = svrhmc.Sampler(Mine(0.1), gradients.Full()).run(synthetic(5, 2), 3)
     with pytest.raises(
-        ValueError, match=r"sampler must be made of parts declared with svrhmc\.core\.parts\.part to be saved"
+        ValueError, match=r"sampler must be made of parts declared with svrhmc\.core\.serialise\.part to be saved"
     ):
         trace.save(tmp_path / "trace")
     assert not (tmp_path / "trace").exists()

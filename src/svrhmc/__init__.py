@@ -3,7 +3,7 @@
 from typing import Any
 
 # isort: off
-from svrhmc.core import starting as _starting  # noqa: F401 - first of all: from here on the command may be interrupted
+from svrhmc.core import processes as _processes  # noqa: F401 - first of all: from here on the command may be interrupted
 
 # isort: on
 from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening

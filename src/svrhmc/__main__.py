@@ -8,11 +8,10 @@ import sys
 if "--multiprocessing-fork" in sys.orig_argv:  # a worker of `svrhmc reproduce`, which imports this file first of all
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the command itself, which ends its workers
 
-from svrhmc.core import starting
+from svrhmc.core import processes
 from svrhmc.core.errors import missing
-from svrhmc.core.processes import end_with_parent
 
-end_with_parent()
+processes.end_with_parent()
 
 
 def main() -> None:
@@ -23,14 +22,14 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"error: {missing('Typer and Rich', 'cli', 'the svrhmc command')}")
-    starting.hear_interrupts()
+    processes.hear_interrupts()
     try:
         app()
     except SystemExit as ended:
-        starting.end_at_once(ended)
+        processes.end_at_once(ended)
         raise
     finally:
-        starting.end_quietly()  # the work is done, and what is left is to end
+        processes.end_quietly()  # the work is done, and what is left is to end
 
 
 if __name__ == "__main__":

@@ -23,15 +23,15 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from svrhmc.core import compiled
 from svrhmc.core.arrays import Array
+from svrhmc.core.code_cache import compiling_apart
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
 from svrhmc.core.recording import Entry, Recording
 from svrhmc.core.storage import (
@@ -75,7 +75,7 @@ class Account(Protocol):
     """What was spent, which a record keeps beside the work it was spent on."""
 
     def said(self) -> dict[str, Any]:
-        """So far."""
+        """What was spent so far, as a record keeps it."""
 
     def resume(self, record: Record, name: str) -> None:
         """Go on from what a record says under a name, within a stage that is gone through again: what the stage counts
@@ -132,11 +132,11 @@ class Journal(ABC):
 
     def once(self, name: str, make: Callable[[], Record]) -> Record:
         """What was made under this name before, else made now and kept."""
-        found = self.get(name)
-        if found is None:
-            found = make()
-            self.put(name, found.said, found.arrays)
-        return found
+        record = self.get(name)
+        if record is None:
+            record = make()
+            self.put(name, record.said, record.arrays)
+        return record
 
 
 class InMemory(Journal):
@@ -145,14 +145,14 @@ class InMemory(Journal):
     kept = False
 
     def get(self, name: str) -> Record | None:
-        """Nothing."""
+        """Nothing was put before."""
         return None
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
-        """Nowhere."""
+        """There is nothing to keep it in."""
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
-        """A list of blocks."""
+        """Blocks in memory."""
         return _Blocks(shape)
 
 
@@ -234,14 +234,14 @@ class Checkpoint(Journal):
 
     def _check(self, settings: dict[str, Any]) -> None:
         """The settings of the call are those of the checkpoint, or it is new."""
-        said = {"format": _FORMAT, "version": _VERSION, "settings": settings}
-        found = self._read(_SETTINGS)
-        if found is None:
+        record = self._read(_SETTINGS)
+        if record is None:
+            header = {"format": _FORMAT, "version": _VERSION, "settings": settings}
             with self._writing():
-                write_record(self.path / _SETTINGS, said, follow=False)
+                write_record(self.path / _SETTINGS, header, follow=False)
             return
-        before, now = found.said.get("settings"), _plain(settings)
-        form = (found.said.get("format"), found.said.get("version"))
+        before, now = record.said.get("settings"), _plain(settings)
+        form = (record.said.get("format"), record.said.get("version"))
         if form != (_FORMAT, _VERSION) or not isinstance(before, dict):
             raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
         for name in dict.fromkeys([*before, *now]):
@@ -250,21 +250,24 @@ class Checkpoint(Journal):
                     f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
                     f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
                 )
-        self._until_closed.enter_context(compiled.apart())  # what was interrupted once may be again
+        self._until_closed.enter_context(compiling_apart())  # what was interrupted once may be again
 
     def get(self, name: str) -> Record | None:
         """The record; what it says of growing files counts once they are asked for."""
         record = self._read(name)
         if record is not None and name not in self._claims:
-            self._claims[name] = record.value("rows", _claims_of)
+            self._claims[name] = claims_in(record)
         return record
 
     def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
         """Rows first, then the record that speaks of them."""
         with self._writing():
-            rows = {each: [list(file.shape), *file.flush()] for each, file in self._files.get(name, {}).items()}
-            claims = {each: claim.plain() for each, claim in self._claims.get(name, {}).items()}
-            write_record(self.path / name, {**said, "rows": {**claims, **rows}}, arrays, follow=False)
+            claims = {
+                **self._claims.get(name, {}),
+                **{k: file.flush() for k, file in self._files.get(name, {}).items()},
+            }
+            rows = {file: [list(claim.shape), claim.rows, claim.checksum] for file, claim in claims.items()}
+            write_record(self.path / name, {**said, "rows": rows}, arrays, follow=False)
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
         """A file of rows, which goes on where the record left it."""
@@ -282,36 +285,24 @@ class Checkpoint(Journal):
     @contextmanager
     def recording(self, name: str, account: Account, of: dict[str, Any] | None = None) -> Iterator[None]:
         """In a record that is written every few seconds, and at the end."""
-        said, clock = {"of": _plain(of or {})}, Clock()
-        record = self.get(name)
-        known = [] if record is None or record.said.get("of") != said["of"] else self._entries(name, record)
-        if record is not None and known:
+        work_of, clock, record = _plain(of or {}), Clock(), self.get(name)
+        earlier = _entries_in(record) if record is not None and record.said.get("of") == work_of else []
+        if record is not None and earlier:
             account.resume(record, "account")
 
         def save(entries: Sequence[Entry]) -> None:
             described = [[entry.depth, len(entry.arrays), entry.key] for entry in entries]
             arrays = {f"{k}.{j}": array for k, entry in enumerate(entries) for j, array in enumerate(entry.arrays)}
-            self.put(name, {**said, "entries": described, "account": account.said()}, arrays)
+            self.put(name, {"of": work_of, "entries": described, "account": account.said()}, arrays)
 
-        work = Recording(known, clock.due, save)
+        work = Recording(earlier, clock.due, save)
         with work.binding():
             yield
         if clock.elapsed() > _SHORT * SECONDS:
             work.flush()
 
-    def _entries(self, name: str, record: Record) -> list[Entry]:
-        """The results of long work that a record holds."""
-        described = record.value("entries", _entries_of)
-        names = [[f"{k}.{j}" for j in range(count)] for k, (_, count, _) in enumerate(described)]
-        if sorted(record.arrays) != sorted(chain(*names)):
-            raise record.unusable("it has other arrays than it speaks of")
-        return [
-            Entry(depth, tuple(record.arrays[each] for each in here), key)
-            for (depth, _, key), here in zip(described, names, strict=True)
-        ]
-
     def remove(self, name: str) -> None:
-        """The file, if there is one."""
+        """Delete its file, if there is one."""
         path = self.path / name
         with self._writing():
             if os.path.lexists(path) and is_plain(path) and is_record(path):
@@ -353,12 +344,8 @@ class Claim:
 
     @property
     def size(self) -> int:
-        """Of all rows, in bytes."""
+        """Bytes of all rows."""
         return 8 * math.prod(self.shape) * self.rows
-
-    def plain(self) -> list[Any]:
-        """As a record holds it."""
-        return [list(self.shape), self.rows, self.checksum]
 
     def require_intact(self, path: Path) -> None:
         """Refuse a growing file that does not begin with these rows, all of them finite."""
@@ -386,24 +373,40 @@ class Claim:
             return np.moveaxis(np.memmap(file, np.float64, "r", shape=(self.rows, *self.shape)), 0, 1)
 
 
-def _claims_of(name: str, said: Any) -> dict[str, Claim]:
+def claims_in(record: Record) -> dict[str, Claim]:
     """What a record says of growing files; anything else is an error."""
-    if not isinstance(said, dict):
-        raise requirement(name, "of growing files by their names", type(said).__name__)
+    return record.value("rows", _claims_of)
+
+
+def _claims_of(name: str, files: Any) -> dict[str, Claim]:
+    if not isinstance(files, dict):
+        raise requirement(name, "of growing files by their names", type(files).__name__)
     claims = {}
-    for each, (shape, rows, checksum) in said.items():
-        sizes = tuple(whole(f"the shape of {each!r}", size, 1, 1 << 40) for size in shape)
+    for file, (shape, rows, checksum) in files.items():
+        sizes = tuple(whole(f"the shape of {file!r}", size, 1, 1 << 40) for size in shape)
         if not 0 < len(sizes) < _MOST_AXES:
-            raise requirement(f"the shape of {each!r}", "of a few numbers", len(sizes))
-        claims[each] = Claim(sizes, whole("rows", rows, 0, 1 << 60), whole("checksum", checksum, 0, (1 << 32) - 1))
+            raise requirement(f"the shape of {file!r}", "of a few numbers", len(sizes))
+        claims[file] = Claim(sizes, whole("rows", rows, 0, 1 << 60), whole("checksum", checksum, 0, (1 << 32) - 1))
     return claims
 
 
-def _entries_of(name: str, said: Any) -> list[tuple[int, int, int]]:
+def _entries_in(record: Record) -> list[Entry]:
+    """The results of long work that a record holds."""
+    described = record.value("entries", _entries_of)
+    names = [[f"{k}.{j}" for j in range(count)] for k, (_, count, _) in enumerate(described)]
+    if sorted(record.arrays) != sorted(chain(*names)):
+        raise record.unusable("it has other arrays than it speaks of")
+    return [
+        Entry(depth, tuple(record.arrays[array] for array in arrays), key)
+        for (depth, _, key), arrays in zip(described, names, strict=True)
+    ]
+
+
+def _entries_of(name: str, entries: Any) -> list[tuple[int, int, int]]:
     """Of each result of long work: how deep it lies, the number of its arrays, and its key."""
     return [
         (whole("depth", depth, 0, _MOST_DEEP), whole("arrays", count, 0, _MOST_ARRAYS), whole("key", key, 0, _MOST_KEY))
-        for depth, count, key in said
+        for depth, count, key in entries
     ]
 
 
@@ -411,7 +414,7 @@ class _File(Growing):
     """Raw float64 rows (rows, chains, …), with the checksum of all of them."""
 
     def __init__(self, path: Path, claim: Claim) -> None:
-        self.path, self.shape, self._rows, self._checksum = path, claim.shape, claim.rows, claim.checksum
+        self.path, self._claim = path, claim
         claim.require_intact(path)
         handle = _open_own(path)
         try:
@@ -428,14 +431,14 @@ class _File(Growing):
             self._handle.write(rows.reshape(-1).data)
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be written ({error.strerror}); earlier work is kept.") from error
-        self._checksum = zlib.crc32(rows.reshape(-1).data, self._checksum)
-        self._rows += len(rows)
+        checksum = zlib.crc32(rows.reshape(-1).data, self._claim.checksum)
+        self._claim = replace(self._claim, rows=self._claim.rows + len(rows), checksum=checksum)
 
-    def flush(self) -> tuple[int, int]:
-        """Bring all rows to the disk; gives their number and their checksum."""
+    def flush(self) -> Claim:
+        """Bring all rows to the disk, for a record that speaks of them."""
         self._handle.flush()
         os.fsync(self._handle.fileno())
-        return self._rows, self._checksum
+        return self._claim
 
     def close(self) -> None:
         """Rows that no record speaks of may be left; they are cut off later."""
@@ -445,7 +448,7 @@ class _File(Growing):
     def array(self) -> Array:
         """Mapped from the file, not read."""
         self._handle.flush()
-        return Claim(self.shape, self._rows, self._checksum).mapped(self.path)
+        return self._claim.mapped(self.path)
 
 
 class Clock:
@@ -456,7 +459,7 @@ class Clock:
         self._count, self._since = 1, time.monotonic()
 
     def piece(self, left: int) -> int:
-        """Steps of the next piece."""
+        """How many of the steps that are left come before the next look at the clock."""
         return min(left, self._count)
 
     def learn(self, steps: int, seconds: float) -> None:
@@ -479,11 +482,6 @@ class Clock:
 def is_checkpoint(path: Path) -> bool:
     """Whether there is a checkpoint in this folder."""
     return path.is_dir() and (path / _SETTINGS).exists()
-
-
-def claims_in(record: Record) -> dict[str, Claim]:
-    """What a record says of growing files."""
-    return record.value("rows", _claims_of)
 
 
 def remove_checkpoint(path: Path, begun: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +18,12 @@ from svrhmc import theory
 from svrhmc.commands.fit import fit_command
 from svrhmc.commands.predict import predict_command
 from svrhmc.compare import Curve, compare
-from svrhmc.core import caching, starting
+from svrhmc.core import code_cache, processes
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.files import read_table
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
 from svrhmc.samplers import LABELS, METHODS
-from svrhmc.shell import CODES, Shell, interrupted, require_folder, require_place, say, writing
+from svrhmc.shell import CODES, Shell, interrupted, require_folder, require_place, say, show, writing
 from svrhmc.theory.planning import TABLED
 from svrhmc.warming import KINDS, MODELS, warm
 
@@ -38,8 +39,6 @@ app = typer.Typer(
 
 _COLUMNS = 8
 _DEFAULT_STEP = "0.1"
-_STOCHASTIC = {"sgld", "sg-hmc", "vr-sgld", "svr-hmc"}
-_SNAPSHOTS = {"vr-sgld", "svr-hmc"}
 
 
 def _version(wanted: bool) -> None:
@@ -110,7 +109,7 @@ def compare_command(
         )
     with writing():
         plot_comparison(curves, f"Synthetic target, n = {n}, d = {dim}, {chains} chains", plot)
-    console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
+    show(f"Figure: {plot}")
 
 
 @app.command("plan")
@@ -180,18 +179,17 @@ def plan_command(
     )
     problem = subject if isinstance(subject, theory.Problem) else theory.Problem.of(subject, begin)
     comparison = theory.compare(problem, accuracy)
-    made = theory.plan(subject, accuracy, method, rule, begin, importance)
-    console = Console()
-    console.print(escape(str(problem)), highlight=False, soft_wrap=True)
-    console.print(_complexity_table(comparison))
+    plan = theory.plan(subject, accuracy, method, rule, begin, importance)
+    show(str(problem))
+    Console().print(_complexity_table(comparison))
     for line in comparison.remarks:
-        console.print(escape(line), highlight=False, soft_wrap=True)
-    console.print()
-    console.print(escape(str(made)), highlight=False, soft_wrap=True)
+        show(line)
+    show("")
+    show(str(plan))
     if plot is not None:
         with writing():
             plot_complexity(comparison, plot)
-        console.print(f"Figure: {escape(str(plot))}", highlight=False, soft_wrap=True)
+        show(f"Figure: {plot}")
 
 
 @app.command("reproduce")
@@ -242,23 +240,19 @@ def reproduce_command(
     for folder in (out, out / WORK):
         require_folder("--out", folder, parents=True)
     require_place("--out", out / REPORT)
-    console, goes_on = Console(), "Interrupted. Run the same command again to continue from here."
-    chosen = PARTS if part == "all" else (part,)
-    starting.last_words(goes_on)
+    interruption = "Interrupted. Run the same command again to continue from here."
+    processes.last_words(interruption)
     try:
         with writing():
-            finished = reproduce(
-                chosen, out, data, quick, seeds, jobs,
-                lambda line: console.print(escape(line), highlight=False, soft_wrap=True),
-            )  # fmt: skip
+            finished = reproduce(PARTS if part == "all" else (part,), out, data, quick, seeds, jobs, show)
     except KeyboardInterrupt:
-        raise interrupted(goes_on) from None
+        raise interrupted(interruption) from None
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise RuntimeError(
             f"a result in {out / WORK} cannot be used ({type(error).__name__}: {error}). Please remove that folder "
             "and run the same command again, to start over."
         ) from error
-    console.print(f"Report: {escape(str(finished.report))}", highlight=False, soft_wrap=True)
+    show(f"Report: {finished.report}")
     for line in finished.missing:
         say(f"[bold red]missing:[/bold red] {escape(line)}")
     if finished.missing:
@@ -280,18 +274,14 @@ def warm_command(
     [bold]Example[/bold]: svrhmc warm --model logistic
     """
     one_of("--model", model, (*MODELS, "all"))
-    folder = caching.place()
+    folder = code_cache.cache_folder()
     if folder is None:
         allowed = "a folder that can be written to, for compiled code"
         raise requirement(
             "SVRHMC_CACHE", allowed, "none", "without one, the compiled code would be lost when this process ends"
         )
-    console = Console()
-    kinds = tuple(kind for kind in KINDS if model in ("all", kind.model))
-    seconds = warm(kinds, lambda line: console.print(line, highlight=False, soft_wrap=True))
-    console.print(
-        f"Compiled in {seconds:.0f} s. The code is kept in {escape(str(folder))}", highlight=False, soft_wrap=True
-    )
+    seconds = warm(tuple(kind for kind in KINDS if model in ("all", kind.model)), show)
+    show(f"Compiled in {seconds:.0f} s. The code is kept in {folder}")
 
 
 def _subject(
@@ -318,8 +308,8 @@ def _subject(
         one_of("--model", model, ("logistic", "linear"))
         build = svrhmc.targets.logistic if model == "logistic" else svrhmc.targets.linear
         X, y = read_table(data)
-        made: svrhmc.targets.FiniteSum = build(X, y, prior_precision=prior_precision)
-        return made
+        target: svrhmc.targets.FiniteSum = build(X, y, prior_precision=prior_precision)
+        return target
     absent = [name for name in list(given)[:4] if given[name] is None]
     if n is None or dim is None or smoothness is None or convexity is None:
         raise requirement("--n, --dim, --smoothness and --convexity, or --data,", "given", "no " + ", ".join(absent))
@@ -369,12 +359,10 @@ def _step_sizes(given: list[str], chosen: list[str]) -> dict[str, float]:
 
 
 def _sampler(name: str, step_size: float, batch_size: int, epoch_length: int | None) -> svrhmc.Sampler:
-    settings: dict[str, int | None] = {}
-    if name in _STOCHASTIC:
-        settings["batch_size"] = batch_size
-    if name in _SNAPSHOTS:
-        settings["epoch_length"] = epoch_length
-    return METHODS[name](step_size, **settings)
+    """With those of the settings that it takes."""
+    settings = {"batch_size": batch_size, "epoch_length": epoch_length}
+    parameters = signature(METHODS[name]).parameters
+    return METHODS[name](step_size, **{key: value for key, value in settings.items() if key in parameters})
 
 
 def _table(curves: list[Curve], passes: float, title: str) -> Table:

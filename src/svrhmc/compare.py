@@ -64,12 +64,11 @@ def compare(
         thin = max(1, steps // _POINTS)
         trace = sampler.run(target, steps, chains=chains, seed=seed, thin=thin, engine=engine, progress=progress)
         shown = [law for law in laws(sampler, target, steps) if law.step and law.step % thin == 0]
-        known, exact = shown[0].target, [law.w2 for law in shown]  # of e^{−f/T} at the sampler's temperature
-        sampled = [
-            plug_in_w2(trace.draws[:, draw], known.mean, known.covariance).value for draw in range(trace.draws.shape[1])
-        ]
-        floor = plug_in_floor(known.covariance, chains)
-        curves.append(
-            Curve(name, sampler, steps, trace.seconds, trace.passes, np.array(sampled), np.array(exact), floor)
+        law = shown[0].target  # e^{−f/T} at the sampler's temperature
+        exact = np.array([at.w2 for at in shown])
+        sampled = np.array(
+            [plug_in_w2(draws, law.mean, law.covariance).value for draws in np.moveaxis(trace.draws, 1, 0)]
         )
+        floor = plug_in_floor(law.covariance, chains)
+        curves.append(Curve(name, sampler, steps, trace.seconds, trace.passes, sampled, exact, floor))
     return curves

@@ -3,7 +3,7 @@
 They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), the same numbers as ArviZ's: `ess` with
 Geyer's monotone positive pairs on split chains, `bulk_ess` and `rank_r_hat` of normal scores, `tail_ess` of the shares
 below the 5% and 95% quantiles. All look at some quantities at a time, and at one chain after another where these are
-long.
+long. (ArviZ's own functions are not called: it is an optional extra, and takes quantities one by one in Python.)
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
     @wraps(measure)
     def measured(draws: Array) -> Array:
         chains, count, columns = draws.shape
-        found = []
+        values = []
         for some in some_columns(chains * count, columns):
-            found.append(recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
+            values.append(recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
             share(some.stop / columns)
-        return np.concatenate(found)
+        return np.concatenate(values)
 
     return measured
 
@@ -127,10 +127,10 @@ def tail_ess(draws: Array) -> Array:
 @by_columns
 def rank_r_hat(draws: Array) -> Array:
     """The larger R-hat of the normal scores of x and of |x − median|."""
-    found = _reduction(_normal_scores(_split(draws)))
+    bulk = _reduction(_normal_scores(_split(draws)))
     folded = _split(draws)
     folded -= [np.median(folded[:, :, k]) for k in range(folded.shape[2])]
-    return np.maximum(found, _reduction(_normal_scores(np.abs(folded, out=folded))))
+    return np.maximum(bulk, _reduction(_normal_scores(np.abs(folded, out=folded))))
 
 
 @by_columns

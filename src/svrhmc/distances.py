@@ -6,6 +6,7 @@ W₂²(μ, ν) = inf E|X − Y|² over all couplings of X ~ μ, Y ~ ν.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,11 +56,11 @@ def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayL
     sample = np.asarray(real_array("draws", draws, ("N", "dim")), np.float64)
     if len(sample) < 2:
         raise requirement("draws", "at least 2 rows", len(sample))
-    near = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
-    known = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
-    unit = unit_of(sample, near, np.sqrt(np.abs(known)))
+    m = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
+    C = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
+    unit = unit_of(sample, m, np.sqrt(np.abs(C)))
     fitted = np.atleast_2d(np.cov(sample / unit, rowvar=False))
-    value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, near / unit, known / unit / unit)
+    value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, m / unit, C / unit / unit)
     return PlugIn(value, plug_in_floor(covariance, len(sample)))
 
 
@@ -75,10 +76,7 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     if given.shape[0] != given.shape[1]:
         raise requirement("covariance", "a square matrix", f"shape {given.shape}")
     unit = unit_of(np.sqrt(np.abs(given)))
-    spectrum = np.linalg.eigvalsh(given / unit / unit)
-    if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
-        raise requirement("covariance", "positive semi-definite", f"eigenvalue {spectrum[0]:g}")
-    spectrum = np.maximum(spectrum, 0.0)
+    spectrum = _nonnegative("covariance", np.linalg.eigvalsh(given / unit / unit))
     sums = spectrum[:, None] + spectrum
     pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
     return float(unit * np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))
@@ -122,7 +120,7 @@ def sliced_w2(a: npt.ArrayLike, b: npt.ArrayLike, projections: int = 256, seed: 
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     unit = unit_of(first, second)
     first, second = first / unit, second / unit
-    return float(unit * np.sqrt(np.mean([_line_w2(first @ way, second @ way) for way in directions])))
+    return float(unit * np.sqrt(np.mean([_line_w2(first @ direction, second @ direction) for direction in directions])))
 
 
 def _line_w2(a: Array, b: Array) -> float:
@@ -151,7 +149,12 @@ def _moments(mean_name: str, mean: npt.ArrayLike, cov_name: str, cov: npt.ArrayL
 
 def _root(name: str, covariance: Array) -> Array:
     spectrum, vectors = np.linalg.eigh(covariance)
+    root: Array = (vectors * np.sqrt(_nonnegative(name, spectrum))) @ vectors.T
+    return root
+
+
+def _nonnegative(name: str, spectrum: npt.NDArray[np.floating[Any]]) -> Array:
+    """Eigenvalues in rising order; those that rounding has put below 0 are 0."""
     if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
         raise requirement(name, "positive semi-definite", f"eigenvalue {spectrum[0]:g}")
-    root: Array = (vectors * np.sqrt(np.maximum(spectrum, 0.0))) @ vectors.T
-    return root
+    return np.maximum(np.asarray(spectrum, np.float64), 0.0)

@@ -33,7 +33,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UnstableStepError, finite, positive, requirement, settle
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 
 __all__ = [
     "BAOAB",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import read_npz
 from svrhmc.tables.csv import lines
 from svrhmc.tables.files import require_room, require_shapes
@@ -80,4 +80,4 @@ def _split(lines: Iterable[str], delimiter: str, name: str) -> Iterator[list[str
     try:
         yield from reader
     except csv.Error as error:
-        raise requirement(f"{name}, line {reader.line_num},", "numbers", f"text that is none ({error})") from None
+        raise requirement(f"{name}, line {reader.line_num},", "numbers", f"other text ({error})") from None

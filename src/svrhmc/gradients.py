@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.errors import one_of, requirement, settle, truth, whole
-from svrhmc.core.parts import part
 from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
+from svrhmc.core.serialise import part
 from svrhmc.targets.base import Expansion, FiniteSum
 
 __all__ = [

@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -27,9 +28,9 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, is_checkpoint
 from svrhmc.core.arrays import Array, Indices, cores, digest
 from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole
-from svrhmc.core.memory import free_memory
-from svrhmc.core.parts import described, is_part, part, to_settings
-from svrhmc.core.progress import Progress, compiling, finishing, reporter
+from svrhmc.core.machine import free_memory
+from svrhmc.core.progress import Progress, compiling, reporter
+from svrhmc.core.serialise import described, is_part, part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Scheme, Underdamped, require_dynamics
@@ -89,7 +90,8 @@ class Order:
 def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, progress: Progress) -> Trace:
     """Chains to their end, from where the journal left them; they begin once it is open."""
     report, finish = reporter(progress, order.end * len(order.chains))
-    with journal, finishing(finish):
+    with journal, ExitStack() as ending:
+        ending.callback(finish)
         chains, out = begin()
         if not is_whole(journal.get("state"), order.end):
             with compiling(progress):

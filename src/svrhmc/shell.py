@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from svrhmc.core import starting
+from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, requirement
 
 CODES = (
@@ -73,7 +73,7 @@ def boundary() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("SVRHMC_TRACEBACK") or _shows_help(error):
             raise
-        code, line = _told(error)
+        code, line = _report(error)
         say(f"[bold red]error:[/bold red] {escape(_one_line(line))}")
         raise typer.Exit(code) from None
 
@@ -90,20 +90,25 @@ def writing() -> Iterator[None]:
 
 def interrupted(line: str = "Interrupted.") -> typer.Exit:
     """Say, once, that an interrupt ended the command; gives how it ends."""
-    starting.last_words("")
+    processes.last_words("")
     say(escape(line))
-    return typer.Exit(starting.INTERRUPTED)
+    return typer.Exit(processes.INTERRUPTED)
+
+
+def show(line: str) -> None:
+    """A line on stdout, as it stands."""
+    Console().print(escape(line), highlight=False, soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """A line on stderr."""
+    """A line on stderr, with Rich's markup."""
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 
 def require_folder(option: str, path: Path, parents: bool = False) -> None:
     """Make a folder where there is none; refuse one that cannot be made, before any work is done for it."""
     if path.exists() and not path.is_dir():
-        raise requirement(option, "a folder, or the name of one to be made", path, "it is a file")
+        raise requirement(option, "a folder, or the name of a new one", path, "it is a file")
     try:
         path.mkdir(parents=parents, exist_ok=True)
     except OSError as error:
@@ -145,7 +150,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _report(error: Exception) -> tuple[int, str]:
     """The exit code and the line of an error."""
     if isinstance(error, _OPTIONS):
         return 2, error.format_message()  # type: ignore[attr-defined]

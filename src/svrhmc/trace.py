@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from svrhmc import diagnostics
 from svrhmc.checkpoint import claims_in, is_checkpoint
-from svrhmc.core import saving
+from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.caching import writable_home
 from svrhmc.core.errors import (
     ArchiveFileError,
     CheckpointError,
@@ -29,7 +32,7 @@ from svrhmc.core.errors import (
     whole,
 )  # fmt: skip
 from svrhmc.core.npz import read_npz
-from svrhmc.core.parts import from_settings
+from svrhmc.core.serialise import from_settings
 from svrhmc.core.storage import Record, is_record, read_record
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
@@ -39,6 +42,7 @@ _ARCHIVE_ROOM, _SHRINKS = 1 << 25, 16  # memory that such an archive may take: s
 _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
 COEFFICIENT = "coefficient"  # the dimension of the coordinates, for ArviZ
 _LATER = "log_prior"  # a group that ArviZ 0.x takes after the others
+_HOMES = ("XDG_CACHE_HOME", "MPLCONFIGDIR")  # folders that ArviZ and Matplotlib write to
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 
@@ -131,10 +135,10 @@ class Trace:
 
     def stats(self) -> dict[str, Array]:
         """What is known of each draw beside it: arrays (chain, draw)."""
-        known = {"passes": self.passes}
+        stats = {"passes": self.passes}
         if self.acceptance is not None:
-            known["acceptance_rate"] = self.acceptance[:, None]
-        return {name: np.array(np.broadcast_to(each, self.draws.shape[:2])) for name, each in known.items()}
+            stats["acceptance_rate"] = self.acceptance[:, None]
+        return {name: np.array(np.broadcast_to(values, self.draws.shape[:2])) for name, values in stats.items()}
 
     def attributes(self) -> dict[str, Any]:
         """What made the draws, as ArviZ names it."""
@@ -159,7 +163,7 @@ class Trace:
         ...     (Trace.load(f"{folder}/run.trace").draws == trace.draws).all()
         np.True_
         """
-        saving.save(Path(path), self, "trace", _VERSION)
+        serialise.save(Path(path), self, "trace", _VERSION)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
@@ -169,14 +173,17 @@ class Trace:
         Anything else raises a `TraceFileError`. Every field is checked, and sizes are checked before memory is taken.
         """
         place = Path(path)
+        kept = is_checkpoint(place)
         try:
-            if is_checkpoint(place):
+            if kept:
                 return _load_checkpoint(place)
-            return saving.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
-        except TraceFileError:
-            raise
+            return serialise.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
         except (StorageError, ArchiveFileError, CheckpointError) as error:
             raise TraceFileError(str(error)) from error
+        except OSError as error:
+            if kept:
+                raise TraceFileError(f"{place} cannot be read ({error.strerror or error}).") from error
+            raise
 
     def require_sound(self) -> None:
         """Raise an error unless shapes and numbers are such as a run gives; used when a file is read."""
@@ -221,7 +228,7 @@ class Trace:
         return not isinstance(self.draws, np.memmap)
 
     def _blocks(self) -> Iterator[Array]:
-        """Draws, some at a time."""
+        """All draws of all chains, some rows at a time."""
         size = max(1, _BLOCK_NUMBERS // max(1, self.draws[:, 0].size))
         for begin in range(0, self.draws.shape[1], size):
             yield np.ascontiguousarray(self.draws[:, begin : begin + size]).reshape(-1, self.draws.shape[2])
@@ -235,10 +242,10 @@ def inference_data(
     if int(az.__version__.split(".")[0]) >= 1:
         return az.from_dict(groups, coords=coords, dims=dims, attrs={"/": attrs})
     first = {name: group for name, group in groups.items() if name != _LATER}
-    found = az.from_dict(**first, coords=coords, dims=dims, attrs=attrs)
+    data = az.from_dict(**first, coords=coords, dims=dims, attrs=attrs)
     if _LATER in groups:
-        found.add_groups({_LATER: groups[_LATER]}, coords=coords, dims=dims)
-    return found
+        data.add_groups({_LATER: groups[_LATER]}, coords=coords, dims=dims)
+    return data
 
 
 def numbered(dim: int) -> tuple[str, ...]:
@@ -248,26 +255,19 @@ def numbered(dim: int) -> tuple[str, ...]:
 
 def _load_checkpoint(folder: Path) -> Trace:
     """The draws that a run has kept so far; they are read from the folder as they are needed."""
-    try:
-        return _read_checkpoint(folder)
-    except OSError as error:
-        raise TraceFileError(f"{folder} cannot be read ({error.strerror or error}).") from error
-
-
-def _read_checkpoint(folder: Path) -> Trace:
     names = [path.name for path in folder.iterdir() if re.fullmatch(r"state|chains-[0-9-]+", path.name)]
-    newest = max(names, key=lambda each: (folder / each).lstat().st_mtime_ns, default="")
+    newest = max(names, key=lambda name: (folder / name).lstat().st_mtime_ns, default="")
     record = read_record(folder / newest, follow=False) if newest else None
     if record is None:
         raise TraceFileError(f"{folder} is a checkpoint that holds no draws yet.")
     claims, suffix = claims_in(record), "" if newest == "state" else f"-{newest}"
     rows = {}
-    for each in ("draws", "spent"):
-        claim, path = claims.get(f"{each}{suffix}"), folder / f"{each}{suffix}.rows"
-        if claim is None or len(claim.shape) != (2 if each == "draws" else 1):
-            raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {each}.")
+    for name, axes in (("draws", 2), ("spent", 1)):
+        claim, path = claims.get(f"{name}{suffix}"), folder / f"{name}{suffix}.rows"
+        if claim is None or len(claim.shape) != axes:
+            raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {name}.")
         claim.require_intact(path)
-        rows[each] = claim.mapped(path)
+        rows[name] = claim.mapped(path)
     chains, draws, dim = rows["draws"].shape
     trace = Trace(
         draws=rows["draws"],
@@ -290,8 +290,8 @@ def _acceptance(record: Record, chains: int, draws: int) -> Array | None:
     """Of all steps where the record counts them from the start, as those of `sample` do; else of the draws."""
     if "accepted" not in record.arrays:
         return None
-    made = record.value("step", whole, 0) if "burn_in" in record.said else draws
-    return record.array("accepted", (chains,), np.int64) / made if made else None
+    steps = record.value("step", whole, 0) if "burn_in" in record.said else draws
+    return record.array("accepted", (chains,), np.int64) / steps if steps else None
 
 
 def _load_archive(path: Path) -> Trace:
@@ -308,16 +308,9 @@ def _load_archive(path: Path) -> Trace:
         for name, array in arrays.items():
             if array.dtype != (np.int64 if name == "chains" else np.float64):
                 raise requirement(name, "an array of numbers of 8 bytes", array.dtype)
-        numbers = {name: settings[name] for name in ("gradient_evaluations", "seconds", "seed", "engine")}
-        trace = Trace(
-            draws=arrays["draws"],
-            passes=arrays["passes"],
-            velocity=arrays["velocity"],
-            chains=arrays["chains"],
-            acceptance=arrays.get("acceptance"),
-            sampler=sampler_of(settings["sampler"]),
-            **numbers,
-        )
+        names = ("gradient_evaluations", "seconds", "seed", "engine")
+        fields: dict[str, Any] = {**arrays, **{name: settings[name] for name in names}}
+        trace = Trace(sampler=sampler_of(settings["sampler"]), **fields)
         trace.require_sound()
     except KeyError as error:
         raise TraceFileError(f"{path} is not a svrhmc trace: it has no {error.args[0]}.") from error
@@ -338,8 +331,32 @@ def sampler_of(parts: Any) -> Any:
 
 def _arviz() -> Any:
     try:
-        with writable_home():
+        with _writable_home():
             import arviz
     except ModuleNotFoundError:
         raise missing("ArviZ", "arviz", "an ArviZ object") from None
     return arviz
+
+
+@contextmanager
+def _writable_home() -> Iterator[None]:
+    """Where the user's home cannot be written, let libraries that write there when they are imported, and fail where
+    they cannot, write into a folder that goes with the process.
+    """
+    if os.access(os.path.expanduser("~"), os.W_OK | os.X_OK):
+        yield
+        return
+    unset = [name for name in _HOMES if not os.environ.get(name)]
+    before = {name: os.environ[name] for name in unset if name in os.environ}
+    os.environ.update(dict.fromkeys(unset, _home_instead().name))
+    try:
+        yield
+    finally:
+        for name in unset:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+@cache
+def _home_instead() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="svrhmc-")

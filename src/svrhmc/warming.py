@@ -38,7 +38,7 @@ KINDS = tuple(Kind(m, s, p) for m in MODELS for s in ("dense", "sparse") for p i
 def warm(kinds: tuple[Kind, ...] = KINDS, say: Callable[[str], None] = print) -> float:
     """Compile, or load, the loops of the grid, of `sample` and of the exact samplers, and say how long each took.
 
-    Gives the seconds in all. What is compiled is kept where `svrhmc.core.caching.place` says.
+    Gives the seconds in all. What is compiled is kept where `svrhmc.core.code_cache.cache_folder` says.
 
     >>> warm((Kind("logistic", "dense", "float64"),), say=lambda line: None) > 0
     True

@@ -24,7 +24,6 @@ from svrhmc import targets
 
 COMPILES = """
 import numpy as np
-from svrhmc.core import caching, compiled
 from svrhmc.kernels import float64
 from svrhmc.kernels.rows import dense_rows
 print("ready", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from svrhmc.core.compiled import Files, stamp_of
+from svrhmc.core.code_cache import Files, stamp_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -47,12 +47,12 @@ def test_an_interrupt_ends_compiled_code_that_does_not_return_to_python(line):
     """A digest of some minutes, in one call, stands for a compiler or a product of large matrices."""
     code = f"""
 import hashlib, signal
-from svrhmc.core import starting
+from svrhmc.core import processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
-starting._PATIENCE = 0.1
-starting.end_quietly()
-starting.hear_interrupts()
-starting.last_words({line!r})
+processes._PATIENCE = 0.1
+processes.end_quietly()
+processes.hear_interrupts()
+processes.last_words({line!r})
 print("begun", flush=True)
 hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
 """

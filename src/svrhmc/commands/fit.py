@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from svrhmc.checkpoint import remove_checkpoint
-from svrhmc.commands import written
-from svrhmc.commands.asked import ASKED_BY_DEFAULT, Asked, formula_of, require_columns
-from svrhmc.core import starting
+from svrhmc.commands import outputs
+from svrhmc.commands.arguments import DEFAULTS, FitArguments, formula_of, require_columns
+from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.labels import Response, response_of
@@ -28,7 +28,7 @@ from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number
-from svrhmc.shell import interrupted, say
+from svrhmc.shell import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, read
@@ -60,8 +60,8 @@ def fit_command(
     trials: Annotated[str, typer.Option(help="A column: the trials of a binomial target.")] = "",
     missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
-    draws: Annotated[int, typer.Option(help="Effective draws.", min=10)] = ASKED_BY_DEFAULT["draws"],
-    tolerance: Annotated[float, typer.Option(help="Error allowed, in posterior sd.")] = ASKED_BY_DEFAULT["tolerance"],
+    draws: Annotated[int, typer.Option(help="Effective draws.", min=10)] = DEFAULTS["draws"],
+    tolerance: Annotated[float, typer.Option(help="Error allowed, in posterior sd.")] = DEFAULTS["tolerance"],
     seed: Annotated[int, typer.Option(help="Fixes every draw.", min=0)] = 0,
     budget: Annotated[float | None, typer.Option(help="Seconds that sampling may take.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between columns; found if not set.")] = None,
@@ -88,114 +88,119 @@ def fit_command(
     """
     one_of("--missing", missing, ("refuse", "drop"))
     reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
-    place = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
-    asked = Asked(
+    folder = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
+    arguments = FitArguments(
         file, target, formula, family, weights, offset, exposure, trials,
-        missing, place, draws, tolerance, seed, budget, reading,
+        missing, folder, draws, tolerance, seed, budget, reading,
     )  # fmt: skip
-    show: Progress = True if progress else False if as_json or quiet else None
+    shown: Progress = True if progress else False if as_json or quiet else None
     if file is None:
-        asked = replace(asked, target=target or "survived", weights=weights or "persons")
+        arguments = replace(arguments, target=target or "survived", weights=weights or "persons")
         with as_file(files("svrhmc").joinpath("data", _EXAMPLE)) as example:
-            _fit(asked, example, show, as_json, quiet)
+            _fit(arguments, example, shown, as_json, quiet)
     else:
-        _fit(asked, file, show, as_json, quiet)
+        _fit(arguments, file, shown, as_json, quiet)
 
 
-def _fit(asked: Asked, file: Path, show: Progress, as_json: bool, quiet: bool) -> None:
+def _fit(arguments: FitArguments, file: Path, progress: Progress, as_json: bool, quiet: bool) -> None:
     began = time.perf_counter()
-    require_settings(fit, {**asked.sampling(), "checkpoint": asked.out / written.UNFINISHED})
-    with stage(f"reading {file.name}", show):
-        found = _folder(file, asked) if file.is_dir() else read(file, asked.reading)
-    target = asked.target or found.response
-    sparse = found.X is not None
-    if not sparse:
-        require_columns(found, file, asked, "" if "~" in asked.formula else target)
-    formula, notes = ("", ()) if sparse else formula_of(found, asked, target)
-    notes = notes if asked.file is not None else (_SOURCE, *notes)
-    if sparse and not asked.family:
-        guess = _labels(found, None)[1]
-        notes = (f"the family is {guess.loss.name}, as {guess.guessed}",)
-    with written.folder(asked.out):
-        told: dict[str, Any] = {
-            "source": str(asked.file or _EXAMPLE), "command": asked.command(),
-            "python": "" if sparse else asked.python(formula), "notes": (*found.notes, *notes),
-        }  # fmt: skip
-        goes_on = f"Interrupted: what is done is kept in {asked.out}, and the same command goes on."
-        starting.last_words(goes_on)
+    unfinished = arguments.out / outputs.UNFINISHED
+    require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
+    with stage(f"reading {file.name}", progress):
+        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading)
+    formula, notes = _model(arguments, data, file)
+    with outputs.folder(arguments.out):
+        interruption = f"Interrupted: what is done is kept in {arguments.out}, and the same command goes on."
+        processes.last_words(interruption)
         try:
-            posterior = _posterior(asked, found, file, formula, show)
+            posterior = _posterior(arguments, data, file, formula, progress)
             rows = coefficients(posterior)
             if not (as_json or quiet):
-                _show(asked, found, posterior, rows, (*found.notes, *notes), time.perf_counter() - began)
-            with stage("report", show):
-                made = written.write_all(asked.out, posterior, rows, told)
+                _show(arguments, data, posterior, rows, notes, time.perf_counter() - began)
+            with stage("report", progress):
+                about = {
+                    "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
+                    "python": arguments.python(formula) if formula else "", "notes": notes,
+                }  # fmt: skip
+                written = outputs.write_all(arguments.out, posterior, rows, about)
         except KeyboardInterrupt:
-            if (asked.out / written.UNFINISHED).exists():
-                raise interrupted(goes_on) from None
+            if unfinished.exists():
+                raise interrupted(interruption) from None
             raise
-        if not made.errors:
-            remove_checkpoint(asked.out / written.UNFINISHED)
-    seconds = time.perf_counter() - began
+        if not written.errors:
+            remove_checkpoint(unfinished)
     if as_json:
-        lines = (*found.notes, *notes, *made.notes, *made.errors)
-        print(json.dumps(_object(asked, found, posterior, rows, made.files, lines, seconds)))
+        lines, seconds = [*notes, *written.notes, *written.errors], time.perf_counter() - began
+        print(json.dumps(_as_json(arguments, data, posterior, rows, written.files, lines, seconds)))
     elif not quiet:
-        if "report" in made.files:
-            Console().print(escape(f"Report: {made.files['report']}"), highlight=False, soft_wrap=True)
-        for line in made.notes:
+        if "report" in written.files:
+            show(f"Report: {written.files['report']}")
+        for line in written.notes:
             say(escape(line))
-    for line in made.errors:
+    for line in written.errors:
         say(f"[bold red]error:[/bold red] {escape(line)}")
-    if made.errors:
+    if written.errors:
         raise typer.Exit(1)
 
 
-def _posterior(asked: Asked, found: Read, file: Path, formula: str, show: Progress) -> Posterior:
+def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[str, ...]]:
+    """The formula, empty for sparse rows, and what is to be said of the data."""
+    if data.X is not None:
+        if arguments.family:
+            return "", data.notes
+        response = _labels(data, None)[1]
+        return "", (*data.notes, f"the family is {response.loss.name}, as {response.guessed}")
+    target = arguments.target or data.response
+    require_columns(data, file, arguments, "" if "~" in arguments.formula else target)
+    formula, notes = formula_of(data, arguments, target)
+    return formula, (*data.notes, *((_SOURCE,) if arguments.file is None else ()), *notes)
+
+
+def _posterior(arguments: FitArguments, data: Read, file: Path, formula: str, progress: Progress) -> Posterior:
     """The fit, from where an interrupted one of the same settings left it; complaints about the data name the file."""
-    settings = {**asked.sampling(), "progress": show, "checkpoint": asked.out / written.UNFINISHED}
+    unfinished = arguments.out / outputs.UNFINISHED
+    settings = {**arguments.sampling(), "progress": progress, "checkpoint": unfinished}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VerdictWarning)  # the verdict is printed
-            return _fitted(asked, found, formula, settings)
+            return _fitted(arguments, data, formula, settings)
     except CheckpointInUseError:
         raise
     except CheckpointError as error:
-        where = asked.out / written.UNFINISHED
-        raise CheckpointError(f"{error} Remove {where} to begin anew, or name another --out.") from error
+        raise CheckpointError(f"{error} Remove {unfinished} to begin anew, or name another --out.") from error
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
 
 
-def _fitted(asked: Asked, found: Read, formula: str, settings: dict[str, Any]) -> Posterior:
-    family = asked.family or None
-    if found.X is not None:
-        if asked.columns or asked.formula:
+def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[str, Any]) -> Posterior:
+    family = arguments.family or None
+    if data.X is not None:
+        if arguments.columns or arguments.formula:
             raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
-        column, response = _labels(found, family)
+        column, response = _labels(data, family)
         classes = response.classes or None
-        made = regression(found.X, response.coded(column), response.loss, names=found.names, classes=classes)
-        return posterior_of(made, **settings)
+        model = regression(data.X, response.coded(column), response.loss, names=data.names, classes=classes)
+        return posterior_of(model, **settings)
     return fit(
         formula,
-        found.table,
+        data.table,
         family,
-        weights=asked.weights or None,
-        offset=asked.offset or None,
-        exposure=asked.exposure or None,
-        trials=asked.trials or None,
-        missing=asked.missing,
+        weights=arguments.weights or None,
+        offset=arguments.offset or None,
+        exposure=arguments.exposure or None,
+        trials=arguments.trials or None,
+        missing=arguments.missing,
         **settings,
     )
 
 
-def _folder(folder: Path, asked: Asked) -> Read:
+def _read_folder(folder: Path, arguments: FitArguments) -> Read:
     """A folder of Parquet files, whose rows stay there, and are read in passes."""
     from svrhmc.data import from_parquet
 
-    if not asked.target and "~" not in asked.formula:
+    if not arguments.target and "~" not in arguments.formula:
         raise DataError(f"{folder} is a folder: say which column is to be explained, by --target.")
-    if asked.trials:
+    if arguments.trials:
         raise DataError("--trials is for a single file.")
     data = from_parquet(folder)
     sizes = data.source.sizes
@@ -203,61 +208,62 @@ def _folder(folder: Path, asked: Asked) -> Read:
     return Read(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
 
 
-def _labels(found: Read, family: str | None) -> tuple[Column, Response]:
+def _labels(data: Read, family: str | None) -> tuple[Column, Response]:
     """The labels of sparse rows, and how they are coded."""
-    column = columns_of({found.response: found.y}, [found.response])[found.response]
-    return column, response_of(found.response, column, family)
+    column = columns_of({data.response: data.y}, [data.response])[data.response]
+    return column, response_of(data.response, column, family)
 
 
 def _show(
-    asked: Asked, found: Read, posterior: Posterior, rows: tuple[Coefficient, ...], notes: Any, seconds: float
+    arguments: FitArguments,
+    data: Read,
+    posterior: Posterior,
+    rows: tuple[Coefficient, ...],
+    notes: tuple[str, ...],
+    seconds: float,
 ) -> None:
-    console, design = Console(), posterior.design
-    about = f"{found.n:,} rows" if design is None or not design.dropped else f"{found.n - design.dropped:,} rows"
+    design = posterior.design
+    dropped = 0 if design is None else design.dropped
     family = posterior.family + (f" ({design.guessed})" if design is not None and design.guessed else "")
-    lines = [f"{asked.file or _EXAMPLE}: {about}, {family}."]
-    if design is not None and design.dropped:
-        lines.append(f"{design.dropped:,} rows with missing values were left out.")
-    lines += [f"Note: {note}." for note in notes]
-    for line in lines:
-        console.print(escape(line), highlight=False, soft_wrap=True)
-    console.print(f"\nWhat one more of a column adds to {escape(scale(posterior))}:", highlight=False, soft_wrap=True)
+    show(f"{arguments.file or _EXAMPLE}: {data.n - dropped:,} rows, {family}.")
+    if dropped:
+        show(f"{dropped:,} rows with missing values were left out.")
+    for note in notes:
+        show(f"Note: {note}.")
+    show(f"\nWhat one more of a column adds to {scale(posterior)}:")
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("")
     for name in ("mean", "sd", "5%", "95%", "P(> 0)"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows[:_SHOWN]:
-        shown = (*(number(value) for value in (row.mean, row.sd, row.lower, row.upper)), f"{row.positive:.3f}")
-        table.add_row(escape(row.name), *shown)
-    console.print(table)
-    last = [f"… and {len(rows) - _SHOWN} more, in {written.TABLE}."] if len(rows) > _SHOWN else []
+        cells = (*(number(value) for value in (row.mean, row.sd, row.lower, row.upper)), f"{row.positive:.3f}")
+        table.add_row(escape(row.name), *cells)
+    Console().print(table)
+    if len(rows) > _SHOWN:
+        show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
     if design is not None and design.baselines:
-        last.append(f"Compared with {', '.join(design.baselines)}.")
-    last += [said] if (said := entangled(posterior)) else []
+        show(f"Compared with {', '.join(design.baselines)}.")
     compiled = posterior.compile_seconds
     once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
-    last += [
-        verdict(posterior),
-        *filter(None, [misfit(posterior)]),
-        f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.",
-    ]
-    for line in last:
-        console.print(escape(line), highlight=False, soft_wrap=True)
+    for line in (entangled(posterior), verdict(posterior), misfit(posterior)):
+        if line:
+            show(line)
+    show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
 
 
-def _object(
-    asked: Asked,
-    found: Read,
+def _as_json(
+    arguments: FitArguments,
+    data: Read,
     posterior: Posterior,
     rows: tuple[Coefficient, ...],
-    made: dict[str, str],
-    notes: Any,
+    files: dict[str, str],
+    notes: list[str],
     seconds: float,
 ) -> dict[str, Any]:
     design = posterior.design
     return {
-        "file": str(asked.file or _EXAMPLE),
-        "rows": found.n,
+        "file": str(arguments.file or _EXAMPLE),
+        "rows": data.n,
         "dropped": 0 if design is None else design.dropped,
         "formula": "" if design is None else design.formula,
         "family": posterior.family,
@@ -274,8 +280,8 @@ def _object(
         "seconds": round(seconds, 3),
         "compile_seconds": round(posterior.compile_seconds, 3),
         "coefficients": [row._asdict() for row in rows],
-        "files": made,
-        "notes": list(notes),
+        "files": files,
+        "notes": notes,
     }
 
 

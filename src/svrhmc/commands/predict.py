@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from svrhmc.commands.written import model_in
+from svrhmc.commands.outputs import model_in
 from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
+from svrhmc.core.summaries import level_ends
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import Prediction
-from svrhmc.shell import require_place, writing
+from svrhmc.shell import require_place, show, writing
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, read
 
@@ -46,46 +45,50 @@ def predict_command(
     if not 0 < level < 1:
         raise requirement("--level", "between 0 and 1", level)
     require_place("--out", out)
-    show = False if quiet else None
+    progress = False if quiet else None
     posterior = model_in(fitted)
-    with stage(f"reading {file.name}", show):
-        found = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
-    with stage("predicting", show):
+    with stage(f"reading {file.name}", progress):
+        data = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
+    with stage("predicting", progress):
         try:
-            made = _predicted(posterior, found, level, draws)
+            prediction = _predicted(posterior, data, level, draws)
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
     with writing():
-        write_text(out, _table(made, posterior))
+        write_text(out, _table(prediction, posterior))
     if not quiet:
-        Console().print(f"{found.n:,} predictions: {escape(str(out))}", highlight=False, soft_wrap=True)
+        show(f"{data.n:,} predictions: {out}")
 
 
-def _predicted(posterior: Posterior, found: Read, level: float, draws: int) -> Prediction:
-    levels, design = ((1 - level) / 2, (1 + level) / 2), posterior.design
-    if found.X is not None:
+def _predicted(posterior: Posterior, data: Read, level: float, draws: int) -> Prediction:
+    levels, design = level_ends(level), posterior.design
+    if data.X is not None:
         if design is not None or posterior.units is None:
             raise DataError("the fit is of a table with columns, and these are sparse rows.")
         width = len(posterior.units.centre)
-        if found.X.shape[1] > width:
-            raise DataError(f"rows must have {width} columns, as the fit has; got {found.X.shape[1]}.")
-        X = found.X.copy()
-        X.resize((found.X.shape[0], width))
+        if data.X.shape[1] > width:
+            raise DataError(f"rows must have {width} columns, as the fit has; got {data.X.shape[1]}.")
+        X = data.X.copy()
+        X.resize((data.X.shape[0], width))
         return posterior.predict(X, levels=levels, draws=draws)
     if design is None:
         raise DataError("the fit is of sparse rows, and this is a table with columns.")
-    return posterior.predict(found.table, levels=levels, draws=draws)
+    return posterior.predict(data.table, levels=levels, draws=draws)
 
 
-def _table(made: Prediction, posterior: Posterior) -> str:
-    if made.mean.ndim > 1:
+def _table(prediction: Prediction, posterior: Posterior) -> str:
+    if prediction.mean.ndim > 1:
         classes = posterior.design.classes if posterior.design is not None else ()
-        names = classes or tuple(map(str, range(made.mean.shape[1])))
-        return csv_text(["row", *names], ([k + 1, *row] for k, row in enumerate(made.mean.tolist())))
-    assert made.new_quantiles is not None
-    columns = {"mean": made.mean, "sd": made.sd, **dict(zip(("lower", "upper"), made.quantiles, strict=True))}
-    columns |= dict(zip(("new_lower", "new_upper"), made.new_quantiles, strict=True))
-    if made.trials is not None and made.probability is not None:
-        columns |= {"trials": made.trials, "probability": made.probability}
+        names = classes or tuple(map(str, range(prediction.mean.shape[1])))
+        return csv_text(["row", *names], ([k + 1, *row] for k, row in enumerate(prediction.mean.tolist())))
+    assert prediction.new_quantiles is not None
+    columns = {
+        "mean": prediction.mean,
+        "sd": prediction.sd,
+        **dict(zip(("lower", "upper"), prediction.quantiles, strict=True)),
+    }
+    columns |= dict(zip(("new_lower", "new_upper"), prediction.new_quantiles, strict=True))
+    if prediction.trials is not None and prediction.probability is not None:
+        columns |= {"trials": prediction.trials, "probability": prediction.probability}
     rows = ([k + 1, *map(float, row)] for k, row in enumerate(zip(*columns.values(), strict=True)))
     return csv_text(["row", *columns], rows, 8)

@@ -15,14 +15,11 @@ from svrhmc.core.errors import requirement
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-
 _MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 
 
 def middle_spread(values: Array) -> float:
-    """The standard deviation, by the middle half of the values, of which those far out tell nothing; infinite where
-    that half is not finite.
-    """
+    """The standard deviation by the interquartile range, on which outliers have no effect; infinite where that is."""
     low, high = np.quantile(np.nan_to_num(values, nan=np.inf), (0.25, 0.75), method="nearest")
     return float(high - low) / _MIDDLE if np.isfinite([low, high]).all() else np.inf
 
@@ -48,7 +45,7 @@ def unit_of(*arrays: Array) -> float:
 
 
 def ratio(amount: Array, size: Array) -> Array:
-    """amount/size of numbers not below 0, where none of nothing is none: what never moves has no error."""
+    """amount/size with 0/0 = 0: what never moves has no error."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(amount == 0, 0.0, np.divide(amount, size))
 
@@ -67,7 +64,7 @@ def require_alike(numbers: Any) -> None:
 
 
 def digest(*arrays: npt.NDArray[Any]) -> str:
-    """A name for the contents of some arrays, their shapes and their types: equal for equal ones alone."""
+    """A hash of the contents, shapes and types of some arrays."""
     total = hashlib.blake2b(digest_size=16)
     for array in arrays:
         total.update(f"{array.shape}{array.dtype.str}".encode())

@@ -68,12 +68,11 @@ def is_number(word: str) -> bool:
 
 def binary(path: Path) -> DataError:
     """The error where a text holds what no text does."""
-    return DataError(f"{path} is no text: it holds bytes of a binary file. Save it as CSV.")
+    return DataError(f"{path} is a binary file, not a text. Save it as CSV.")
 
 
 def too_long(path: Path, number: int) -> DataError:
     """The error where a line of a text does not end."""
     return DataError(
-        f"{path}, line {number}: it does not end within {MOST_LINE >> 20} MiB, and a line of a table is shorter. Is "
-        "it a text with a row in each line?"
+        f"{path}, line {number}: it is longer than {MOST_LINE >> 20} MiB. Is it a text with one row in each line?"
     )

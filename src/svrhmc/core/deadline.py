@@ -54,7 +54,7 @@ class Deadline:
         self.after, self.reached = 0.0, 0.0
 
     def used(self) -> tuple[float, float]:
-        """Seconds, and passes over the data."""
+        """Seconds, and passes over the data, so far."""
         now = min(self._clock(), self._paused)
         return now - self._began - self.compiling, self.evaluations / self._n
 
@@ -64,7 +64,7 @@ class Deadline:
         return all(math.isinf(limit) for limit in self.limits)
 
     def left(self) -> tuple[float, float]:
-        """Seconds and passes."""
+        """Seconds and passes that the budgets leave."""
         now = self.used()
         return self.limits[0] - now[0], self.limits[1] - now[1]
 
@@ -82,7 +82,7 @@ class Deadline:
         left = [have - keep for have, keep in zip(self.left(), kept, strict=True)]
         if min(left) <= 0:
             return 0.0
-        return min((have / each for have, each in zip(left, price, strict=True) if each > 0), default=math.inf)
+        return min((have / cost for have, cost in zip(left, price, strict=True) if cost > 0), default=math.inf)
 
     def look(self, passes: float = 0.0, kept: float = 0.0) -> None:
         """Raise `BudgetSpent` where less than so many seconds are left, or fewer passes than these."""
@@ -147,11 +147,11 @@ def passes_left() -> float:
     return math.inf if deadline is None else deadline.left()[1]
 
 
-def looked(each: Iterable[T]) -> Iterator[T]:
+def looked(items: Iterable[T]) -> Iterator[T]:
     """One after another, with a look before each."""
-    for one in each:
+    for item in items:
         look()
-        yield one
+        yield item
 
 
 def looking() -> Look:

@@ -69,10 +69,10 @@ class BudgetError(RuntimeError):
         self.name, self.limit, self.needed = name, limit, needed
         self._arguments = (name, limit, missing, needed)
         unit = "s" if name == "budget_seconds" else "passes"
-        known = f"It would take roughly {needed:g} {unit}."
-        about = " How much it would take is not known." if math.isinf(needed) else f" {known}"
+        roughly = f"It would take roughly {needed:g} {unit}."
+        estimate = "How much it would take is not known." if math.isinf(needed) else roughly
         super().__init__(
-            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return.{about} Give a "
+            f"{name}={limit:g} ends before {missing}, and without that there is nothing to return. {estimate} Give a "
             "larger budget, or none."
         )
 
@@ -113,11 +113,11 @@ class CheckpointInUseError(CheckpointError):
 
 
 class DataError(ValueError):
-    """A data set cannot be used or had; says which file, why, and what to do."""
+    """A data set cannot be used or obtained; says which file, why, and what to do."""
 
 
 class WorkersError(RuntimeError):
-    """Those who make passes over partitions died or went away; says in which pass, and how to go on."""
+    """A worker was lost while it read partitions; says in which pass, and how to go on."""
 
 
 class VerdictWarning(UserWarning):
@@ -125,15 +125,15 @@ class VerdictWarning(UserWarning):
 
 
 class MissingDataError(DataError):
-    """A data set's file is neither in the folder nor to be had; says which, and how to get it."""
+    """A data set's file is neither in the folder nor can it be obtained; says which, and how to get it."""
 
 
 def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:
     """The one shape of a complaint about an argument."""
-    told = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
-    return kind(told if told.endswith("?") else f"{told}.")
+    sentence = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
+    return kind(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
 def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
@@ -141,28 +141,32 @@ def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNot
     return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'{also and ' ' + also}.")
 
 
+def real_number(name: str, value: object, allowed: str, fits: Callable[[float], bool], why: str = "") -> float:
+    """A finite number that fits, as a float."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise requirement(name, allowed, repr(value))
+    try:
+        number = float(value)
+    except OverflowError:
+        raise requirement(name, f"{allowed} that float64 can hold", "a larger one") from None
+    if not (math.isfinite(number) and fits(number)):
+        raise requirement(name, allowed, value, why)
+    return number
+
+
 def positive(name: str, value: object, why: str = "") -> float:
     """A finite number above zero, as a float."""
-    number = _number(name, value, "a positive number")
-    if not (math.isfinite(number) and number > 0):
-        raise requirement(name, "a positive number", value, why)
-    return number
+    return real_number(name, value, "a positive number", lambda number: number > 0, why)
 
 
 def nonnegative(name: str, value: object) -> float:
     """A finite number not below zero, as a float."""
-    number = _number(name, value, "a number not below 0")
-    if not (math.isfinite(number) and number >= 0):
-        raise requirement(name, "a number not below 0", value)
-    return number
+    return real_number(name, value, "a number not below 0", lambda number: number >= 0)
 
 
 def finite(name: str, value: object) -> float:
     """A finite number, as a float."""
-    number = _number(name, value, "a finite number")
-    if not math.isfinite(number):
-        raise requirement(name, "a finite number", value)
-    return number
+    return real_number(name, value, "a finite number", math.isfinite)
 
 
 _BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
@@ -189,7 +193,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object) -> str:
-    """A text."""
+    """A text, and nothing that could become one."""
     if not isinstance(value, str):
         raise requirement(name, "a text", repr(value)[:60])
     return value
@@ -213,14 +217,14 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
 
 
-def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:
     """A question after the word that was probably meant, where one is near; else nothing.
 
     >>> nearest("agee", ["age", "plan"]), nearest("xyz", ["age", "plan"])
     ("did you mean 'age'?", '')
     """
-    near = difflib.get_close_matches(word, list(known), 1, cutoff)
-    return f"did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(word, list(words), 1, cutoff)
+    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:
@@ -255,7 +259,7 @@ def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) ->
 def require_unmasked(name: str, value: object) -> None:
     """Refuse an array with a mask, which most functions of NumPy ignore."""
     if isinstance(value, np.ma.MaskedArray):
-        raise requirement(name, "an array without a mask", "a masked array", "say what stands in for missing values")
+        raise requirement(name, "an array without a mask", "a masked array", "fill in the missing values")
 
 
 def require_finite(name: str, array: npt.NDArray[Any]) -> None:
@@ -266,31 +270,21 @@ def require_finite(name: str, array: npt.NDArray[Any]) -> None:
         if bad.any():
             inside = np.unravel_index(int(np.argmax(bad)), bad.shape)
             place = (int(inside[0]) + begin, *map(int, inside[1:]))
-            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
-            raise requirement(name, "finite everywhere", f"{array[place]} at {where}")
+            raise requirement(name, "finite everywhere", f"{array[place]} at {_place(place)}")
 
 
 def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """An array of objects as float64, where each is a number."""
     for place, value in np.ndenumerate(array):
         if not isinstance(value, numbers.Real | Decimal):
-            where = ", ".join(f"{word} {index}" for word, index in zip(_axes(array.ndim), place, strict=True))
-            why = "leave such rows out, or say what stands in for missing values" if value is None else ""
-            raise requirement(name, "an array of numbers", f"{value!r} at {where}", why)
+            why = "drop such rows, or fill in the missing values" if value is None else ""
+            raise requirement(name, "an array of numbers", f"{value!r} at {_place(place)}", why)
     try:
         return array.astype(np.float64)
     except OverflowError:
         raise requirement(name, "an array of numbers that float64 can hold", "larger ones") from None
 
 
-def _axes(ndim: int) -> tuple[str, ...]:
-    return ("row", "column")[:ndim] if ndim <= 2 else tuple(f"axis {k} index" for k in range(ndim))
-
-
-def _number(name: str, value: object, allowed: str) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise requirement(name, allowed, repr(value))
-    try:
-        return float(value)
-    except OverflowError:
-        raise requirement(name, f"{allowed} that float64 can hold", "a larger one") from None
+def _place(indices: tuple[int, ...]) -> str:
+    axes = ("row", "column") if len(indices) <= 2 else tuple(f"axis {k} index" for k in range(len(indices)))
+    return ", ".join(f"{axis} {index}" for axis, index in zip(axes, indices, strict=False))

@@ -22,13 +22,13 @@ _ROUGH = 1e-3  # of an eigenvalue, where rounding is not reached
 
 def largest_eigenvalue(product: Product, dim: int) -> float:
     """λ_max, or a thousandth more where it is not found to rounding."""
-    found = _extreme(product, dim, "LA")
-    if found is None:
+    value = _extreme(product, dim, "LA")
+    if value is None:
         raise RuntimeError(
             f"the largest curvature was not found in {_RESTARTS} restarts of Lanczos' method. Scale the columns of X "
             "to about 1, or drop those that nearly depend on others."
         )
-    return found
+    return value
 
 
 def smallest_eigenvalue(product: Product, dim: int) -> float | None:
@@ -38,34 +38,33 @@ def smallest_eigenvalue(product: Product, dim: int) -> float | None:
 
 def extreme_pairs(product: Product, dim: int, count: int, which: str, tolerance: float) -> tuple[Array, Array]:
     """Of so many eigenpairs at the upper ("LA") or lower end ("SA"), those that were found; vectors in columns."""
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence
 
-    settings = {"k": count, "which": which, "v0": np.ones(dim), "tol": tolerance, "maxiter": _RESTARTS}
     try:
-        values, vectors = eigsh(_operator(product, dim), **settings)
+        values, vectors = _eigsh(product, dim, count, which, tolerance)
     except ArpackNoConvergence as error:
         values, vectors = error.eigenvalues, np.reshape(error.eigenvectors, (dim, -1))
     return np.asarray(values, np.float64), np.asarray(vectors, np.float64)
 
 
 def _extreme(product: Product, dim: int, which: str) -> float | None:
-    from scipy.sparse.linalg import ArpackError, eigsh
+    from scipy.sparse.linalg import ArpackError
 
     for tolerance in (0.0, _ROUGH):
-        settings = {"k": 1, "which": which, "v0": np.ones(dim), "tol": tolerance, "maxiter": _RESTARTS}
         try:
-            value = float(eigsh(_operator(product, dim), return_eigenvectors=False, **settings)[0])
+            value = float(_eigsh(product, dim, 1, which, tolerance, return_eigenvectors=False)[0])
         except ArpackError:
             continue
         return value + (tolerance if which == "LA" else -tolerance) * abs(value)
     return None
 
 
-def _operator(product: Product, dim: int) -> Any:
-    from scipy.sparse.linalg import LinearOperator
+def _eigsh(product: Product, dim: int, count: int, which: str, tolerance: float, **options: Any) -> Any:
+    from scipy.sparse.linalg import LinearOperator, eigsh
 
-    def looked(z: Array) -> Array:
+    def multiply(z: Array) -> Array:
         look()
         return product(z.ravel())
 
-    return LinearOperator((dim, dim), matvec=looked, dtype=np.float64)
+    operator = LinearOperator((dim, dim), matvec=multiply, dtype=np.float64)
+    return eigsh(operator, count, which=which, v0=np.ones(dim), tol=tolerance, maxiter=_RESTARTS, **options)

@@ -19,15 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import ArchiveFileError, DataError
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 
 _KINDS = "biufUS"  # numbers and texts: what needs no pickle
 _MOST_MEMBERS = 1000
 _PIECE = 1 << 20  # bytes unpacked at once
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
 _ENTRY, _TAIL = 46, 22 + (1 << 16) + 20 + 56  # bytes of an entry in the list, and of what may follow the list
 _LIST, _LIST64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")  # the ends of a list, short and long
 
@@ -42,7 +40,7 @@ class Described(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of its numbers, in bytes."""
+        """Bytes of its numbers."""
         return math.prod(self.shape) * self.kind.itemsize
 
 
@@ -71,8 +69,8 @@ def read_npz(
                 raise ArchiveFileError(f"{path} has two arrays of one name.")
             absent = [name for name in names if name not in members]
             if absent:
-                found = ", ".join(ascii(name)[1:-1][:20] for name in sorted(members)[:8]) or "nothing"
-                raise ArchiveFileError(f"{path} has no array {' or '.join(absent)}; it holds {found}.")
+                present = ", ".join(_printable(name, 20) for name in sorted(members)[:8]) or "nothing"
+                raise ArchiveFileError(f"{path} has no array {' or '.join(absent)}; it holds {present}.")
             chosen = names + [name for name in wanted if name in members]
             total = sum(members[name].file_size for name in chosen)
             if total > (room := free_memory() if most is None else most):
@@ -80,15 +78,15 @@ def read_npz(
                     f"{path} has {path.stat().st_size:,} bytes and would take {total:,} bytes of memory, and "
                     f"{room:,.0f} are free for it: it is not read."
                 )
-            known = {name: _described(path, archive, members[name]) for name in chosen}
+            headers = {name: _header(path, archive, members[name]) for name in chosen}
             if check is not None:
-                check(known)
-            return {name: _array(path, archive, members[name], known[name]) for name in chosen}
+                check(headers)
+            return {name: _array(path, archive, members[name], headers[name]) for name in chosen}
     except (FileNotFoundError, IsADirectoryError, PermissionError, ArchiveFileError, DataError):
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        said = ascii(str(error))[1:-1][:80] or type(error).__name__
-        raise ArchiveFileError(f"{path} is no .npz archive, or is cut short or damaged ({said}).") from error
+        why = _printable(str(error), 80) or type(error).__name__
+        raise ArchiveFileError(f"{path} is no .npz archive, or is cut short or damaged ({why}).") from error
     except (ValueError, OverflowError, SyntaxError, UnicodeError, MemoryError) as error:
         raise ArchiveFileError(f"{path} is damaged: the header of an array cannot be read.") from error
 
@@ -121,15 +119,15 @@ def _require_few_members(path: Path, file: IO[bytes]) -> None:
         raise ArchiveFileError(f"{path} holds more than the {_MOST_MEMBERS:,} arrays of an .npz for svrhmc.")
 
 
-def _described(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Described:
+def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Described:
     """What the header of an array says, which is in accord with the archive's list."""
-    name = ascii(info.filename)[1:-1][:40]
+    name = _printable(info.filename, 40)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ArchiveFileError(f"{path} packs {name} in a way that NumPy does not.")
+        raise ArchiveFileError(f"{path} compresses {name} in a way that NumPy cannot read.")
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         if version not in _HEADERS:
-            raise ArchiveFileError(f"{path} holds {name} in a version of NumPy's format that is not known here.")
+            raise ArchiveFileError(f"{path} holds {name} in a version of NumPy's format that this svrhmc cannot read.")
         shape, fortran, kind = _HEADERS[version](member)
         if kind.kind not in _KINDS or kind.hasobject:
             raise ArchiveFileError(f"{path} holds Python objects in {name}; only arrays of numbers are read.")
@@ -139,15 +137,21 @@ def _described(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> D
     return described
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, known: Described) -> npt.NDArray[Any]:
-    name, size, shape, kind = ascii(info.filename)[1:-1][:40], known.size, known.shape, known.kind
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Described) -> npt.NDArray[Any]:
+    size, shape, kind = header.size, header.shape, header.kind
     with archive.open(info) as member:
-        member.read(known.begin)
+        member.read(header.begin)
         content, done = np.empty(size, np.uint8), 0
         while done < size and (piece := member.read(min(size - done, _PIECE))):
             content[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
         if done != size or member.read(1):
+            name = _printable(info.filename, 40)
             raise ArchiveFileError(f"{path} is cut short or damaged: {name} is not as large as it says.")
     array = content.view(kind) if size else np.empty(math.prod(shape), kind)
-    return array.reshape(shape[::-1]).transpose() if known.fortran else array.reshape(shape)
+    return array.reshape(shape[::-1]).transpose() if header.fortran else array.reshape(shape)
+
+
+def _printable(text: str, most: int) -> str:
+    """The beginning of a text out of a file, with nothing in it that steers a terminal."""
+    return ascii(text)[1:-1][:most]

@@ -10,24 +10,24 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TextIO
 
-from svrhmc.core.caching import tell
+from svrhmc.core.code_cache import warn_if_not_kept
 from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
 _PERIOD, _PERIOD_OF_LINES = 0.2, 10.0  # seconds between two of its states, on a terminal and where each is a line
 _stages: list[Event] = []  # those under way, the innermost last
-_noted = [""]  # how far the work of the innermost is, in words,
+_note = [""]  # how far the work of the innermost is, in words,
 _share = [0.0]  # and as a share of it, where that is known
 
 
 def note(text: str) -> None:
     """Say how far the work of a stage is, where that is known: a terminal shows it beside the stage's name."""
-    _noted[0] = text
+    _note[0] = text
 
 
-def share(made: float) -> None:
-    """Say how much of the work of a stage is made, so that its end can be foretold."""
-    _share[0] = made
+def share(done: float) -> None:
+    """Say how much of the work of a stage is done, so that its end can be foretold."""
+    _share[0] = done
 
 
 def duration(seconds: float) -> str:
@@ -75,7 +75,7 @@ class ProgressLine:
         self._next = self._began + _PATIENCE
 
     def __call__(self, amount: int) -> None:
-        """Some more work is done."""
+        """So much more work is done."""
         self._done += amount
         if self._line is not None and time.monotonic() >= self._next:
             self._line.show(self._text())
@@ -118,18 +118,9 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def finishing(finish: Callable[[], None]) -> Iterator[None]:
-    """End a line of progress, whatever happens."""
-    try:
-        yield
-    finally:
-        finish()
-
-
-@contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, where the work
-    tells how much of it is made (`share`), about how many are left.
+    says how much of it is done (`share`), about how many are left.
 
     `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
     """
@@ -141,24 +132,24 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
     before, _share[0] = _share[0], 0.0
     _stages.append(done)
 
-    def tell() -> None:
+    def show() -> None:
         wait = 0.5
         while not done.wait(wait):
             if _stages[-1] is not done:  # a stage within this one has the line
                 continue
-            spent, made = time.monotonic() - began, _share[0]
-            far = f" ({_noted[0]})" if _noted[0] else ""
-            left = f", about {duration(spent * (1 - made) / made)} left" if 0.02 < made < 1 else ""
-            line.show(f"{name}{far}: {spent:.0f} s{left}")
+            spent, share = time.monotonic() - began, _share[0]
+            note = f" ({_note[0]})" if _note[0] else ""
+            left = f", about {duration(spent * (1 - share) / share)} left" if 0.02 < share < 1 else ""
+            line.show(f"{name}{note}: {spent:.0f} s{left}")
             wait = max(1.0, line.period)
 
-    teller = Thread(target=tell, daemon=True)
-    teller.start()
+    thread = Thread(target=show, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        thread.join()
         _stages.remove(done)
         _share[0] = before
         line.wipe()
@@ -171,7 +162,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
     """
     if progress is not False:
-        tell(stream)
+        warn_if_not_kept(stream)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +172,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
         if collecting:
             gc.enable()
         if progress is not False:
-            tell(stream)
+            warn_if_not_kept(stream)
 
 
 Progress = bool | Callable[[int, int], None] | None
@@ -193,14 +184,14 @@ def reporter(progress: Progress, total: int, remark: str = "") -> tuple[Callable
     A callable is given (done, total) in chain steps; True, False and None mean a line always, never, on a terminal.
     """
     if callable(progress):
-        told, done = progress, 0
+        report, done = progress, 0
 
-        def tell(amount: int) -> None:
+        def count(amount: int) -> None:
             nonlocal done
             done += amount
-            told(done, total)
+            report(done, total)
 
-        return tell, lambda: None
+        return count, lambda: None
     if not (progress is None or isinstance(progress, bool)):
         raise requirement("progress", "True, False, None or a function of (done, total)", repr(progress))
     line = ProgressLine(total, progress, remark=remark)

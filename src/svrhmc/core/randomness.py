@@ -17,8 +17,15 @@ w′, so that with p = (m + (w′ + ½)/2³²)/2³² ∈ (0, ½)
 The float32 normal is the same with w′ dropped ((m + ½)/2³², |ξ| < 6.4): a float32 chain follows its float64 twin.
 
 An index below `bound` ≤ 2³² is ⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋: no index is more likely than another by over 2⁻³².
-Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets. An alias table takes its
-bucket so, and its coin from what that division leaves.
+Sets without replacement are drawn by Floyd's method, exactly uniform over all subsets.
+
+Indices with unequal probabilities take constant time by Walker's alias table: cell i of n is taken with probability
+1/n; it gives i with probability thresholdᵢ/2³², else aliasᵢ. From one block (w₀, w₁) of the stream,
+
+    sum = w₀n + ⌊w₁n/2³²⌋,   i = ⌊sum/2³²⌋,   i if sum mod 2³² < thresholdᵢ, else aliasᵢ.
+
+SciPy's alias table (`scipy.stats.sampling.DiscreteAliasUrn`) takes its random numbers from a generator with a state,
+where engines need the table itself.
 """
 
 from __future__ import annotations
@@ -26,11 +33,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import settle, whole
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import real_array, requirement, settle, whole
 
 Words = npt.NDArray[np.uint32]
 
@@ -39,6 +48,7 @@ MAX_BOUND = 1 << 32
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _LOW = 0xFFFFFFFF
+_UNIT = 1 << 32
 
 
 class Purpose(IntEnum):
@@ -62,7 +72,7 @@ class Purpose(IntEnum):
     JUMP = 15
 
 
-Steps = int | npt.NDArray[np.int64]
+Steps = int | Indices
 
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:
@@ -90,14 +100,14 @@ class Stream:
     """
 
     seed: int
-    chains: npt.NDArray[np.int64]
+    chains: Indices
 
     def __post_init__(self) -> None:
         settle(self, seed=whole("seed", self.seed, 0, (1 << 64) - 1))
 
     def normals(
         self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
-    ) -> npt.NDArray[np.float64]:
+    ) -> Array:
         """Standard normals, shape (chains, count), from 64 bits each; (chains, steps, count) for an array of steps."""
         from scipy.special import ndtri
 
@@ -106,10 +116,10 @@ class Stream:
         refine = np.concatenate(self.words(step, fine, half), axis=-1)[..., :count]
         magnitude = (coarse & np.uint32(0x7FFFFFFF)).astype(np.float64)
         p = (magnitude + (refine.astype(np.float64) + 0.5) * 2.0**-32) * 2.0**-32
-        z: npt.NDArray[np.float64] = ndtri(p)
+        z: Array = ndtri(p)
         return np.where(coarse >> np.uint32(31), -z, z)
 
-    def uniforms(self, step: Steps, count: int, purpose: Purpose) -> npt.NDArray[np.float64]:
+    def uniforms(self, step: Steps, count: int, purpose: Purpose) -> Array:
         """Uniform numbers between 0 and 1, from 52 bits each, in the shape of `normals`."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         bits = (w0 << np.uint64(20)) | (w1 >> np.uint64(12))
@@ -117,25 +127,23 @@ class Stream:
 
     def indices(
         self, step: int, count: int, bound: int, replacement: bool, purpose: Purpose = Purpose.BATCH
-    ) -> npt.NDArray[np.int64]:
+    ) -> Indices:
         """Row numbers below `bound`, shape (chains, count); distinct within a chain unless `replacement`."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         if replacement:
-            return _below(w0, w1, np.uint64(bound))
+            return divide(w0, w1, np.uint64(bound))[0]
         first = bound - count
-        picks = _below(w0, w1, np.arange(first + 1, bound + 1, dtype=np.uint64))
+        picks = divide(w0, w1, np.arange(first + 1, bound + 1, dtype=np.uint64))[0]
         for j in range(1, count):  # Floyd: a number already taken is replaced by the newest possible one
             taken = (picks[:, :j] == picks[:, j : j + 1]).any(axis=1)
             picks[taken, j] = first + j
         return picks
 
     def weighted(
-        self, step: int, count: int, threshold: Words, alias: npt.NDArray[np.int64], purpose: Purpose = Purpose.BATCH
-    ) -> npt.NDArray[np.int64]:
+        self, step: int, count: int, threshold: Words, alias: Indices, purpose: Purpose = Purpose.BATCH
+    ) -> Indices:
         """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
-        w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
-        bucket, rest = divide(w0, w1, np.uint64(len(alias)))
-        return np.where(rest < threshold[bucket], bucket, alias[bucket])
+        return pick(*self.words(step, purpose, count), threshold, alias)
 
     def words(self, step: Steps, purpose: Purpose, slots: int) -> tuple[Words, Words]:
         """Two random words for each slot of a step, (chains, slots) each; (chains, steps, slots) for an array of steps,
@@ -154,19 +162,72 @@ class Stream:
         return threefry2x32(seed, (self.chains.astype(np.uint32), np.array([high], np.uint32)))
 
 
-def _below(
-    w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
-) -> npt.NDArray[np.int64]:
-    """⌊(w₀·2³² + w₁)·bound/2⁶⁴⌋."""
-    return divide(w0, w1, bound)[0]
-
-
 def divide(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+) -> tuple[Indices, npt.NDArray[np.uint64]]:
     """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits.
 
     On arrays of uint64, NumPy's or JAX's.
     """
     product = w0 * bound + ((w1 * bound) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64), product & np.uint64(_LOW)
+
+
+class AliasTable(NamedTuple):
+    """`probabilities` are those of the table as it stands, 32-bit thresholds and all: exact to float64."""
+
+    threshold: Words
+    alias: Indices
+    probabilities: Array
+
+
+def pick(w0: Words, w1: Words, threshold: Words, alias: Indices) -> Indices:
+    """Indices by an alias table, from random words."""
+    cell, rest = divide(w0.astype(np.uint64), w1.astype(np.uint64), np.uint64(len(alias)))
+    return np.where(rest < threshold[cell], cell, alias[cell])
+
+
+def alias_table(weights: npt.ArrayLike) -> AliasTable:
+    """The table of probabilities ∝ weights.
+
+    It is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of what
+    light cells lack, and S, that of what heavy ones have too much, say who fills whom. So it takes two binary searches
+    and no loop. A light cell's threshold is rounded up, so that no positive weight is lost: what is drawn too rarely,
+    is so by a relative 2⁻³² or so.
+
+    >>> alias_table([1.0, 2.0, 5.0]).probabilities.round(6)
+    array([0.125, 0.25 , 0.625])
+    """
+    w = np.asarray(real_array("weights", weights, ("n",)), np.float64)
+    total = float(w.sum())
+    if w.min() < 0 or not 0 < total < np.inf:
+        raise requirement("weights", "not below 0, with a positive finite sum", f"{w.min():g} to {w.max():g}")
+    n = len(w)
+    if n > MAX_BOUND:
+        raise requirement("weights", f"at most {MAX_BOUND} numbers", n)
+    share = w * (n / total)
+    rich = share >= 1
+    rich[np.argmax(share)] = True  # equal weights may all round to less than 1
+    light, heavy = np.flatnonzero(~rich), np.flatnonzero(rich)
+    D, S = np.cumsum(1 - share[light]), np.cumsum(np.maximum(share[heavy] - 1, 0))
+    threshold, alias = np.full(n, float(_UNIT)), np.arange(n)
+    threshold[light] = np.ceil(share[light] * _UNIT)
+    alias[light] = heavy[np.minimum(np.searchsorted(S, D - (1 - share[light]), "left"), len(heavy) - 1)]
+    emptied = np.searchsorted(D, S[:-1], "right")  # the light cell that takes more than is left
+    runs_out = np.flatnonzero(emptied < len(light))
+    lacking = D[emptied[runs_out]] - S[runs_out]
+    threshold[heavy[runs_out]] = np.rint((1 - lacking) * _UNIT)
+    alias[heavy[runs_out]] = heavy[runs_out + 1]
+    threshold = np.clip(threshold, 0, _UNIT)
+    full = threshold == _UNIT
+    alias[full] = np.flatnonzero(full)
+    kept = threshold / _UNIT
+    probabilities = (kept + np.bincount(alias, 1 - kept, n)) / n
+    return AliasTable(np.minimum(threshold, _UNIT - 1).astype(np.uint32), alias, probabilities)
+
+
+def mixed(weights: Array) -> Array:
+    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
+    total = float(weights.sum())
+    even = np.full(len(weights), 1 / len(weights))
+    return 0.9 * weights / total + 0.1 * even if total > 0 else even

@@ -43,7 +43,7 @@ class Whole(tuple[int, ...]):
 
 
 class Entry(NamedTuple):
-    """Arrays that one call gave, how many others it was inside of, and what it was told apart by."""
+    """Arrays that one call gave, how many others it was inside of, and a checksum of what it depends on."""
 
     depth: int
     arrays: Arrays
@@ -74,34 +74,34 @@ class Recording:
     def once(self, compute: Callable[[], Sequence[Any]], shapes: Sequence[Shape], of: Any) -> Sequence[Any]:
         """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
         key, place = _key(of), self._place
-        known = self._known(shapes, key)
-        if known == _FAILED:
+        arrays = self._earlier(shapes, key)
+        if arrays == _FAILED:
             before = _binding.set(None)
             try:
                 return compute()
             finally:
                 _binding.reset(before)
-        if known is not None:
-            return tuple(array.copy() for array in known)
+        if arrays is not None:
+            return tuple(array.copy() for array in arrays)
         try:
             with self._inside():
-                arrays = compute()
+                results = compute()
         except Exception:
             self._keep(place, _FAILED, key, new=False)
             raise
-        self._keep(place, tuple(np.array(array) for array in arrays), key)
-        return arrays
+        self._keep(place, tuple(np.array(array) for array in results), key)
+        return results
 
     def repeat(self, advance: Advance, state: Sequence[Any], most: int, of: Any) -> Sequence[Any]:
         """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
         shapes = [np.shape(array) for array in state]
         key, place = _key(of), self._place
-        known = self._known([(2,), *shapes], key)
-        if known is None:
-            known = (np.zeros(2), *(np.array(array) for array in state))
-            self._keep(place, known, key, new=False)
-        number, done = _counted(known[0], most)
-        now: Sequence[Any] = tuple(array.copy() for array in known[1:])
+        arrays = self._earlier([(2,), *shapes], key)
+        if arrays is None:
+            arrays = (np.zeros(2), *(np.array(array) for array in state))
+            self._keep(place, arrays, key, new=False)
+        number, done = _counted(arrays[0], most)
+        now: Sequence[Any] = tuple(array.copy() for array in arrays[1:])
         while number < most and not done:
             with self._inside():
                 *now, done = advance(number, now)
@@ -117,7 +117,7 @@ class Recording:
         finally:
             self._depth -= 1
 
-    def _known(self, shapes: Sequence[Shape], key: int = 0) -> Arrays | None:
+    def _earlier(self, shapes: Sequence[Shape], key: int = 0) -> Arrays | None:
         """What the next call gave before; None where it did not come to its end, or was another call."""
         if self._place >= len(self._entries) or self._entries[self._place].depth > self._depth:
             return None
@@ -224,7 +224,7 @@ class Ordered:
         self._rest: Iterator[Any] | None = None
 
     def take(self, number: int) -> Any:
-        """The next one."""
+        """The result of this number, which is the next one."""
         if self._rest is None:
             self._rest = iter(self._parts(number))
         return next(self._rest)

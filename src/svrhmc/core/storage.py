@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import StorageError
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 
 _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")
@@ -246,7 +246,7 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
     if header.count(b"[") + header.count(b"{") > _MOST_NESTED:
         raise StorageError(f"{path} is not read: its header has more lists than any file of svrhmc.")
     try:
-        said, described = _header(json.loads(header))
+        content, described = _header(json.loads(header))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise StorageError(f"{path} is cut short or was changed: it has a header that cannot be read.") from None
     if size + sum(_size(kind, shape) for _, kind, shape in described) != body:
@@ -263,19 +263,19 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
             total.update(piece)
     if file.read(_DIGEST + 1) != total.digest():
         raise StorageError(f"{path} is cut short or was changed: its checksum does not fit.")
-    return Record(said, arrays, path)
+    return Record(content, arrays, path)
 
 
 def _header(header: Any) -> tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]:
     """What is said, and name, type and shape of each array; anything else is a ValueError."""
-    said, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
+    content, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
     for name, kind, shape in described:
         whole = all(type(size) is int and 0 <= size < 1 << 62 for size in shape)
         if not (isinstance(name, str) and kind in _TYPES and whole and len(shape) <= 8):
             raise ValueError(name)
-    if not isinstance(said, dict) or len({name for name, _, _ in described}) != len(described):
+    if not isinstance(content, dict) or len({name for name, _, _ in described}) != len(described):
         raise ValueError("said")
-    return said, described
+    return content, described
 
 
 def _size(kind: str, shape: tuple[int, ...]) -> int:
@@ -289,56 +289,40 @@ def _type_of(name: str, array: npt.NDArray[Any]) -> str:
     return kind
 
 
-class _replacing:  # noqa: N801 - a context manager, read as a word
+@contextmanager
+def _replacing(path: Path, follow: bool = True) -> Iterator[IO[bytes]]:
     """A file that takes the place of another when it is whole, and is gone where it could not be made.
 
-    A link stays a link: what it leads to is replaced; unless links are not to be followed: then it is refused.
+    A link stays a link: what it leads to is replaced; unless links are not to be followed: then it is refused. What the
+    system says is about the file that was asked for, and not about the one beside it.
     """
-
-    def __init__(self, path: Path, follow: bool = True) -> None:
-        self._named, self._path, self._follow = path, Path(os.path.realpath(path)) if follow else path, follow
-
-    def __enter__(self) -> Any:
-        with self._named_errors():
-            if self._path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not self._follow and self._path.is_symlink():
-                raise OSError(errno.ELOOP, "it is a link")
-            self._file = self._new()
-        return self._file
-
-    def _new(self) -> Any:
-        """A file beside it that nobody has made yet: nothing that is there is opened or emptied."""
-        while True:
-            self._partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.{next(_numbers)}.part")
-            with suppress(FileExistsError):
-                return self._partial.open("xb")
-
-    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+    place = Path(os.path.realpath(path)) if follow else path
+    try:
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not follow and place.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link")
+        file = _new_beside(place)
+        partial = Path(file.name)
         try:
-            with self._named_errors():
-                if kind is None:
-                    self._file.flush()
-                    os.fsync(self._file.fileno())
-                self._file.close()
-                if kind is None:
-                    self._partial.replace(self._path)
-                    sync_folder(self._path.parent)
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(place)
+            sync_folder(place.parent)
         finally:
             with suppress(OSError):
-                self._file.close()
-            with suppress(OSError):
-                self._partial.unlink(missing_ok=True)
-        if isinstance(value, OSError):
-            raise OSError(value.errno, value.strerror, str(self._named)) from value
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """What the system says is about the file that was asked for, and not about the one beside it."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._named)) from error
+
+def _new_beside(place: Path) -> IO[bytes]:
+    """A file that nobody has made yet: nothing that is there is opened or emptied."""
+    while True:
+        with suppress(FileExistsError):
+            return place.with_name(f"{place.name}.{os.getpid()}.{next(_numbers)}.part").open("xb")
 
 
 def require_free(path: Path, size: int) -> None:

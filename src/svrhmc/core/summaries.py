@@ -51,7 +51,7 @@ class Summary:
     def __str__(self) -> str:
         names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in self.names[:_SHOWN]]
         cells = [["", *names]]
-        cells += [[c, *(_number(c, each) for each in v[:_SHOWN])] for c, v in self.columns.items()]
+        cells += [[name, *(_number(name, value) for value in v[:_SHOWN])] for name, v in self.columns.items()]
         wide = [max(map(len, column)) for column in cells]
         lines = [
             f"{row[0]:<{wide[0]}}" + "".join(f"{cell:>{w + 2}}" for cell, w in zip(row[1:], wide[1:], strict=True))
@@ -59,9 +59,8 @@ class Summary:
         ]
         if len(self.names) > _SHOWN:
             lines.append(f"… and {len(self.names) - _SHOWN:,} more (all of them in to_frame())")
-        told = [*filter(None, [self.title])], [*filter(None, self.notes)]
-        before, after = (["\n".join(_wrapped(each) for each in part)] if part else [] for part in told)
-        return "\n".join([*before, *lines, *after])
+        title, notes = ([_wrapped(text) for text in texts if text] for texts in ([self.title], self.notes))
+        return "\n".join([*title, *lines, *notes])
 
     __repr__ = __str__
 

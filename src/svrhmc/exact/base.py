@@ -13,9 +13,9 @@ from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.errors import real_array, requirement, whole
-from svrhmc.core.parts import described, to_settings
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import described, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.engines import Chains, Density, Keep, Setup, State

@@ -12,8 +12,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
-from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import part
 from svrhmc.engines import Density, Setup, State
 from svrhmc.engines.base import HIGH, Kernel, Place, require_defined, spent_by_passes
 from svrhmc.exact.base import ExactSampler

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.errors import _number, positive, requirement, settle
-from svrhmc.core.parts import part
+from svrhmc.core.errors import positive, real_number, settle
+from svrhmc.core.serialise import part
 from svrhmc.exact.base import ExactSampler
 from svrhmc.exact.regions import Region, region
 from svrhmc.families.primitives import NUMPY
@@ -84,10 +84,7 @@ class SubsampledMH(ExactSampler):
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        allowed = "a number between -1 and 1"
-        correlation = _number("correlation", self.correlation, allowed)
-        if not -1 < correlation < 1:
-            raise requirement("correlation", allowed, self.correlation)
+        correlation = real_number("correlation", self.correlation, "a number between -1 and 1", lambda r: -1 < r < 1)
         radius = None if self.radius is None else positive("radius", self.radius)
         settle(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
 

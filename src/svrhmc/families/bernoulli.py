@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, family, log_odds, two_values
 from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import two_texts

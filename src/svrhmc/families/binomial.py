@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import require_unmasked, requirement
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
 from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
 from svrhmc.families.faces import Faces, sides

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.faces import Faces
 from svrhmc.families.labels import class_numbers, classes_of

@@ -17,7 +17,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, SharedFamily, family, mean_and_sd, spread_unsettled
 from svrhmc.families.faces import Faces, sides
 

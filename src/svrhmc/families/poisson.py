@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
 from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import counts

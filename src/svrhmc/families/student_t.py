@@ -15,7 +15,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
-from svrhmc.core.parts import part
+from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
 from svrhmc.families.gaussian import LocationScale, location_scale
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
 from svrhmc.core.progress import stage
-from svrhmc.core.saving import is_text
+from svrhmc.core.serialise import is_text
 from svrhmc.data.design import Opened, TableInPartitions, opened_by
 from svrhmc.data.learning import rows_at
 from svrhmc.families import family_of

@@ -10,8 +10,7 @@ from numba.extending import intrinsic
 
 from svrhmc import families
 from svrhmc.core import randomness
-from svrhmc.core.caching import keep_compiled
-from svrhmc.core.compiled import keep, stamp_of
+from svrhmc.core.code_cache import keep, stamp_of
 
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -23,7 +22,7 @@ STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
 _TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
-_STAMP = stamp_of(_TEXTS) if keep_compiled() else None  # None where nothing can be written
+_STAMP = stamp_of(_TEXTS)  # None where nothing can be written
 
 
 def kept(dispatcher):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from svrhmc.core import saving
+from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import (
     PosteriorFileError,
@@ -20,7 +20,7 @@ from svrhmc.core.errors import (
     truth,
     whole,
 )
-from svrhmc.core.parts import is_part
+from svrhmc.core.serialise import is_part
 from svrhmc.core.summaries import Summary, level_ends, quantile_levels
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
@@ -349,7 +349,7 @@ class Posterior:
         True
         """
         saved = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
-        saving.save(Path(path), saved, "posterior", _VERSION)
+        serialise.save(Path(path), saved, "posterior", _VERSION)
 
     @staticmethod
     def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:
@@ -360,7 +360,7 @@ class Posterior:
         """
         given = require_transforms(transforms)
         try:
-            posterior = saving.load(Path(path), Posterior, "posterior", _VERSION)
+            posterior = serialise.load(Path(path), Posterior, "posterior", _VERSION)
         except StorageError as error:
             raise PosteriorFileError(str(error)) from error
         design = posterior.design

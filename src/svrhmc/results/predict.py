@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import real_array, requirement, whole
-from svrhmc.core.parts import part
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import part
 from svrhmc.core.summaries import Summary
 from svrhmc.families.base import Loss
 from svrhmc.sampling.coordinates import Units

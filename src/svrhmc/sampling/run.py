@@ -10,12 +10,12 @@ import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, cores, digest
-from svrhmc.core.blas import blas_for
 from svrhmc.core.deadline import BudgetSpent
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
-from svrhmc.core.parts import described
+from svrhmc.core.machine import blas_for
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
+from svrhmc.core.serialise import described
 from svrhmc.core.version import VERSION
 from svrhmc.diagnostics import spread
 from svrhmc.engines import names

@@ -19,9 +19,9 @@ from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole
-from svrhmc.core.parts import from_settings, is_part, to_settings
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import from_settings, is_part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions

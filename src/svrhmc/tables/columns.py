@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, nearest
-from svrhmc.core.saving import is_text
+from svrhmc.core.serialise import is_text
 
 KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
 from svrhmc.core.errors import DataError, missing
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import ArchiveFileError, DataError, missing, requirement
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import Described, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
 from svrhmc.tables.csv import (

@@ -220,7 +220,7 @@ class FiniteSum(ABC):
     @cached_property
     def row_table(self) -> tuple[Any, Indices, Array]:
         """The alias table of `importance`: thresholds, aliases, probabilities; made once."""
-        from svrhmc.core.alias import alias_table
+        from svrhmc.core.randomness import alias_table
 
         return alias_table(self.importance())
 

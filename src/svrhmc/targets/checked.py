@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.pool import program
+from svrhmc.core.jit import program
 
 _SOME = 256  # rows with which a sum over halves is compared with the whole
 _SAME, _ALIKE = 1e-6, 1e-13  # relative to the size of the terms: halves and the whole; rows that do not count

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.memory import free_memory
+from svrhmc.core.machine import free_memory
 
 AXIS = "devices"
 

@@ -1,6 +1,6 @@
 """A model as JAX functions: log p(row | params) and log p(params), over any pytrees, with all their derivatives.
 
-Everything here is traced by JAX, inside `core.jaxed.scope`. States are flat, x = ravel(params), in float64; the user's
+Everything here is traced by JAX, inside `core.jax.scope`. States are flat, x = ravel(params), in float64; the user's
 functions see params in `dtype`. Sums over rows are made block by block in float64, in the order of the rows, wherever
 these are (`placed.py`).
 """
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from svrhmc.core.pool import program
+from svrhmc.core.jit import program
 from svrhmc.core.recording import recorded
 from svrhmc.targets.checked import differentiated
 from svrhmc.targets.placed import Place, grouped

@@ -17,11 +17,11 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
-from svrhmc.core.jaxed import load, scoped
-from svrhmc.core.pickles import pickled
+from svrhmc.core.jax import load, scoped
 from svrhmc.core.progress import compiling
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
+from svrhmc.core.serialise import pickled
 from svrhmc.targets.base import FiniteSum, Moments
 from svrhmc.targets.forms import FunctionsForm
 from svrhmc.targets.minima import DENSE, Minima, minima, only_minimum

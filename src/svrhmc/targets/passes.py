@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array, cores
-from svrhmc.core.blas import NARROW, blas_for
 from svrhmc.core.deadline import looking, piece
+from svrhmc.core.machine import NARROW, blas_for
 from svrhmc.core.recording import Ordered, repeat
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64

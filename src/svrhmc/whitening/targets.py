@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.alias import mixed
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.core.lanczos import largest_eigenvalue
+from svrhmc.core.randomness import mixed
 from svrhmc.core.recording import once
 from svrhmc.targets.base import Expansion, FiniteSum, Moments
 from svrhmc.targets.forms import Removed, RowsForm, functions_of

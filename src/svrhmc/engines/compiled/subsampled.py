@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.alias import alias_table
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
-from svrhmc.core.randomness import Stream
+from svrhmc.core.randomness import Stream, alias_table
 from svrhmc.engines.base import Keep, Setup, State
 from svrhmc.engines.compiled.engine import (
     Call,

@@ -14,7 +14,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
-from svrhmc.core.jaxed import scoped
+from svrhmc.core.jax import scoped
 from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
 from svrhmc.gradients import Memory
 from svrhmc.targets.base import FiniteSum
@@ -29,7 +29,7 @@ _DEVICES = {"cpu": (1 << 19, 1 << 22, 1.0), "gpu": (1 << 25, 1 << 25, 300.0)}
 
 
 def running(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function, called inside `core.jaxed.scope`, without the notice that Pallas will leave Triton one day."""
+    """The function, called inside `core.jax.scope`, without the notice that Pallas will leave Triton one day."""
 
     @scoped
     @wraps(function)

@@ -6,7 +6,7 @@ from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.core.jaxed import INSTALL, installed
+from svrhmc.core.jax import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
 from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from svrhmc.core.pool import program
+from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import gpu, randomness
 from svrhmc.engines.jax.maps import Arrays

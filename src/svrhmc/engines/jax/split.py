@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError
-from svrhmc.core.pool import program
+from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State
 from svrhmc.engines.jax import randomness

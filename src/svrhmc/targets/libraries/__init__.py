@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.jaxed import scoped
+from svrhmc.core.jax import scoped
 from svrhmc.targets.libraries.described import Described, Params
 from svrhmc.targets.model import Model, model
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jaxed import load
+from svrhmc.core.jax import load
 from svrhmc.targets.libraries.described import Described, Params, needed
 from svrhmc.targets.libraries.pymc import describe_pymc
 

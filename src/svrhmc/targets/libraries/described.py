@@ -42,7 +42,7 @@ class NotByRowsError(ValueError):
 
 @dataclass(frozen=True)
 class Described:
-    """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jaxed.scope`).
+    """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jax.scope`).
 
     log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis. Where the model is
         `batched`, of (params, rows), for the sum over any number of rows.
@@ -147,7 +147,7 @@ def _sums(
     import jax
     import jax.numpy as jnp
 
-    from svrhmc.core.pool import program
+    from svrhmc.core.jit import program
 
     @program
     def block(params: Params, rows: Mapping[str, Any]) -> tuple[Parts, Parts]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jaxed import scope
+from svrhmc.core.jax import scope
 from svrhmc.targets.libraries.described import (
     DRAWN,
     LONG,
@@ -240,7 +240,7 @@ class _Apart:
         """
         from numpyro.infer.util import potential_energy
 
-        from svrhmc.core.pool import program
+        from svrhmc.core.jit import program
 
         @program
         def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
@@ -252,7 +252,7 @@ class _Apart:
         """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
         import jax
 
-        from svrhmc.core.pool import program
+        from svrhmc.core.jit import program
 
         one, every = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data)
         same = [name for name in one if one[name].shape == every[name].shape]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jaxed import load, scope
+from svrhmc.core.jax import load, scope
 from svrhmc.targets.libraries.described import (
     LONG,
     Described,

@@ -39,32 +39,32 @@ def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Fu
         bound = signature.bind(*args, **kwargs).arguments
         static = {name: bound.pop(name) for name in fixed & bound.keys()}
 
-        def called(given: dict[str, Any]) -> Any:
-            again = inspect.BoundArguments(signature, {**static, **given})
-            return function(*again.args, **again.kwargs)
+        def traced(dynamic: dict[str, Any]) -> Any:
+            arguments = inspect.BoundArguments(signature, {**static, **dynamic})
+            return function(*arguments.args, **arguments.kwargs)
 
-        made, shapes = jax.make_jaxpr(called, return_shape=True)(dict(bound))
-        results = _run(made, *jax.tree.leaves(dict(bound)))
+        jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(dict(bound))
+        results = _run(jaxpr, *jax.tree.leaves(dict(bound)))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return jax.jit(cut, static_argnames=tuple(fixed))
 
 
-def _run(made: ClosedJaxpr, *args: Any) -> list[Any]:
+def _run(closed: ClosedJaxpr, *args: Any) -> list[Any]:
     """What a traced function gives, with its batches cut; as it stands where there is nothing to cut."""
-    if jax.default_backend() != "cpu" or not _calls(made.jaxpr):
-        return list(jax.core.eval_jaxpr(made.jaxpr, made.consts, *args))
-    values: dict[Any, Any] = dict(zip(made.jaxpr.constvars, made.consts, strict=True))
-    values.update(zip(made.jaxpr.invars, args, strict=True))
+    if jax.default_backend() != "cpu" or not _calls(closed.jaxpr):
+        return list(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *args))
+    values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    values.update(zip(closed.jaxpr.invars, args, strict=True))
 
     def value(variable: Any) -> Any:
         return variable.val if isinstance(variable, Literal) else values[variable]
 
-    for equation in made.jaxpr.eqns:
+    for equation in closed.jaxpr.eqns:
         results = _solved(equation, [value(variable) for variable in equation.invars])
         several = equation.primitive.multiple_results
         values.update(zip(equation.outvars, results if several else [results], strict=True))
-    return [value(variable) for variable in made.jaxpr.outvars]
+    return [value(variable) for variable in closed.jaxpr.outvars]
 
 
 def _solved(equation: Any, given: list[Any]) -> Any:
@@ -133,15 +133,15 @@ def _functions(params: Any) -> Iterator[Jaxpr]:
 
 def _calls(function: Jaxpr) -> bool:
     """Whether there is a batch in it that may have to be cut."""
-    return any(bool(_batch(one)) or any(map(_calls, _functions(one.params))) for one in function.eqns)
+    return any(_batch(equation) or any(map(_calls, _functions(equation.params))) for equation in function.eqns)
 
 
 def _rewritten(param: Any) -> Any:
     """A parameter of a step, the functions in which have their batches cut."""
     if isinstance(param, ClosedJaxpr) and _calls(param.jaxpr):
-        shapes = [jax.ShapeDtypeStruct(one.aval.shape, one.aval.dtype) for one in param.jaxpr.invars]
+        shapes = [jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype) for variable in param.jaxpr.invars]
         return jax.make_jaxpr(partial(_run, param))(*shapes)
     if isinstance(param, tuple | list) and any(map(_calls, _functions(param))):
-        parts = [_rewritten(one) for one in param]
+        parts = [_rewritten(item) for item in param]
         return type(param)(*parts) if hasattr(param, "_fields") else type(param)(parts)
     return param

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from svrhmc.core import pool
-from svrhmc.core.jaxed import scope
+from svrhmc.core import jit
+from svrhmc.core.jax import scope
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((3000, 5, 5))
@@ -38,11 +38,11 @@ def shared(function):
     """Operations of the largest batch in a traced function, by the count that is taken for jaxlib's."""
     found = [0]
     for equation in function.eqns:
-        batch = pool._batch(equation)
+        batch = jit._batch(equation)
         if batch:
             count = int(np.prod(batch))
-            found.append(count if count > pool._piece(equation, len(batch)) else 0)
-        found += [shared(inner) for inner in pool._functions(equation.params)]
+            found.append(count if count > jit._piece(equation, len(batch)) else 0)
+        found += [shared(inner) for inner in jit._functions(equation.params)]
     return max(found)
 
 
@@ -50,7 +50,7 @@ def shared(function):
 def test_no_batch_is_shared_out_and_the_numbers_are_the_same(name):
     plain = jax.vmap(CALLS[name])
     with scope():
-        cut = pool.program(plain)
+        cut = jit.program(plain)
         assert shared(jax.make_jaxpr(plain)(S, B).jaxpr) > 0  # which the cure takes away
         assert shared(jax.make_jaxpr(cut)(S, B).jaxpr) == 0
         few = S[:40], B[:40]  # not shared out either way
@@ -62,13 +62,13 @@ def test_what_is_no_linear_algebra_is_left_as_it_is():
         return jnp.tanh(s @ b)
 
     with scope():
-        cut = pool.program(jax.vmap(plain))
-        (inner,) = pool._functions(jax.make_jaxpr(cut)(S, B).jaxpr.eqns[0].params)
+        cut = jit.program(jax.vmap(plain))
+        (inner,) = jit._functions(jax.make_jaxpr(cut)(S, B).jaxpr.eqns[0].params)
         assert str(inner) == str(jax.make_jaxpr(jax.vmap(plain))(S, B).jaxpr)
 
 
 def test_a_program_knows_its_fixed_arguments_by_name():
-    made = pool.program(lambda count, x, *, scale: scale * x[:count], static_argnames=("count",))
+    made = jit.program(lambda count, x, *, scale: scale * x[:count], static_argnames=("count",))
     np.testing.assert_array_equal(made(2, np.arange(4.0), scale=3.0), [0.0, 3.0])
     np.testing.assert_array_equal(made(scale=1.0, count=1, x=np.arange(4.0)), [0.0])
 

@@ -24,20 +24,20 @@ _GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it,
 @contextmanager
 def folder(out: Path) -> Iterator[None]:
     """The folder of a fit, looked at before any work; where nothing came of it, it is gone again."""
-    made = not out.exists()
+    is_new = not out.exists()
     require_folder("--out", out)
     try:
         for name in (MODEL, TABLE, REPORT, NETCDF):
             require_place("--out", out / name)
         yield
     finally:
-        if made:
+        if is_new:
             with suppress(OSError):  # it is kept where there is something in it
                 out.rmdir()
 
 
 @dataclass(frozen=True)
-class Written:
+class Outputs:
     """The files by what they are; notes on those that need a package which is not there; errors of the others."""
 
     files: dict[str, str]
@@ -45,24 +45,24 @@ class Written:
     errors: tuple[str, ...]
 
 
-def write_all(out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], told: dict[str, Any]) -> Written:
+def write_all(out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], about: dict[str, Any]) -> Outputs:
     """Write all files, each whatever became of the others."""
-    works: dict[str, tuple[str, Callable[[Path], object]]] = {
+    writers: dict[str, tuple[str, Callable[[Path], object]]] = {
         "model": (MODEL, posterior.save),
         "coefficients": (TABLE, lambda path: write_text(path, coefficients_csv(rows))),
-        "report": (REPORT, lambda path: report(posterior, path, **told)),
+        "report": (REPORT, lambda path: report(posterior, path, **about)),
         "netcdf": (NETCDF, lambda path: _netcdf(posterior, path)),
     }
     files, notes, errors = dict[str, str](), list[str](), list[str]()
-    for what, (name, work) in works.items():
+    for what, (name, write) in writers.items():
         try:
-            work(out / name)
+            write(out / name)
             files[what] = str(out / name)
         except ImportError:
             notes.append(f"{name} is not written: it needs ArviZ, h5netcdf and h5py (pip install 'svrhmc[arviz]').")
         except (OSError, ValueError) as error:
             errors.append(f"{out / name} is not written: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.")
-    return Written(files, tuple(notes), tuple(errors))
+    return Outputs(files, tuple(notes), tuple(errors))
 
 
 def _netcdf(posterior: Posterior, path: Path) -> None:
@@ -70,18 +70,12 @@ def _netcdf(posterior: Posterior, path: Path) -> None:
     data = posterior.to_arviz()
     groups = data.children.values() if hasattr(data, "children") else (data[name] for name in data.groups())
     require_free(path, _GROWTH * sum(group.nbytes for group in groups) + _OVERHEAD)
-    try:
-        _replaced(path, lambda partial: data.to_netcdf(str(partial)))
-    except ValueError as error:  # so xarray says that it has nothing to write by
-        raise ImportError(str(error)) from error
-
-
-def _replaced(path: Path, write: Callable[[Path], None]) -> None:
-    """What others write under a name of their own takes its place when it is whole."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        write(partial)
+        data.to_netcdf(str(partial))
         partial.replace(path)
+    except ValueError as error:  # so xarray says that it has nothing to write by
+        raise ImportError(str(error)) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,0 +1,276 @@
+"""Objects as files, without a pickle: settings by the names of their classes, results by the types of their fields.
+
+**Settings** are frozen dataclasses declared with `part`, whose fields are numbers, texts or parts again. What reads a
+file builds only what was declared, so that a file names no other code.
+
+**Results** are frozen dataclasses, written and read by what their fields are declared to be: a number, a text, True or
+False, an array of float64 or int64, a dict or a tuple of such plain values, a dataclass again, or `Any`, which stands
+for a part; each may be None where it says so. So a new field of these kinds is saved with the others and needs no line
+here; one with the metadata {"saved": False} lives in memory alone, and has its default after it was read. What a class
+demands beyond that it says in `require_sound`, which is asked before anything is written and after anything is read:
+what can be saved can be loaded. A file has a format and a version. A file of a later version is refused, and says so;
+those of earlier versions are read, with the default of a field that they do not have. (cattrs or pydantic
+would be a dependency of `import svrhmc`, which loads NumPy alone.)
+
+**Functions** of the user's own can only be pickled (`pickled`); no file of ours holds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import StorageError, requirement, truth, whole
+from svrhmc.core.storage import is_record, read_record, remove_partials, write_record
+from svrhmc.core.version import VERSION
+
+Class = TypeVar("Class", bound=type)
+Result = TypeVar("Result")
+_PARTS: dict[str, type] = {}
+_ARRAYS: dict[Any, np.dtype[Any]] = {Array: np.dtype(np.float64), Indices: np.dtype(np.int64)}
+_NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
+
+
+def part(kind: Class) -> Class:
+    """Declare that objects of a frozen dataclass can be written and read by the name of their class."""
+    other = _PARTS.get(kind.__name__, kind)
+    if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise requirement("a part", "of a name of its own", kind.__name__, f"{other.__module__} has one of this name")
+    _PARTS[kind.__name__] = kind
+    return kind
+
+
+def is_part(value: Any) -> bool:
+    """Whether it can be written, with all the parts in it."""
+    return _is_plain(value) or (
+        _is_declared(value) and all(is_part(getattr(value, field.name)) for field in dataclasses.fields(value))
+    )
+
+
+def to_settings(value: Any) -> dict[str, Any]:
+    """A part as plain data."""
+    if not _is_declared(value):
+        raise requirement("sampler", "made of parts declared with svrhmc.core.serialise.part to be saved", repr(value))
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    plain = {name: field if _is_plain(field) else to_settings(field) for name, field in fields.items()}
+    return {"type": type(value).__name__, **plain}
+
+
+def from_settings(settings: Any) -> Any:
+    """The part that plain data describe; anything else is a ValueError."""
+    if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
+        raise requirement("a part", "a type with its settings", repr(settings)[:60])
+    name, given = settings["type"], {key: value for key, value in settings.items() if key != "type"}
+    if name not in _PARTS:
+        raise requirement("a part", "of a declared type", repr(name), "import the module that defines it")
+    allowed = {field.name for field in dataclasses.fields(_PARTS[name]) if field.init}
+    unknown = [key for key in given if key not in allowed]
+    if unknown:
+        fields = ", ".join(sorted(allowed)) or "nothing"
+        raise requirement(f"a part {name}", f"made of {fields}", repr(unknown[0][:40]))
+    try:
+        return _PARTS[name](**{key: from_settings(v) if isinstance(v, dict | list) else v for key, v in given.items()})
+    except (TypeError, OverflowError) as error:
+        raise requirement(f"a part {name}", "made of settings of their kinds", repr(given)[:60], str(error)) from error
+
+
+def _is_declared(value: Any) -> bool:
+    return _PARTS.get(type(value).__name__) is type(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def described(value: Any) -> str:
+    """Its repr, without the place in memory that Python writes for objects which have none of their own."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def pickled(functions: Any) -> bytes:
+    """The bytes from which `pickle.loads` makes them again; by cloudpickle where pickle alone cannot."""
+    try:
+        return pickle.dumps(functions)
+    except Exception:  # pickle raises AttributeError, TypeError or PicklingError for functions without a name
+        allowed = "defined at the top of a module, so that a pickle can name them"
+        try:
+            import cloudpickle
+        except ModuleNotFoundError:
+            why = "a pickle has them by value where cloudpickle is installed: pip install cloudpickle"
+            raise requirement("the functions of a pickled model", allowed, "functions without a name", why) from None
+        try:
+            return bytes(cloudpickle.dumps(functions))
+        except Exception as error:
+            given = f"functions that cloudpickle cannot take either ({error})"
+            raise requirement("the functions of a pickled model", allowed, given, "make the model anew") from error
+
+
+def save(path: Path, value: Any, name: str, version: int) -> None:
+    """Write a result in one step: a kill at any moment leaves the old file or the new one."""
+    _require_sound(value)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    fields = _written(value, "", arrays)
+    remove_partials(path, abandoned=True)
+    front = {"format": f"svrhmc-{name}", "version": version, "written_by": VERSION}
+    write_record(path, {**front, name: fields}, arrays)
+
+
+def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
+    """Read what `save` wrote; anything else is a `StorageError`, and that there is no file the system's error."""
+    if not is_record(path):
+        raise StorageError(f"{path} is not a svrhmc {name}.")
+    record = read_record(path)
+    if record is None:
+        raise FileNotFoundError(path)
+    form, written = str(record.said.get("format")), record.said.get("version")
+    if form != f"svrhmc-{name}":
+        what = form.removeprefix("svrhmc-")[:40]
+        raise StorageError(f"{path} is not a svrhmc {name}: it is a {what}, and not read by {kind.__name__}.load.")
+    if type(written) is not int or not 0 < written <= version:
+        by = str(record.said.get("written_by"))[:40]
+        raise StorageError(
+            f"{path} is a {name} of version {_short(written)}, written by svrhmc {by}; this svrhmc ({VERSION}) reads "
+            f"versions up to {version}. Load it with that svrhmc, or a later one."
+        )
+    try:
+        value: Result = _read(name, kind, record.said.get(name), "", record.arrays)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise StorageError(f"{path} is not a svrhmc {name}: {str(error).rstrip('.')}.") from error
+    return value
+
+
+def is_text(value: str) -> bool:
+    r"""Whether files and pages can hold it: any signs but those that steer a terminal, and halves of signs.
+
+    >>> is_text("a no-break\u00a0space,\ta tab"), is_text("\x1b[31m"), is_text("\ud800")
+    (True, False, False)
+    """
+    return _NOT_TEXT.search(value) is None
+
+
+def _written(value: Any, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """The fields that are no arrays, as JSON takes them; arrays go by the names of the fields that lead to them."""
+    fields: dict[str, Any] = {}
+    for name, kind in _saved_fields(value).items():
+        field, path, dtype = getattr(value, name), f"{prefix}{name}", _dtype(kind)
+        if field is not None and dtype is not None:
+            arrays[path] = field if isinstance(field, np.memmap) else np.asarray(field, dtype)
+        elif field is not None and _dataclass(kind) is not None:
+            fields[name] = _written(field, f"{path}.", arrays)
+        elif _bare(kind) is Any:
+            fields[name] = None if field is None else to_settings(field)
+        else:
+            fields[name] = field
+    return fields
+
+
+def _read(name: str, kind: type[Any], fields: Any, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    """A dataclass from its fields in a file, each of the kind that it is declared to be."""
+    if not isinstance(fields, dict):
+        raise requirement(name, "what its fields are", _short(fields))
+    values: dict[str, Any] = {}
+    for field, declared in _saved_fields(kind).items():
+        path, inner, dtype = f"{prefix}{field}", _dataclass(declared), _dtype(declared)
+        if dtype is not None and path in arrays:
+            values[field] = arrays[path]
+            if arrays[path].dtype != dtype:
+                raise requirement(path, f"an array of {dtype}", arrays[path].dtype)
+        elif fields.get(field) is not None and inner is not None:
+            values[field] = _read(path, inner, fields[field], f"{path}.", arrays)
+        elif field in fields and dtype is None:
+            values[field] = _read_plain(path, declared, fields[field])
+        elif _may_be_none(declared):
+            values[field] = None
+        elif field not in _fields_with_default(kind):
+            raise requirement(path, "there", "nothing")
+    value = kind(**values)
+    _require_sound(value)
+    return value
+
+
+def _read_plain(name: str, kind: Any, value: Any) -> Any:
+    if value is None and (_may_be_none(kind) or kind is Any):
+        return None
+    bare = _bare(kind)
+    container, inner = typing.get_origin(bare), typing.get_args(bare)
+    if container is dict and isinstance(value, dict):
+        return {key: _read_plain(f"{name}[{key[:20]!r}]", inner[1], item) for key, item in value.items()}
+    if container in (tuple, list) and isinstance(value, list):
+        return container(_read_plain(f"{name}[{k}]", inner[0], item) for k, item in enumerate(value))
+    if container in (dict, tuple, list):
+        raise requirement(name, "a dict" if container is dict else "a list", _short(value))
+    if bare is Any:
+        return from_settings(value)
+    if bare not in _READERS:
+        raise requirement(name, "of a kind that is kept in files", bare)
+    return _READERS[bare](name, value)
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) not in (int, float):
+        raise requirement(name, "a number", _short(value))
+    return float(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise requirement(name, "a text", _short(value))
+    return value
+
+
+_READERS: dict[Any, Any] = {
+    bool: truth, int: lambda name, value: whole(name, value, -(1 << 64)), float: _number, str: _text,
+}  # fmt: skip
+
+
+def _saved_fields(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind if isinstance(kind, type) else type(kind))
+    saved = [field.name for field in dataclasses.fields(kind) if field.metadata.get("saved", True)]
+    return {name: hints[name] for name in saved}
+
+
+def _fields_with_default(kind: Any) -> set[str]:
+    none = dataclasses.MISSING
+    return {f.name for f in dataclasses.fields(kind) if f.default is not none or f.default_factory is not none}
+
+
+def _bare(kind: Any) -> Any:
+    """What it is where it is not None."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return next(option for option in typing.get_args(kind) if option is not type(None))
+    return kind
+
+
+def _may_be_none(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _dataclass(kind: Any) -> Any:
+    """The dataclass that a field holds, or None."""
+    bare = _bare(kind)
+    return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
+
+
+def _dtype(kind: Any) -> np.dtype[Any] | None:
+    """The type of an array's numbers; None for what is no array."""
+    return _ARRAYS.get(_bare(kind))
+
+
+def _require_sound(value: Any) -> None:
+    if hasattr(value, "require_sound"):
+        value.require_sound()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
