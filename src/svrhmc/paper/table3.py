@@ -120,43 +120,44 @@ def _least(figure2: Settings, names: list[str], errors: dict[tuple[str, str], Ar
 
 def _burn_in(results: Results, settings: Settings) -> tuple[list[Block], Claim] | None:
     """The same comparison with the paper's larger burn-in."""
-    experiment, figure2, limits = settings["experiment"], settings["figure2"], settings["report"]
-    rows, alike = [], 0
-    changed: list[str] = []
-    turned: list[str] = []
+    experiment, methods, limits = settings["experiment"], settings["figure2"]["samplers"], settings["report"]
+    rows, verdicts = [], []
     for name in experiment["burn_in_datasets"]:
-        later = {m: results.get(f"experiment burn-in {name} {m}") for m in figure2["samplers"]}
-        usual = {m: results.get(f"figure2 {name} {m}") for m in figure2["samplers"]}
-        if None in later.values() or None in usual.values():
+        usual = {m: results[key] for m in methods if (key := f"figure2 {name} {m}") in results}
+        later = {m: results[key] for m in methods if (key := f"experiment burn-in {name} {m}") in results}
+        if len(usual) < len(methods) or len(later) < len(methods):
             continue
-        for method in figure2["samplers"]:
-            cells = []
-            words = []
-            for by_method in (usual, later):
-                result = by_method[method] or {}
-                cells.append(f"{np.median([run['loss'][-1] for run in finished(result)]):.5g}")
-                gap = (0.0, math.inf) if method == OURS else Gap.between(result, by_method[OURS] or {}).end
-                cells.append("" if method == OURS else signed(*gap))
-                words.append(sign(*gap, limits["errors"]))
-            rows.append((name, LABELS[method], *cells))
-            if method != OURS:
-                alike += words[0] == words[1]
-                if words[0] != words[1]:
-                    line = f"{name}, {LABELS[method]}: {words[0]} with 50, {words[1]} with the larger"
-                    (changed if "cannot be told" in words else turned).append(line)
+        for method in methods:
+            *cells, before = _end(usual, method, limits)
+            *more, after = _end(later, method, limits)
+            rows.append((name, LABELS[method], *cells, *more))
+            verdicts += [] if method == OURS else [(f"{name}, {LABELS[method]}", before, after)]
     if not rows:
         return None
     burn_in = f"{experiment['burn_in']:,}"
     head = ("data", "sampler", "burn-in 50: loss in the end", "above SVR-HMC's", f"burn-in {burn_in}: loss in the end",
             "above SVR-HMC's")  # fmt: skip
+    differ = [verdict for verdict in verdicts if verdict[1] != verdict[2]]
+    opposite = [verdict for verdict in differ if "cannot be told" not in verdict]
+    unsure = [verdict for verdict in differ if "cannot be told" in verdict]
+    lines = [f"; {what}: {before} with 50, {after} with the larger" for what, before, after in [*opposite, *unsure]]
     claim = Claim(
         PAPER,
         f"Section 5.2: the comparison is similar for a burn-in of {burn_in}",
         f"no difference in the end has the other sign, by {limits['errors']:g} standard errors both times",
-        yes(not turned),
-        f"the same verdict for {alike} differences" + "".join(f"; {line}" for line in [*turned, *changed]),
+        yes(not opposite),
+        f"the same verdict for {len(verdicts) - len(differ)} differences" + "".join(lines),
     )
     return [paragraph(text("burn_in", burn_in=burn_in)), table(head, rows)], claim
+
+
+def _end(by_method: Results, method: str, limits: Settings) -> tuple[str, str, str]:
+    """The median loss in the end, what it is above SVR-HMC's, and whether it is."""
+    median = f"{np.median([run['loss'][-1] for run in finished(by_method[method])]):.5g}"
+    if method == OURS:
+        return median, "", ""
+    gap = Gap.between(by_method[method], by_method[OURS]).end
+    return median, signed(*gap), sign(*gap, limits["errors"])
 
 
 def _experiments(results: Results, settings: Settings) -> list[Block]:

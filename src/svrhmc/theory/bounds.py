@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from svrhmc.core.errors import nonnegative, one_of, positive, requirement, whole
 from svrhmc.targets.base import FiniteSum
-from svrhmc.theory.problem import Problem, as_problem, held
+from svrhmc.theory.problem import Problem, as_problem, refuses_overflow
 
 FRICTION = 2.0
 BOUNDED = ("svr-hmc", "hmc")
@@ -72,7 +72,7 @@ class Bound:
         return "\n".join(lines)
 
 
-@held
+@refuses_overflow
 def constants(problem: Problem | FiniteSum, step_size: float, printed: bool = False) -> Constants:
     """The constants of Theorem 1 at a step size.
 
@@ -98,7 +98,7 @@ def constants(problem: Problem | FiniteSum, step_size: float, printed: bool = Fa
     return Constants(U_x, U_f, U_v, D_1, D_2, D_3, away if printed else math.sqrt(2 * away**2 + d / L))
 
 
-@held
+@refuses_overflow
 def bound(
     problem: Problem | FiniteSum,
     step_size: float,
@@ -136,7 +136,7 @@ def bound(
     return Bound("Theorem 1, as printed" if printed else "Theorem 1, corrected", sum(terms), *terms, conditions, at_eta)
 
 
-@held
+@refuses_overflow
 def repaired_bound(
     problem: Problem | FiniteSum,
     step_size: float,
@@ -295,7 +295,7 @@ def _step_errors(d: int, L: float, eta: float, U_f: float, U_v: float) -> tuple[
     )
 
 
-@held
+@refuses_overflow
 def recursion_bound(A: float, B: float, C: float, start: float, steps: int) -> float:
     """Lemma 5: if x²_{k+1} ≤ ((1 − A)x_k + C)² + B² for every k, with 0 < A < 1, then x_K ≤ (1 − A)^K x₀ + C/A + B/√A.
 
@@ -325,7 +325,7 @@ class PathBounds:
     gradient: float | None = None
 
 
-@held
+@refuses_overflow
 def diffusion_bounds(
     problem: Problem | FiniteSum,
     time: float,
@@ -355,7 +355,7 @@ def diffusion_bounds(
     return PathBounds(u * (2 * (here + gained)) + v2, energy, 2 * facts.smoothness * energy)
 
 
-@held
+@refuses_overflow
 def energy_bounds(
     problem: Problem | FiniteSum, step_size: float, steps: int, potential: float | None = None
 ) -> PathBounds:

@@ -37,7 +37,7 @@ from itertools import pairwise
 from svrhmc.core.errors import one_of, positive, requirement, whole
 from svrhmc.samplers import LABELS
 from svrhmc.targets.base import FiniteSum
-from svrhmc.theory.problem import Problem, accuracy_of, as_problem, held
+from svrhmc.theory.problem import Problem, accuracy_of, as_problem, refuses_overflow
 
 TABLE = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")
 _NOISY = ("sgld", "sg-hmc")
@@ -118,7 +118,7 @@ class Comparison:
         return lines
 
 
-@held
+@refuses_overflow
 def complexity(problem: Problem | FiniteSum, accuracy: float, method: str, printed: bool = False) -> Complexity:
     """The leading terms of a row of Table 1; `printed=True` gives the row as the paper prints it.
 
@@ -134,7 +134,7 @@ def complexity(problem: Problem | FiniteSum, accuracy: float, method: str, print
     return _row(facts, accuracy_of(accuracy), method, facts.n, printed)
 
 
-@held
+@refuses_overflow
 def compare(problem: Problem | FiniteSum, accuracy: float, printed: bool = False) -> Comparison:
     """Table 1 at these constants, the cheapest method, and the regimes of n of the paper's Remark.
 
@@ -145,7 +145,7 @@ def compare(problem: Problem | FiniteSum, accuracy: float, printed: bool = False
     return Comparison(facts, eps, tuple(_rows(facts, eps, facts.n, printed)), regimes(facts, eps, printed))
 
 
-@held
+@refuses_overflow
 def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float]:
     """The values of n at which something changes in the Remark after the Corollary.
 
@@ -165,7 +165,7 @@ def boundaries(problem: Problem | FiniteSum, accuracy: float) -> dict[str, float
     return edges
 
 
-@held
+@refuses_overflow
 def regimes(problem: Problem | FiniteSum, accuracy: float, printed: bool = False) -> tuple[Regime, ...]:
     """Ranges of n, all else fixed, by dominant term and cheapest method; the paper's Remark names three.
 
@@ -184,7 +184,7 @@ def regimes(problem: Problem | FiniteSum, accuracy: float, printed: bool = False
     return tuple(ranges)
 
 
-@held
+@refuses_overflow
 def crossings(
     problem: Problem | FiniteSum, accuracy: float, high: float = 1e30, printed: bool = False
 ) -> tuple[float, ...]:
@@ -212,7 +212,7 @@ def crossings(
     return tuple(edges)
 
 
-@held
+@refuses_overflow
 def optimal_step(problem: Problem | FiniteSum, accuracy: float, method: str = "svr-hmc", printed: bool = False) -> Term:
     """The order of the step for W₂ ≤ accuracy, without constants or logarithms, and the bound that decides it.
 
@@ -262,7 +262,7 @@ def optimal_step(problem: Problem | FiniteSum, accuracy: float, method: str = "s
 # sampler, on a target with μ̄ = λ and L̄ = L + λ.
 
 
-@held
+@refuses_overflow
 def regularisation_distance(strength: float, fourth_moment: float) -> float:
     """A bound on W₂(π̄, π) for π̄ ∝ exp(−f − (λ/2)|x − c|²), given E_π|x − c|⁴ ≤ fourth_moment.
 
@@ -275,7 +275,7 @@ def regularisation_distance(strength: float, fourth_moment: float) -> float:
     return 0.5 * math.sqrt(positive("strength", strength)) * math.sqrt(positive("fourth_moment", fourth_moment))
 
 
-@held
+@refuses_overflow
 def general_complexity(
     n: int,
     dim: int,
@@ -331,7 +331,7 @@ class OtherRate:
     gradients: float
 
 
-@held
+@refuses_overflow
 def other_rates(n: int, dim: int, accuracy: float, fourth_moment: float) -> tuple[OtherRate, ...]:
     """The rates of LMC that section 4.2 names beside Theorem 2, and what they come to in W₂.
 

@@ -40,7 +40,7 @@ from svrhmc.samplers import Sampler
 from svrhmc.targets.base import FiniteSum, Moments, require_target
 from svrhmc.theory.problem import Start, starting_point
 from svrhmc.theory.quadratic import GradientNoise, Quadratic, eigen_components, require_quadratic
-from svrhmc.theory.recursion import Recursion, State, after_change, heated, original_coordinates, stationary_state
+from svrhmc.theory.recursion import Recursion, State, after_change, original_coordinates, stationary_state, tempered
 
 _MOST = 200  # numbers of a state with a table, whose moments are followed all together
 
@@ -137,7 +137,7 @@ class Chain(Recursion):
         k = _parts(recipe, sampler)  # of y that matter: x, v, then x̃, then ζ̃
         even = model.snapshot_noise
         elementwise = model.noise.elementwise and (even is None or even.elementwise)
-        goal = heated(model.moments, sampler.dynamics.temperature)
+        goal = tempered(model.moments, sampler.dynamics.temperature)
         super().__init__(recipe, k, model.a, model.b, elementwise, goal)
         self.spectrum, self.model, self.scheme = model.spectrum, model, sampler.dynamics.scheme(curved)
         self._diagonal = np.where(model.a == model.b, 1.0, 0.0)
@@ -171,7 +171,7 @@ class Chain(Recursion):
                 covariance[i, model.a, j, model.b] = state.C[:, i, j]
         return original_coordinates(model.basis, model.centre, self._mean(state)[:, :2].T, covariance)
 
-    def spread(self, state: State) -> tuple[Array, Array]:
+    def marginals(self, state: State) -> tuple[Array, Array]:
         """Mean and variance of x in each coordinate."""
         return self._mean(state)[:, 0], state.C[self.coordinates, 0, 0]
 
@@ -235,7 +235,7 @@ class Chain(Recursion):
         return mean
 
     @cached_property
-    def quiet_steps(self) -> tuple[Array, Array]:
+    def noiseless_steps(self) -> tuple[Array, Array]:
         """The first and every other step of an epoch on (y, 1) in each coordinate, without noise."""
         inner = after_change(self._after, self._before)
         if self.k == 2:
@@ -345,7 +345,7 @@ class TableChain(Recursion):
                 "table, such as SVRG",
             )
         zero = np.zeros(1, np.int64)
-        super().__init__(recipe, size, zero, zero, True, heated(goal, sampler.dynamics.temperature))
+        super().__init__(recipe, size, zero, zero, True, tempered(goal, sampler.dynamics.temperature))
         self.spectrum, self.basis, components = eigen_components(target, goal.mean)
         if components.rows is not None:
             self.L, self.R = components.rows.T, components.rows
@@ -378,7 +378,7 @@ class TableChain(Recursion):
         mean, covariance = state.mm[0, : 2 * d, -1], state.C[0, : 2 * d, : 2 * d]
         return original_coordinates(self.basis, self.goal.mean, mean.reshape(2, d), covariance.reshape(2, d, 2, d))
 
-    def spread(self, state: State) -> tuple[Array, Array]:
+    def marginals(self, state: State) -> tuple[Array, Array]:
         """Mean and variance of x in each coordinate."""
         d = len(self.spectrum)
         return state.mm[0, :d, -1], state.C[0].diagonal()[:d]
@@ -389,7 +389,7 @@ class TableChain(Recursion):
         return 20.0 * self.k**3
 
     @cached_property
-    def quiet_steps(self) -> tuple[Array, Array]:
+    def noiseless_steps(self) -> tuple[Array, Array]:
         """A step on (y, 1) without noise; once the table is filled all steps are alike."""
         step = after_change(self._after, self._before)
         return step, step

@@ -35,7 +35,7 @@ from svrhmc.theory.bounds import (
 )
 from svrhmc.theory.complexity import TABLE, complexity
 from svrhmc.theory.moments import Chain, law_of, recursion_of
-from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, held, starting_point
+from svrhmc.theory.problem import Problem, Start, accuracy_of, as_problem, refuses_overflow, starting_point
 from svrhmc.theory.quadratic import Quadratic, eigen_components, elementwise_noise, has_components
 from svrhmc.theory.recursion import Recursion, State, UnsettledError, stationary_state
 
@@ -116,7 +116,7 @@ class Plan:
         return f"{head}\n{body}\n  {self.assumes}"
 
 
-@held
+@refuses_overflow
 def plan(
     problem: Problem | FiniteSum,
     accuracy: float,
@@ -457,6 +457,6 @@ def _spectrum(
 
 def _distance(chain: Recursion, state: State) -> float:
     """W₂ of x to the target where coordinates are independent."""
-    mean, variance = chain.spread(state)
+    mean, variance = chain.marginals(state)
     exact = 1 / np.sqrt(chain.spectrum)
     return float(np.sqrt((mean**2 + (np.sqrt(np.maximum(variance, 0)) - exact) ** 2).sum()))

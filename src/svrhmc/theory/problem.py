@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def held(formula: Callable[P, R]) -> Callable[P, R]:
+def refuses_overflow(formula: Callable[P, R]) -> Callable[P, R]:
     """A formula whose numbers may leave float64 on the way: then an error says so."""
 
     @wraps(formula)
@@ -103,7 +103,7 @@ class Problem:
             raise requirement("convexity", f"at most the smoothness, {self.smoothness:g}", f"{self.convexity:g}")
 
     @staticmethod
-    @held
+    @refuses_overflow
     def of(target: FiniteSum, start: Start = None) -> Problem:
         """The constants of a target, for chains from `start`: None (the origin), "mode" or a point.
 

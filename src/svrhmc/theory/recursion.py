@@ -79,7 +79,7 @@ class Recursion(ABC):
         """Mean and covariance of (x, v) in the target's coordinates."""
 
     @abstractmethod
-    def spread(self, state: State) -> tuple[Array, Array]:
+    def marginals(self, state: State) -> tuple[Array, Array]:
         """Mean and variance of x in each coordinate, eigenvectors of the mean Hessian."""
 
     @property
@@ -89,7 +89,7 @@ class Recursion(ABC):
 
     @property
     @abstractmethod
-    def quiet_steps(self) -> tuple[Array, Array]:
+    def noiseless_steps(self) -> tuple[Array, Array]:
         """The first and every other step of an epoch on (y, 1) in each block, without noise."""
 
     @abstractmethod
@@ -300,7 +300,7 @@ class Powers:
         return self._powers[k]
 
 
-def heated(goal: Moments, temperature: float) -> Moments:
+def tempered(goal: Moments, temperature: float) -> Moments:
     """The moments of e^{−f/T} from those of e^{−f}, f a quadratic: the mean stays, and the covariance is T times."""
     return Moments(goal.mean, temperature * goal.covariance)
 
@@ -357,7 +357,7 @@ def stationary_state(chain: Recursion) -> State:
 
 def _stationary_mean(chain: Recursion) -> State:
     """C = 0 with the mean that an epoch leaves as it is."""
-    k, (first, inner) = chain.k, chain.quiet_steps
+    k, (first, inner) = chain.k, chain.noiseless_steps
     epoch = after_change(power_change(inner, chain.period - 1), first)[:, :k]
     _require_decay(epoch[:, :, :k])
     mean = np.zeros((len(epoch), k + 1))
@@ -448,7 +448,7 @@ def _inverse_by_pairs(chain: Recursion) -> Callable[[Array], Array]:
         joined += np.einsum("pij,pkl->pikjl", left, right)
         return joined.reshape(-1, k * k, k * k)
 
-    first, inner = (of_pairs(G) for G in chain.quiet_steps)
+    first, inner = (of_pairs(G) for G in chain.noiseless_steps)
     alone = -after_change(power_change(inner, chain.period - 1), first)
     return lambda C: np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
 
@@ -458,7 +458,7 @@ def _inverse_by_doubling(chain: Recursion) -> Callable[[Array], Array]:
 
     The powers are made once for all C (SciPy's solve_discrete_lyapunov would factor A anew for each).
     """
-    k, (first, inner) = chain.k, chain.quiet_steps
+    k, (first, inner) = chain.k, chain.noiseless_steps
     A = np.eye(k) + after_change(power_change(inner, chain.period - 1), first)[:, :k, :k]
     powers = [A]
     while np.abs(powers[-1]).max() > _NOTHING and len(powers) < _DOUBLINGS:
