@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -84,7 +85,7 @@ def read_npz(
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         why = _printable(str(error), 80) or type(error).__name__
         raise ArchiveFileError(f"{path} is no .npz archive, or is cut short or damaged ({why}).") from error
-    except (ValueError, OverflowError, SyntaxError, UnicodeError, MemoryError) as error:
+    except (ValueError, OverflowError, SyntaxError, TokenError, UnicodeError, MemoryError) as error:
         raise ArchiveFileError(f"{path} is cut short or damaged: an array in it cannot be read.") from error
 
 
@@ -95,7 +96,7 @@ def mapped_npy(path: Path) -> npt.NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except (FileNotFoundError, PermissionError):
         raise
-    except (ValueError, OSError, EOFError, TypeError, OverflowError, SyntaxError, MemoryError):
+    except (ValueError, OSError, EOFError, TypeError, OverflowError, SyntaxError, TokenError, MemoryError):
         raise DataError(f"{path} is no .npy file of numbers, or is cut short or damaged.") from None
 
 
