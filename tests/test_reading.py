@@ -82,7 +82,7 @@ BAD = {
     "twice": (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
     "unnamed": (b"a,,c\n1,2,3\n", "column 2 has no name"),
     "first unnamed": (b",a,b\n5,1,2\n9,3,4\n", "the first column has no name"),
-    "binary": (b"a,b\n\x00\x01\x02", "bytes of a binary file"),
+    "binary": (b"a,b\n\x00\x01\x02", "is a binary file, not a text"),
     "parquet": (b"PAR1....", "looks like Parquet"),
     "excel": (b"PK\x03\x04....", "an Excel file"),
     "wide": ("a,b\n1,2\n".encode("utf-16"), "--encoding utf-16"),
