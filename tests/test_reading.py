@@ -3,12 +3,13 @@
 import gzip
 import resource
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
-from svrhmc.core import machine
-from svrhmc.core.errors import DataError
+from svrhmc.core import machine, npz
+from svrhmc.core.errors import ArchiveFileError, DataError
 from svrhmc.tables import files as reading
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.files import Reading, read
@@ -81,7 +82,7 @@ BAD = {
     "twice": (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
     "unnamed": (b"a,,c\n1,2,3\n", "column 2 has no name"),
     "first unnamed": (b",a,b\n5,1,2\n9,3,4\n", "the first column has no name"),
-    "binary": (b"a,b\n\x00\x01\x02", "bytes of a binary file"),
+    "binary": (b"a,b\n\x00\x01\x02", "is a binary file, not a text"),
     "parquet": (b"PAR1....", "looks like Parquet"),
     "excel": (b"PK\x03\x04....", "an Excel file"),
     "wide": ("a,b\n1,2\n".encode("utf-16"), "--encoding utf-16"),
@@ -215,3 +216,16 @@ def test_a_container_has_its_own_limit(tmp_path, monkeypatch):
     assert machine.free_memory() == 1000
     (tmp_path / "memory.max").write_text("max\n")
     assert machine.free_memory() > 1000
+
+
+def test_a_header_that_never_closes_its_brackets_is_refused(tmp_path):
+    """NumPy tokenizes such headers, and lets the tokenizer's own error out."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3, \n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(24)
+    (tmp_path / "X.npy").write_bytes(array)
+    with zipfile.ZipFile(tmp_path / "X.npz", "w") as archive:
+        archive.writestr("X.npy", array)
+    with pytest.raises(DataError, match=r"X\.npy is no \.npy file of numbers"):
+        npz.mapped_npy(tmp_path / "X.npy")
+    with pytest.raises(ArchiveFileError, match=r"X\.npz is cut short or damaged: an array in it cannot be read"):
+        npz.read_npz(tmp_path / "X.npz", ["X"])

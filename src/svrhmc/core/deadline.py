@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -126,25 +126,26 @@ class Deadline:
     @contextmanager
     def binding(self) -> Iterator[None]:
         """Within this every `look` of this thread looks at this deadline."""
-        before = _binding.set(None if self.unlimited else self)
+        before = _binding.set(_NONE if self.unlimited else self)
         try:
             yield
         finally:
             _binding.reset(before)
 
 
-_binding: ContextVar[Deadline | None] = ContextVar("binding", default=None)
+_NONE = Deadline(1)  # where no deadline binds a call
+_binding: ContextVar[Deadline] = ContextVar("binding", default=_NONE)
 
 
 def look(passes: float = 0.0) -> None:
     """Raise `BudgetSpent` if the deadline that binds this call has passed, or these passes go beyond it."""
-    looking()(passes)
+    if (deadline := _binding.get()) is not _NONE:  # which takes 2 µs to look at, where this takes 0.3
+        deadline.look(passes)
 
 
-def passes_left() -> float:
-    """Passes that the deadline that binds this call leaves; infinite where none does."""
-    deadline = _binding.get()
-    return math.inf if deadline is None else deadline.left()[1]
+def looking() -> Look:
+    """`look`, for threads that this one starts."""
+    return _binding.get().look
 
 
 def looked(items: Iterable[T]) -> Iterator[T]:
@@ -154,30 +155,20 @@ def looked(items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
-def looking() -> Look:
-    """`look`, for threads that this one starts."""
-    deadline = _binding.get()
-    return _nowhere if deadline is None else deadline.look
+def passes_left() -> float:
+    """Passes that the deadline that binds this call leaves; infinite where none does."""
+    return _binding.get().left()[1]
 
 
-@contextmanager
-def piece(operations: float) -> Iterator[None]:
+def piece(operations: float) -> AbstractContextManager[None]:
     """Work of so many multiplications that cannot be cut, under the deadline that binds this call."""
-    deadline = _binding.get()
-    if deadline is None:
-        yield
-    else:
-        with deadline.piece(operations):
-            yield
+    return _binding.get().piece(operations)
 
 
 @contextmanager
 def spending(share: float) -> Iterator[None]:
     """Within this, a share of what is left of the budgets is all there is: for what helps, and can be left out."""
     deadline = _binding.get()
-    if deadline is None:
-        yield
-        return
     before, left = deadline.limits, deadline.left()
     seconds, passes = (
         have - (1 - share) * rest if rest < math.inf else have for have, rest in zip(before, left, strict=True)
@@ -189,6 +180,12 @@ def spending(share: float) -> Iterator[None]:
         deadline.limits = before
 
 
+def done(share: float) -> None:
+    """Tell the deadline, and who waits for it, how much of a stage of unknown length is done."""
+    progress.share(share)
+    _binding.get().done = share
+
+
 def trial(clock: Clock) -> float:
     """Seconds of a multiplication in a product of two small matrices: the less of two."""
     square, taken = np.ones((_SIDE, _SIDE)), []
@@ -197,15 +194,3 @@ def trial(clock: Clock) -> float:
         square @ square
         taken.append(clock() - began)
     return min(taken) / _SIDE**3
-
-
-def done(share: float) -> None:
-    """Tell the deadline, and who waits for it, how much of a stage of unknown length is made."""
-    progress.share(share)
-    deadline = _binding.get()
-    if deadline is not None:
-        deadline.done = share
-
-
-def _nowhere(passes: float) -> None:
-    """No deadline binds."""

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -24,19 +25,16 @@ from svrhmc.core.storage import open_file
 
 _KINDS = "biufUS"  # numbers and texts: what needs no pickle
 _MOST_MEMBERS = 1000
-_PIECE = 1 << 20  # bytes unpacked at once
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _ENTRY, _TAIL = 46, 22 + (1 << 16) + 20 + 56  # bytes of an entry in the list, and of what may follow the list
 _LIST, _LIST64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")  # the ends of a list, short and long
 
 
 class Described(NamedTuple):
-    """An array by its header, and where its numbers begin."""
+    """An array by its header."""
 
     shape: tuple[int, ...]
     kind: np.dtype[Any]
-    fortran: bool
-    begin: int
 
     @property
     def size(self) -> int:
@@ -81,14 +79,14 @@ def read_npz(
             headers = {name: _header(path, archive, members[name]) for name in chosen}
             if check is not None:
                 check(headers)
-            return {name: _array(path, archive, members[name], headers[name]) for name in chosen}
+            return {name: _array(path, archive, members[name]) for name in chosen}
     except (FileNotFoundError, IsADirectoryError, PermissionError, ArchiveFileError, DataError):
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         why = _printable(str(error), 80) or type(error).__name__
         raise ArchiveFileError(f"{path} is no .npz archive, or is cut short or damaged ({why}).") from error
-    except (ValueError, OverflowError, SyntaxError, UnicodeError, MemoryError) as error:
-        raise ArchiveFileError(f"{path} is damaged: the header of an array cannot be read.") from error
+    except (ValueError, OverflowError, SyntaxError, TokenError, UnicodeError, MemoryError) as error:
+        raise ArchiveFileError(f"{path} is cut short or damaged: an array in it cannot be read.") from error
 
 
 def mapped_npy(path: Path) -> npt.NDArray[Any]:
@@ -98,7 +96,7 @@ def mapped_npy(path: Path) -> npt.NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except (FileNotFoundError, PermissionError):
         raise
-    except (ValueError, OSError, EOFError, TypeError, OverflowError, SyntaxError, MemoryError):
+    except (ValueError, OSError, EOFError, TypeError, OverflowError, SyntaxError, TokenError, MemoryError):
         raise DataError(f"{path} is no .npy file of numbers, or is cut short or damaged.") from None
 
 
@@ -128,28 +126,22 @@ def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Desc
         version = np.lib.format.read_magic(member)
         if version not in _HEADERS:
             raise ArchiveFileError(f"{path} holds {name} in a version of NumPy's format that this svrhmc cannot read.")
-        shape, fortran, kind = _HEADERS[version](member)
+        shape, _, kind = _HEADERS[version](member)
         if kind.kind not in _KINDS or kind.hasobject:
             raise ArchiveFileError(f"{path} holds Python objects in {name}; only arrays of numbers are read.")
-        described = Described(shape, kind, fortran, member.tell())
-    if any(side < 0 for side in shape) or described.size != info.file_size - described.begin:
+        described, begin = Described(shape, kind), member.tell()
+    if any(side < 0 for side in shape) or described.size != info.file_size - begin:
         raise ArchiveFileError(f"{path} is damaged: {name} is not as large as it says.")
     return described
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: Described) -> npt.NDArray[Any]:
-    size, shape, kind = header.size, header.shape, header.kind
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
     with archive.open(info) as member:
-        member.read(header.begin)
-        content, done = np.empty(size, np.uint8), 0
-        while done < size and (piece := member.read(min(size - done, _PIECE))):
-            content[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-            done += len(piece)
-        if done != size or member.read(1):
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):  # at its end the checksum is compared
             name = _printable(info.filename, 40)
-            raise ArchiveFileError(f"{path} is cut short or damaged: {name} is not as large as it says.")
-    array = content.view(kind) if size else np.empty(math.prod(shape), kind)
-    return array.reshape(shape[::-1]).transpose() if header.fortran else array.reshape(shape)
+            raise ArchiveFileError(f"{path} is damaged: {name} is not as large as it says.")
+    return array
 
 
 def _printable(text: str, most: int) -> str:
