@@ -233,7 +233,7 @@ class ModeSearch:
                 f"(the eigenvalues of the scaled Hessian fall to {least:.1e}). Scale the columns of X to about 1, drop "
                 "those that nearly depend on others, raise prior_precision, or give a prior_mean nearer to 0."
             )
-        if stalled.reason == "damping" and stalled.decrement <= tolerance**2:  # H alone was bent upwards for it
+        if stalled.decrement <= tolerance**2:  # no way down is left, but only because H was bent upwards for it
             return nearly_dependent(self.target, self.target.hessian(stalled.point))
         return RuntimeError(
             f"no mode was found in {self.rounds} Newton steps; it is still {left}. Scale the columns "

@@ -125,15 +125,19 @@ class Newton:
         fresh, damping, last = curvature is None, 0.0, math.inf
         gradient = self.slope(x) if gradient is None else gradient
         value = 0.0 if self.convex else self.value(x)
+        decrement = math.inf
         for _ in range(self.steps):
-            self.before_round()
+            if curvature is None or not self.damped:
+                self.before_round()
             if curvature is None:
                 curvature = self.curvature(x)
             try:
                 step = curvature.solve(gradient, damping)
             except np.linalg.LinAlgError:
-                if not self.damped or damping >= _MOST_DAMPING:
+                if not self.damped:
                     raise
+                if damping >= _MOST_DAMPING:
+                    raise StalledError(x, decrement, "damping") from None
                 damping = _raised(damping)
                 continue
             decrement = float(gradient @ step)
