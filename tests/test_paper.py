@@ -230,7 +230,10 @@ def test_tuning_never_sees_the_test_rows_of_its_run(folder, unchecked, monkeypat
 
 def test_every_paragraph_of_the_report_is_used():
     code = "".join(path.read_text() for path in Path(run.__file__).parent.glob("*.py"))
-    used = set(re.findall(r'\btext\(\s*"(\w+)"', code)) | {"figure2", "figure3"}  # these two by the key of their section
+    used = set(re.findall(r'\btext\(\s*"(\w+)"', code)) | {
+        "figure2",
+        "figure3",
+    }  # these two by the key of their section
     assert used == set(blocks._TEXTS)
 
 
