@@ -175,3 +175,9 @@ def test_growth_includes_both_halves_of_a_step():
     matrix = np.array([step(1.0, 0.0), step(0.0, 1.0)]).T
     largest = np.abs(np.linalg.eigvals(matrix)).max()
     assert Scheme(P, NoiseFactor(0, 0, 0), k, Q, NoiseFactor(0, 0, 0)).growth(s) == pytest.approx(largest, rel=1e-13)
+
+
+def test_a_noise_factor_says_how_many_normals_it_takes():
+    from svrhmc.dynamics import PLAIN, SILENT, NoiseFactor, normals_of
+
+    assert [normals_of(factor) for factor in (SILENT, NoiseFactor(1.0, 0.5, 0.0), PLAIN)] == [0, 1, 2]

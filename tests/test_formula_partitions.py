@@ -292,8 +292,9 @@ def test_a_csv_column_that_no_formula_names_may_hold_anything(tmp_path):
     for name in ("note", "mixed"):
         with pytest.raises(DataError, match=f"column '{name}' holds neither numbers nor truth values nor texts"):
             svrhmc.fit(f"y ~ {name}", partitions)
+        made[["y", "a", name]].to_csv(tmp_path / f"{name}.csv", index=False)
         with pytest.raises(DataError, match=name):
-            data.from_csv(tmp_path / "rows.csv", "y")
+            data.from_csv(tmp_path / f"{name}.csv", "y", partition_bytes=100_000).reader
 
 
 def half(x):

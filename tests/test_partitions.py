@@ -359,12 +359,12 @@ def test_a_stage_says_how_many_partitions_are_done():
     original = target.rows.partitions.workers.run
 
     def watched(work, tasks, tell):
-        return original(work, tasks, lambda done: (tell(done), said.append(progress._noted[0])))
+        return original(work, tasks, lambda done: (tell(done), said.append(progress._note[0])))
 
     target.rows.partitions.workers.run = watched
     target.mode()
     assert "sums over all rows, 5 of 5 partitions" in said
-    assert progress._noted[0] == ""
+    assert progress._note[0] == ""
 
 
 def test_blocks_of_a_partition_join_as_if_they_were_one(monkeypatch):

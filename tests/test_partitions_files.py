@@ -429,7 +429,7 @@ def test_columns_that_are_no_features(tmp_path):
 def test_dependent_columns_are_named():
     X = np.column_stack([np.ones(N), TABLE["age"], 2 * TABLE["age"]])
     rows = data.from_arrays(X, TABLE["y"], partitions=2, names=["one", "age", "twice"])
-    with pytest.raises(ValueError, match="columns that do: 'age', 'twice'"):
+    with pytest.raises(ValueError, match="for columns 'age', 'twice', where X is of rank 2 of 3: drop a column"):
         targets.glm(rows, prior=Flat()).mode()
 
 

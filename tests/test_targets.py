@@ -430,6 +430,11 @@ def test_a_target_prints_its_size(rows, name):
     assert "n=6, dim=3" in repr(every_target(rows)[name])
 
 
+def logistic_gradient(X, y, x):
+    """By the compiled pass."""
+    return passes.RowsPass(rows.DenseRows(X), LogisticLoss(), rows.Labels(y))(x[None], valued=False)[1][0]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (4096, 5), (4097, 1), (12_289, 9)])
 def test_compiled_passes_are_numpys(shape, dtype):
@@ -442,10 +447,10 @@ def test_compiled_passes_are_numpys(shape, dtype):
         np.where(rng.random(shape[0]) < 0.5, 1.0, -1.0),
     )
     size = np.sqrt(shape[0])
-    assert passes.predict(X, x) == pytest.approx(wide @ x, abs=1e-12 * shape[1])
-    assert passes.combine(X, weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
+    assert passes.predict(rows.DenseRows(X), x) == pytest.approx(wide @ x, abs=1e-12 * shape[1])
+    assert passes.combine(rows.DenseRows(X), weights) == pytest.approx(weights @ wide, abs=1e-12 * size)
     slopes = -y / (1 + np.exp(y * (wide @ x)))
-    assert passes.gradient(LogisticLoss(), X, rows.Labels(y), x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
+    assert logistic_gradient(X, y, x) == pytest.approx(slopes @ wide, abs=1e-12 * size)
     gram = passes.grams(X, [weights**2])[0]
     exact = (wide * weights[:, None] ** 2).T @ wide
     assert gram == pytest.approx(exact, abs=(1e-12 if dtype == np.float64 else 1e-5) * shape[0])
@@ -457,7 +462,7 @@ def test_far_out_rows_have_finite_slopes():
     y = np.array([1.0, 1.0, -1.0])
     for x in (-1.0, 1.0):
         exact = (-y / (1 + np.exp(np.minimum(y * X[:, 0] * x, 700)))) @ X
-        assert passes.gradient(LogisticLoss(), X, rows.Labels(y), np.array([x])) == pytest.approx(exact, rel=1e-12)
+        assert logistic_gradient(X, y, np.array([x])) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -469,6 +474,7 @@ def test_many_rows_are_gone_through_with_the_same_results(dtype, monkeypatch):
     plain = small.gradients(x), small.potentials(x), small.hessian(x[0]), small.parts(x, None), small.mode()
     assert small.rows._passes() is None
     monkeypatch.setattr(rows, "_LARGE", 1)
+    monkeypatch.setattr(rows, "_COMPILED", 1)
     assert many.rows._passes() is passes
     found = many.gradients(x), many.potentials(x), many.hessian(x[0]), many.parts(x, None), many.mode()
     for a, b in zip(plain, found, strict=True):
@@ -481,9 +487,13 @@ def test_no_digit_of_a_pass_depends_on_the_threads(cores, monkeypatch):
     rng = np.random.default_rng(1)
     X, weights, y = rng.normal(size=(20_001, 3)), rng.normal(size=20_001), np.ones(20_001)
     x = np.array([0.1, -0.2, 0.3])
-    before = passes.predict(X, x), passes.combine(X, weights), passes.gradient(LogisticLoss(), X, rows.Labels(y), x)
+    before = (
+        passes.predict(rows.DenseRows(X), x),
+        passes.combine(rows.DenseRows(X), weights),
+        logistic_gradient(X, y, x),
+    )
     monkeypatch.setattr(passes, "cores", lambda: cores)
-    after = passes.predict(X, x), passes.combine(X, weights), passes.gradient(LogisticLoss(), X, rows.Labels(y), x)
+    after = passes.predict(rows.DenseRows(X), x), passes.combine(rows.DenseRows(X), weights), logistic_gradient(X, y, x)
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
 

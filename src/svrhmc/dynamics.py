@@ -189,7 +189,7 @@ def pushed(linear: Map, state: tuple[Array, Array], noise: tuple[Array, Array]) 
     return move(linear, PLAIN, *state, iter((noise[1], noise[0])))
 
 
-def harmonic_flow(time: float, friction: float, pull: float) -> Map:
+def _harmonic_flow(time: float, friction: float, pull: float) -> Map:
     """Φ(t) = e^{−γt/2}[[C + γS/2, S], [−pull·S, C − γS/2]], with C = cos ωt, S = sin(ωt)/ω, ω² = pull − γ²/4."""
     a, square = friction / 2, pull - friction**2 / 4
     root = math.sqrt(abs(square))
@@ -204,17 +204,17 @@ def harmonic_flow(time: float, friction: float, pull: float) -> Map:
     return Map(decay * (C + a * S), decay * S, -decay * pull * S, decay * (C - a * S))
 
 
-def harmonic_noise(time: float, friction: float, inverse_mass: float, curvature: float) -> NoiseFactor:
+def _harmonic_noise(time: float, friction: float, inverse_mass: float, curvature: float) -> NoiseFactor:
     """Factor of ∫₀ᵗ 2γu Φ(r)e₂e₂ᵀΦ(r)ᵀ dr: by Gauss's rule, all terms positive, where t is short, else Σ − ΦΣΦᵀ."""
     u, pull = inverse_mass, inverse_mass * curvature
     if time * (friction + math.sqrt(pull)) < 2:
         nodes, weights = np.polynomial.legendre.leggauss(24)
-        flows = [harmonic_flow(time * (node + 1) / 2, friction, pull) for node in nodes]
+        flows = [_harmonic_flow(time * (node + 1) / 2, friction, pull) for node in nodes]
         xv, vv = (np.array([getattr(flow, name) for flow in flows]) for name in ("xv", "vv"))
         scale = friction * u * time
         var_x, cov, var_v = (float(scale * (weights @ q)) for q in (xv * xv, xv * vv, vv * vv))
     else:
-        flow = harmonic_flow(time, friction, pull)
+        flow = _harmonic_flow(time, friction, pull)
         var_x = (1 - flow.xx**2) / curvature - flow.xv**2 * u
         var_v = u * (1 - flow.vv**2) - flow.vx**2 / curvature
         cov = -flow.xx * flow.vx / curvature - flow.xv * flow.vv * u
@@ -617,8 +617,8 @@ class Anchored(_Mirrored):
         """The part −s x of the kick is linear in the state, and goes into the map after the gradient."""
         eta, gamma, u = self._settings(target)
         s = self.curvature
-        half = harmonic_flow(eta / 2, gamma, u * s)
-        noise = harmonic_noise(eta / 2, gamma, u, s)
+        half = _harmonic_flow(eta / 2, gamma, u * s)
+        noise = _harmonic_noise(eta / 2, gamma, u, s)
         middle = half.matrix()
         kappa = 1 / (s * np.linalg.solve(np.eye(2) - middle @ middle, middle)[0, 1])
         after = Map(half.xx + half.xv * kappa * s, half.xv, half.vx + half.vv * kappa * s, half.vv)

@@ -40,27 +40,6 @@ from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Memory,
 from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
 
-__all__ = [
-    "LABELS",
-    "METHODS",
-    "MOST_STEPS",
-    "VERSION",
-    "Sampler",
-    "chain_numbers",
-    "cv_hmc",
-    "hmc",
-    "lmc",
-    "saga_hmc",
-    "saga_ld",
-    "saga_ubu",
-    "sg_hmc",
-    "sgld",
-    "sgld_cv",
-    "svr_hmc",
-    "svrg_ubu",
-    "vr_sgld",
-]
-
 MOST_STEPS = 1 << 53  # of a chain: years of them
 _LITTLE = 1 << 20  # bytes, of which nobody asks whether there is room for them
 _STATES = 4  # of a chain that a sampler holds at least

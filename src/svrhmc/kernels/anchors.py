@@ -92,15 +92,39 @@ def _renew(model, plan, rows, labels, held):
     return framed
 
 
-@njit(**INLINE)
 def full(model, plan, held, sums):
-    """The anchor (and memory) at the present state, from all rows."""
-    sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
-    join(sums.partial, held.anchor)
-    if plan.saga:  # before it is pulled back
-        for j in range(len(held.at)):
-            held.base[j] = held.anchor[j]
-    pull(model.frame, held.anchor, held.room, held.anchor)
+    """The anchor (and memory) at the present state, from all rows; nothing where no pass is ever made (`sums` is None),
+    so that none is compiled.
+    """
+
+
+@overload(full, jit_options=PLAIN, inline="always")
+def _full(model, plan, held, sums):
+    if is_none(sums):
+        return lambda model, plan, held, sums: None
+
+    def from_all_rows(model, plan, held, sums):
+        sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
+        join(sums.partial, held.anchor)
+        if plan.saga:  # before it is pulled back
+            for j in range(len(held.at)):
+                held.base[j] = held.anchor[j]
+        pull(model.frame, held.anchor, held.room, held.anchor)
+
+    return from_all_rows
+
+
+def slopes_again(model, plan, held, sums):
+    """The slopes of all rows at the snapshot, where passes are made."""
+
+
+@overload(slopes_again, jit_options=PLAIN, inline="always")
+def _slopes_again(model, plan, held, sums):
+    if is_none(sums):
+        return lambda model, plan, held, sums: None
+    return lambda model, plan, held, sums: sum_blocks(
+        model, held.snapshot, 0, len(sums.partial), sums, held.memory, plan.remembers
+    )
 
 
 @njit(**INLINE)
@@ -141,7 +165,7 @@ def recall(model, plan, kept, chain, held, sums):
         for i in range(kept.table.shape[1]):
             held.memory[i] = kept.table[chain, i]
     elif plan.remembers:
-        sum_blocks(model, held.snapshot, 0, len(sums.partial), sums, held.memory, plan.remembers)
+        slopes_again(model, plan, held, sums)
     if plan.saga:
         pull(model.frame, held.anchor, held.room, held.anchor)
 

@@ -167,7 +167,7 @@ class Workspace(NamedTuple):
     """Room for one thread: nothing is allocated while a chain runs."""
 
     held: Held
-    sums: Pass
+    sums: Pass | None  # None where no pass over all rows is made
     batch: Batch
     draw: Draws
     noise: Noise

@@ -122,8 +122,9 @@ def empty_columns(target: Modelled, columns: Indices) -> ValueError:
     return dependent_columns(target, columns, why)
 
 
-def _listed(columns: Indices) -> str:
-    shown = ", ".join(map(str, columns[:_NAMED])) + (", …" if len(columns) > _NAMED else "")
+def _listed(columns: Indices, names: tuple[str, ...] = ()) -> str:
+    words = [repr(names[j % len(names)]) if names else str(j) for j in columns[:_NAMED]]
+    shown = ", ".join(words) + (", …" if len(columns) > _NAMED else "")
     return f"columns {shown}" if len(columns) > 1 else f"column {shown}"
 
 
@@ -133,10 +134,11 @@ def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
     rank = int((values > max(SINGULAR, _ROUNDING * target.dim)).sum())
     columns = np.flatnonzero(np.abs(vectors[:, 0]) > 1e-4 * np.abs(vectors[:, 0]).max())
+    which = _listed(columns, target.rows.names)
     return requirement(
         "prior_precision",
         "larger where the columns of X depend on each other to rounding",
-        f"{target.prior_precision[columns].min():g} for {_listed(columns)}, where X is of rank {rank} of {target.dim}",
+        f"{target.prior_precision[columns].min():g} for {which}, where X is of rank {rank} of {target.dim}",
         "drop a column, scale them to about 1, or give a larger prior_precision",
     )
 

@@ -292,7 +292,7 @@ class PartitionRows(Rows):
         self.partitions, self.coding, self.loss = partitions, coding, loss
         self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
         self.dim = loss.blocks * self.width + loss.shared
-        self.storage = reader.storage  # type: ignore[misc]
+        self.storage, self.names = reader.storage, reader.names  # type: ignore[misc]
         self._remembered: dict[Any, Any] = {}
 
     def __repr__(self) -> str:

@@ -616,8 +616,8 @@ def settle(prior: object, dim: int, positive: bool = False) -> Settled:
     """One prior for all coordinates, or a list of one for each, as arrays; priors of positive numbers are allowed where
     the coordinates are logarithms of such.
 
-    >>> precision, mean, heavy = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
-    >>> precision, heavy.columns
+    >>> settled = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
+    >>> settled.precision, settled.heavy.columns
     (array([0., 4., 0.]), array([2]))
     """
     if dim == 0:

@@ -22,7 +22,8 @@ from svrhmc.core.recording import once
 from svrhmc.families.base import Loss
 
 _BLOCK_ELEMENTS = 1 << 20
-_LARGE = 1 << 19  # entries of X from which compiled passes are used
+_LARGE = 1 << 19  # entries of X from which passes are shared by threads
+_COMPILED = 1 << 23  # entries from which those of a search are worth seconds of compilation
 
 
 class Labels(NamedTuple):
@@ -45,6 +46,7 @@ class Rows(ABC):
     in_memory: ClassVar[bool] = True  # whether they are; else all that is said of rows is found by passes over them
     passes: float = 0.0  # made over rows that are read anew for each
     pass_seconds: float = 0.0  # what the quickest of them took
+    names: tuple[str, ...] = ()  # of the columns, where they have some
     watch: Callable[[float], None] | None = None  # is told of rows read where nobody asked for gradients
     n: int
     dim: int
@@ -215,7 +217,7 @@ class DenseRows(Rows):
 
     def predict(self, x: Array) -> Array:
         """Block by block of rows."""
-        if (passes := self._passes()) is not None:
+        if (passes := self._compiled()) is not None:
             return np.array([passes.predict(self, state) for state in np.ascontiguousarray(x)])
         return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
 
@@ -229,7 +231,7 @@ class DenseRows(Rows):
 
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""
-        if (passes := self._passes()) is not None:
+        if (passes := self._compiled()) is not None:
             return np.array([passes.combine(self, state) for state in np.ascontiguousarray(weights)])
         total = np.zeros((len(weights), self.dim))
         for begin, block in self._blocks():
@@ -248,7 +250,7 @@ class DenseRows(Rows):
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and self._passes() is not None
+        return loss.kernel is not None and self._compiled() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
@@ -304,7 +306,7 @@ class DenseRows(Rows):
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
-        if (passes := self._passes()) is not None:
+        if (passes := self._compiled()) is not None:
             one = self.choose(np.arange(1))
             passes.predict(one, np.zeros(self.dim))
             passes.combine(one, np.ones(1))
@@ -312,8 +314,12 @@ class DenseRows(Rows):
                 state = np.zeros((1, loss.blocks * self.dim + loss.shared))
                 passes.RowsPass(one, loss, labels.chosen(slice(1)))(state, valued=False)
 
+    def _compiled(self) -> Any:
+        """Compiled passes, for rows so many that they pay."""
+        return self._passes() if self.X.size >= _COMPILED else None
+
     def _passes(self) -> Any:
-        """Compiled passes, loaded only for rows so many that they pay."""
+        """Passes on threads, loaded only for rows so many that they pay."""
         if self.X.size < _LARGE:
             return None
         from svrhmc.targets import passes

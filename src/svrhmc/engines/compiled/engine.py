@@ -501,7 +501,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     drawn = max(batch, plan.snapshot_rows)
     size = max(drawn, dim)
     pad, wide = row_width(model, dim), state_width(model, dim)
-    passes = plan.kind != layout.MINIBATCH and not plan.snapshot_rows
+    passes = not plan.snapshot_rows
     blocks = 1 if isinstance(model, layout.GaussianModel) else -(-plan.n // layout.BLOCK)
     counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
     held = layout.Held(
@@ -517,15 +517,17 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         normals=apart((3, span * half), kind),
         z=apart(normals, kind),
     )
-    sums = layout.Pass(
-        partial=apart((blocks if passes else 0, dim)),
-        wide=apart(wide, kind),
-        tile=apart(pad, kind),
-        total=apart(wide),
-        t=apart((*row_lines(model), tile), slopes),
-        slopes=apart((*shape, tile), slopes),
-        value=apart(1),
-    )
+    sums = None  # batches alone, or beside the mode, need no pass, and none is compiled for them
+    if plan.kind != layout.MINIBATCH and not plan.anchored:
+        sums = layout.Pass(
+            partial=apart((blocks if passes else 0, dim)),
+            wide=apart(wide, kind),
+            tile=apart(pad, kind),
+            total=apart(wide),
+            t=apart((*row_lines(model), tile), slopes),
+            slopes=apart((*shape, tile), slopes),
+            value=apart(1),
+        )
     some = layout.Batch(
         rows=apart(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
