@@ -294,7 +294,7 @@ def test_a_csv_column_that_no_formula_names_may_hold_anything(tmp_path):
             svrhmc.fit(f"y ~ {name}", partitions)
         made[["y", "a", name]].to_csv(tmp_path / f"{name}.csv", index=False)
         with pytest.raises(DataError, match=name):
-            data.from_csv(tmp_path / f"{name}.csv", "y", partition_bytes=100_000).reader
+            data.from_csv(tmp_path / f"{name}.csv", "y", partition_bytes=100_000)
 
 
 def half(x):
