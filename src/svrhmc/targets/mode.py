@@ -208,9 +208,8 @@ class ModeSearch:
 
     def _refusing(self, x: Array) -> Array:
         """∇f where the search stands: what is beyond float64 is an error."""
-        if not np.isfinite(self._slope(x)).all():
-            self.target.gradient(x)
-        return self._slope(x)
+        slope = self._slope(x)
+        return slope if np.isfinite(slope).all() else self.target.gradient(x)
 
     def _value_counted(self, x: Array) -> float:
         self.passes += 1
