@@ -1,0 +1,117 @@
+"""Group effects: which level of a grouping factor each row belongs to, and which columns vary by level.
+
+    tᵢ = oᵢ + aᵢᵀβ + Σₖ zᵢₖᵀ uₖ,ℓₖ₍ᵢ₎,        uₖ,ℓ ~ N(0, Σₖ) for each level ℓ of term k,        Σₖ = diag(τ) Ω diag(τ).
+
+zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1, xᵢ) for an intercept and a slope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.errors import positive, real_array, requirement, settle
+from svrhmc.targets.priors import Prior
+
+INTERCEPT_COLUMN = "1"
+_MOST_COLUMNS = 12  # of one term, whose covariances are dense
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A term of group effects, such as (1 + x | school): each level has an effect for each column.
+
+    index: the level of each row, whole numbers from 0.
+    columns: (n, r), what the effects of a row's level are multiplied by; None for an intercept alone.
+    levels: the names of the levels; "0", "1", … if None.
+    name: that of the grouping factor, such as "school" or "school:class".
+    column_names: of the columns; "1" is that of an intercept.
+    prior: of the standard deviations, one of `svrhmc.targets.priors` for positive numbers, or one for each column;
+        None for a half-normal law on the scale of the data.
+    lkj: the parameter η of the prior ∝ |Ω|^{η−1} of the correlations of the columns; 1 is even.
+
+    >>> Group([0, 0, 1, 2], name="school")
+    Group('1 | school', levels=3, rows=4)
+    """
+
+    index: Indices
+    columns: Array | None = None
+    levels: tuple[str, ...] | None = None
+    name: str = "group"
+    column_names: tuple[str, ...] | None = None
+    prior: Prior | Sequence[Prior] | None = None
+    lkj: float = 1.0
+
+    def __post_init__(self) -> None:
+        index = np.asarray(self.index)
+        if index.ndim != 1 or not len(index) or index.dtype.kind not in "iu":
+            given = f"shape {index.shape} of {index.dtype}"
+            raise requirement("index of a group", "one whole number for each row, its level", given)
+        index = index.astype(np.int64)
+        count = int(index.max()) + 1 if self.levels is None else len(self.levels)
+        if int(index.min()) < 0 or int(index.max()) >= count:
+            outside = int(index.min()) if index.min() < 0 else int(index.max())
+            raise requirement("index of a group", f"levels from 0 to {count - 1}", outside)
+        columns = np.ones((len(index), 1)) if self.columns is None else self.columns
+        columns = np.asarray(real_array("columns of a group", columns, (len(index), "columns")), np.float64)
+        width = columns.shape[1]
+        if not 1 <= width <= _MOST_COLUMNS:
+            raise requirement("columns of a group", f"from 1 to {_MOST_COLUMNS}", width)
+        names = self.column_names
+        if names is None:
+            constant = bool((columns[:, 0] == 1).all())
+            names = tuple(INTERCEPT_COLUMN if constant and j == 0 else f"z{j}" for j in range(width))
+        if len(names) != width or len(set(names)) < width:
+            raise requirement("column_names of a group", f"{width} different ones", tuple(names))
+        levels = tuple(map(str, range(count))) if self.levels is None else tuple(map(str, self.levels))
+        for one in (self.prior,) if self.prior is None or isinstance(self.prior, Prior) else tuple(self.prior):
+            if one is not None and not (isinstance(one, Prior) and one.positive):
+                allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
+                raise requirement("the prior of a group's standard deviations", allowed, repr(one))
+        lkj = positive("lkj", self.lkj)
+        settle(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
+
+    @property
+    def width(self) -> int:
+        """The number r of columns that vary by level."""
+        return len(self.column_names or ())
+
+    @property
+    def count(self) -> int:
+        """The number of levels."""
+        return len(self.levels or ())
+
+    @property
+    def label(self) -> str:
+        """As a formula has it: "1 + x | school"."""
+        return f"{' + '.join(self.column_names or ())} | {self.name}"
+
+    def __repr__(self) -> str:
+        return f"Group({self.label!r}, levels={self.count}, rows={len(self.index)})"
+
+    def priors(self, usual: Sequence[Prior]) -> list[Prior]:
+        """One for each column: those given, or the usual ones."""
+        if self.prior is None:
+            return list(usual)
+        given = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
+        if len(given) != self.width:
+            raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
+        return given
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers of a run."""
+        assert self.columns is not None  # which __post_init__ has set
+        return {
+            "group": digest(self.index, self.columns), "levels": self.count, "prior": repr(self.prior), "lkj": self.lkj,
+        }  # fmt: skip
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """sd(1 | school), sd(x | school), …, then cor(1, x | school), …"""
+        names = self.column_names or ()
+        scales = [f"sd({name} | {self.name})" for name in names]
+        pairs = [f"cor({names[j]}, {names[i]} | {self.name})" for i in range(len(names)) for j in range(i)]
+        return (*scales, *pairs)
