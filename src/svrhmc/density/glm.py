@@ -11,9 +11,11 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
 from svrhmc.families import family_of, gaussian
 from svrhmc.families.base import Loss
+from svrhmc.priors.groups import Group
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
@@ -39,6 +41,7 @@ def glm(
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
     terms: Sequence[Term] = (),
+    groups: Sequence[Group] = (),
 ) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
@@ -65,6 +68,8 @@ def glm(
         the family, which is wide.
     terms: terms of the prior that couple coordinates (`svrhmc.targets.priors.Term`), beside those of single ones; the
         parameters that they bring are last in x.
+    groups: effects of groups (`svrhmc.targets.Group`), whose standard deviations and correlations are unknown:
+        `svrhmc.sample` draws all of them together.
 
     >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
     >>> target.mode().round(3)
@@ -91,9 +96,18 @@ def glm(
     shift = None if offset is None else _offset(offset, rows.n)
     count = _weights(weights, observed.counts, rows.n)
     labels, given = Labels(observed.y, shift, count), rows.n
+    groups = require_groups(groups, rows.n, loss)
     if count is not None and not count.all():
         some = np.flatnonzero(count)
-        rows, labels = rows.choose(some), labels.chosen(some)
+        rows, labels, groups = rows.choose(some), labels.chosen(some), [group.chosen(some) for group in groups]
+    if groups:
+        if terms:
+            raise requirement("terms", "none where there are groups", list(terms))
+        single = settle(_prior(prior, prior_precision, prior_mean), rows.dim)
+        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+        mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
+        mixed.left_out, mixed.classes = given - rows.n, classes
+        return mixed
     known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
     target = GeneralisedLinear(
         seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy,

@@ -6,6 +6,7 @@ from svrhmc.density.gaussian import Gaussian, gaussian, synthetic
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import conjugate, glm, linear, logistic
 from svrhmc.models.model import Model, model
+from svrhmc.priors.groups import Group
 from svrhmc.targets import families, priors
 from svrhmc.targets import losses as losses
 from svrhmc.targets.libraries import from_bambi, from_numpyro, from_pymc
@@ -15,6 +16,7 @@ __all__ = [
     "FiniteSum",
     "Gaussian",
     "GeneralisedLinear",
+    "Group",
     "Model",
     "Moments",
     "conjugate",

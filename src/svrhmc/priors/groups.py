@@ -8,14 +8,14 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement, settle
-from svrhmc.targets.priors import Prior
+from svrhmc.priors.terms import Prior
 
 INTERCEPT_COLUMN = "1"
 _MOST_COLUMNS = 12  # of one term, whose covariances are dense
@@ -92,6 +92,11 @@ class Group:
 
     def __repr__(self) -> str:
         return f"Group({self.label!r}, levels={self.count}, rows={len(self.index)})"
+
+    def chosen(self, rows: Indices) -> Group:
+        """The same for some of the rows."""
+        assert self.columns is not None  # which __post_init__ has set
+        return replace(self, index=self.index[rows], columns=self.columns[rows])
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
         """One for each column: those given, or the usual ones."""

@@ -1,0 +1,325 @@
+"""Generalised linear mixed models: rows, coefficients, effects of groups, and the unknown covariances of the effects.
+
+    f(w, θ) = Σᵢ ℓ(tᵢ, yᵢ) + prior(β) + Σₖ Σ_ℓ (½ uₖ,ℓᵀ Σₖ⁻¹ uₖ,ℓ + ½ log |Σₖ|) + prior(θ),        w = (β, u, shared),
+
+with tᵢ = oᵢ + aᵢᵀβ + Σₖ zᵢₖᵀuₖ,ℓₖ₍ᵢ₎ (`svrhmc.priors.groups`). θ holds the log standard deviations and the correlations
+of every term (`svrhmc.priors.covariance`). Given θ this is a `GeneralisedLinear` whose effects have a Gaussian prior:
+`conditional` is that model with a flat prior for the effects, and all that is known of the rows is known by it.
+
+The joint mode of (w, log τ) is of no use, as the density grows without bound, or lies far from the mass, where τ → 0:
+`svrhmc.whitening.groups` has the variables in which such a model is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
+from svrhmc.density.base import FiniteSum
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.families.base import Loss
+from svrhmc.priors.covariance import Covariance
+from svrhmc.priors.groups import Group
+from svrhmc.priors.terms import Flat, HalfNormal, Settled, settle
+from svrhmc.rows.base import Labels, Rows
+from svrhmc.rows.forms import RowsForm
+from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.sparse import make_rows
+
+DENSE = 600  # coordinates of w up to which its Hessian is dense
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One term of groups: where its effects stand in w, level by level, and where its covariance stands in θ."""
+
+    group: Group
+    covariance: Covariance
+    effects: slice
+    theta: slice
+
+    @property
+    def count(self) -> int:
+        """The number of levels."""
+        return self.group.count
+
+    @property
+    def width(self) -> int:
+        """The number of effects of a level."""
+        return self.group.width
+
+    def blocks(self, w: Array) -> Array:
+        """The effects of this term: (…, dim of w) → (r, …, levels)."""
+        some = w[..., self.effects]
+        return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
+
+    def put(self, blocks: Array, into: Array) -> None:
+        """The reverse of `blocks`."""
+        flat = np.moveaxis(blocks, 0, -1)
+        into[..., self.effects] = flat.reshape(*flat.shape[:-2], -1)
+
+
+class Curvature(NamedTuple):
+    """The Hessian of the conditional model at one w, dense or CSR, and the diagonal blocks D of the rows for each
+    term, (r, r, levels), without a negative part.
+    """
+
+    hessian: Any
+    blocks: list[Array]
+
+
+class MixedModel(FiniteSum):
+    """Made by `svrhmc.targets.glm(…, groups=[…])`."""
+
+    scalar_parts = True
+    travels = True
+
+    def __init__(
+        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group], covariances: Sequence[Covariance]
+    ) -> None:
+        """columns: of X, before those of the groups."""
+        self.conditional, self.columns = conditional, columns
+        self.loss, self.n, self.left_out = conditional.loss, conditional.n, conditional.left_out
+        self.row_size = int(conditional.rows.entries) + 1
+        place, theta, terms = columns, 0, []
+        for group, covariance in zip(groups, covariances, strict=True):
+            size = group.count * group.width
+            terms.append(Term(group, covariance, slice(place, place + size), slice(theta, theta + covariance.dim)))
+            place, theta = place + size, theta + covariance.dim
+        self.terms, self.effects, self.theta_dim = tuple(terms), slice(columns, place), theta
+        self.inner_dim = conditional.dim
+        self.dim = conditional.dim + theta
+        self.names = self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        coefficients = [f"x[{j}]" for j in range(self.columns + self.shared)]
+        return (*coefficients, *(name for term in self.terms for name in term.group.parameter_names()))
+
+    @property
+    def shared(self) -> int:
+        """Parameters of the family that all rows share, which are last in w."""
+        return self.inner_dim - self.effects.stop
+
+    @property
+    def reported_dim(self) -> int:
+        """Coefficients, shared parameters, standard deviations and correlations; not the effects."""
+        return self.columns + self.shared + self.theta_dim
+
+    def __repr__(self) -> str:
+        terms = " + ".join(f"({term.group.label})" for term in self.terms)
+        return f"MixedModel({self.loss}, n={self.n}, coefficients={self.columns + self.shared}, {terms})"
+
+    def identity(self) -> dict[str, Any]:
+        """The data and the model."""
+        return {**self.conditional.identity(), **self._kind(), "groups": [t.group.identity() for t in self.terms]}
+
+    def shown(self) -> GeneralisedLinear:
+        """The model given the covariances, with a flat prior of the effects: for what looks at rows."""
+        return self.conditional
+
+    def mode(self) -> Array:
+        """Refused: the joint density of effects and their scales is unbounded, or has its mode far from its mass."""
+        why = "its density grows without bound as a scale goes to 0; svrhmc.sample finds its posterior"
+        raise requirement("target", "one with a mode", repr(self), why)
+
+    # The joint density, in its own coordinates (w, θ).
+
+    def split(self, x: Array) -> tuple[Array, Array]:
+        """w and θ of states (…, dim)."""
+        return np.ascontiguousarray(x[..., : self.inner_dim]), x[..., self.inner_dim :]
+
+    def potentials(self, x: Array) -> Array:
+        """f(w, θ)."""
+        w, _ = self.split(x)
+        return self.conditional.potentials(w) + self._prior(x)[0]
+
+    def gradients(self, x: Array) -> Array:
+        """Its gradient."""
+        w, _ = self.split(x)
+        return self._padded(self.conditional.gradients(w)) + self._prior(x)[1]
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Those of the rows."""
+        return self.conditional.parts(self.split(x)[0], indices)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """With zeros for θ."""
+        return self._padded(self.conditional.assemble(parts, indices))
+
+    def prior_gradient(self, x: Array) -> Array:
+        """Of coefficients, effects and covariances."""
+        return self._padded(self.conditional.prior_gradient(self.split(x)[0])) + self._prior(x)[1]
+
+    def _with_quadratic(self, strength: float, centre: Array) -> FiniteSum:
+        raise requirement("target", "one whose prior is a sum over coordinates, to be regularised", repr(self))
+
+    def _padded(self, gradient: Array) -> Array:
+        return np.pad(gradient, [(0, 0), (0, self.theta_dim)])
+
+    def _prior(self, x: Array) -> tuple[Array, Array]:
+        """½ Σ uᵀΣ⁻¹u + q log |M| + prior(θ), and its gradient: with v = M⁻¹u, the derivative of ½|v|² by θ is −vᵀEv."""
+        w, theta = self.split(x)
+        total, slope = np.zeros(len(x)), np.zeros(x.shape)
+        for term in self.terms:
+            own = theta[:, term.theta]
+            value, by_prior = term.covariance.prior(own)
+            inverse = np.linalg.inv(term.covariance.factor(own))
+            u = term.blocks(w)
+            v = np.einsum("sab,bsl->asl", inverse, u)
+            E = term.covariance.derivatives(own)
+            traces = np.einsum("ksaa->sk", E)
+            total += value + 0.5 * (v * v).sum(axis=(0, 2)) + term.count * _log_determinant(inverse)
+            term.put(np.einsum("sba,bsl->asl", inverse, v), slope)
+            by_theta = term.count * traces - np.einsum("asl,ksab,bsl->sk", v, E, v) + by_prior
+            slope[:, self.inner_dim :][:, term.theta] = by_theta
+        return total, slope
+
+    # Curvature given θ.
+
+    @cached_property
+    def _design(self) -> tuple[Any, Any]:
+        """X, dense where it is narrow, and Z in CSR."""
+        A = self.conditional.rows.seen_once.X
+        X, Z = A[:, : self.columns], A[:, self.columns :].tocsr()
+        return np.ascontiguousarray(X.toarray()), Z
+
+    def curvature(self, w: Array, convex: bool = False) -> Curvature:
+        """∇²_w of the conditional model, with a flat prior of the effects.
+
+        convex: without what bends down, where a loss does.
+        """
+        form: RowsForm = self.conditional.form()
+        C = form.curvatures(form.predictors(w[None, :])[0])
+        if convex and form.loss.tail:
+            values, vectors = np.linalg.eigh(C)
+            C = (vectors * np.maximum(values, 0.0)[..., None, :]) @ vectors.swapaxes(-1, -2)
+        first = C[:, 0, 0] if form.loss.tail else C
+        first = np.maximum(first, 0.0) if convex else first
+        X, Z = self._design
+        weighted = X * first[:, None]
+        XX, ZX, ZZ = X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(first[:, None]).tocsr()
+        blocks = [_diagonal_blocks(term.group, np.maximum(first, 0.0)) for term in self.terms]
+        prior = form.prior_curvature(w)
+        if form.loss.tail:
+            by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
+            XS, ZS = X.T @ by_shared, Z.T @ by_shared
+        else:
+            own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
+        if self.inner_dim <= DENSE:
+            H = np.block([[XX, ZX.T, XS], [ZX, ZZ.toarray(), ZS], [XS.T, ZS.T, own]])
+            return Curvature(H + np.diag(prior), blocks)
+        from scipy.sparse import bmat, csr_matrix, diags
+
+        H = csr_matrix(bmat([[XX, ZX.T, XS], [ZX, ZZ, ZS], [XS.T, ZS.T, own]]))
+        return Curvature(csr_matrix(H + diags(prior)), blocks)
+
+    def with_prior(self, hessian: Any, theta: Array) -> Any:
+        """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
+        from scipy.sparse import block_diag, csr_matrix, eye, kron
+
+        precisions = [self._precision(term, theta) for term in self.terms]
+        if isinstance(hessian, np.ndarray):
+            H = hessian.copy()
+            for term, P in zip(self.terms, precisions, strict=True):
+                H[term.effects, term.effects] += np.kron(np.eye(term.count), P)
+            return H
+        more = [kron(eye(term.count), P) for term, P in zip(self.terms, precisions, strict=True)]
+        before, after = (csr_matrix((size, size)) for size in (self.columns, self.shared))
+        total = csr_matrix(hessian + block_diag([before, *more, after], format="csr"))
+        total.sort_indices()
+        return total
+
+    @staticmethod
+    def _precision(term: Term, theta: Array) -> Array:
+        inverse = np.linalg.inv(term.covariance.factor(theta[None, term.theta])[0])
+        return np.asarray(inverse.T @ inverse)
+
+    def conditional_energy(self, w: Array, theta: Array) -> tuple[float, Array]:
+        """f of w given θ, up to a constant, and its gradient."""
+        value, slope = self.conditional.energies(w[None, :])
+        total, gradient = float(value[0]), slope[0].copy()
+        for term in self.terms:
+            u, P = term.blocks(w), self._precision(term, theta)
+            pulled = P @ u
+            total += 0.5 * float((u * pulled).sum())
+            before = term.blocks(gradient)
+            term.put(before + pulled, gradient)
+        return total, gradient
+
+
+def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:
+    """Refuse groups that do not fit the rows or the family."""
+    for group in groups:
+        if not isinstance(group, Group):
+            raise requirement("groups", "a list of svrhmc.targets.Group", repr(group))
+        if len(group.index) != n:
+            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", len(group.index))
+        if group.count < 2:
+            why = "the standard deviation of a single effect cannot be learnt; leave the term out"
+            raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
+    if groups and loss.blocks > 1:
+        why = 'a row has several linear predictors; take "ordinal", or one "bernoulli" model for each class'
+        raise requirement("groups", f"none for {loss}", [group.label for group in groups], why)
+    return list(groups)
+
+
+def mixed_model(
+    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group]
+) -> MixedModel:
+    """The model of these rows, with a prior of the coefficients and one of the parameters that rows share.
+
+    Standard deviations for which no prior was given have a half-normal one, of 2.5 s/sⱼ: s is what is typical of the
+    response (`Loss.overall`), sⱼ the standard deviation of the column, or 1 for an intercept.
+    """
+    from scipy.sparse import csr_matrix, hstack
+
+    X = rows.X if rows.storage == "sparse" else csr_matrix(np.asarray(rows.X, np.float64))
+    A = csr_matrix(hstack([X, *(_indicator(group) for group in groups)], format="csr"), dtype=np.float64)
+    effects = A.shape[1] - X.shape[1]
+    settled = prior.followed(settle(Flat(), effects)).followed(shared)
+    conditional = GeneralisedLinear(
+        seen_by(make_rows(A), loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
+        settled.heavy,
+    )  # fmt: skip
+    weights = np.ones(rows.n) if labels.weights is None else labels.weights
+    _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
+    covariances = []
+    for group in groups:
+        assert group.columns is not None
+        spread = group.columns.std(axis=0)
+        usual = [HalfNormal(float(2.5 * size / (s if s > 0 else 1.0))) for s in spread]
+        covariances.append(Covariance.of(group.priors(usual), group.lkj))
+    return MixedModel(conditional, X.shape[1], groups, covariances)
+
+
+def _indicator(group: Group) -> Any:
+    """Z: the columns of each row in the places of its level."""
+    from scipy.sparse import csr_matrix
+
+    assert group.columns is not None
+    n, r = group.columns.shape
+    places = (group.index[:, None] * r + np.arange(r)).ravel()
+    return csr_matrix((group.columns.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, group.count * r))
+
+
+def _diagonal_blocks(group: Group, weights: Array) -> Array:
+    """D: Σ cᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
+    assert group.columns is not None
+    out = np.empty((group.width, group.width, group.count))
+    for a in range(group.width):
+        for b in range(a + 1):
+            products = weights * group.columns[:, a] * group.columns[:, b]
+            out[a, b] = out[b, a] = np.bincount(group.index, products, group.count)
+    return out
+
+
+def _log_determinant(inverse: Array) -> Array:
+    """log |M| from M⁻¹, a lower triangle: (states, r, r) → (states,)."""
+    total: Array = -np.log(np.einsum("saa->sa", inverse)).sum(axis=1)
+    return total

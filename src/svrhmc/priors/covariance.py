@@ -1,0 +1,115 @@
+"""Covariances of group effects: their coordinates θ, the factor M with Σ = MMᵀ, its derivatives, and the prior of θ.
+
+For a term with r columns θ = (log τ₁, …, log τᵣ, c₁₀, c₂₀, c₂₁, …), and with pᵢⱼ = tanh cᵢⱼ the canonical partial
+correlations
+
+    Lᵢⱼ = pᵢⱼ ∏_{k<j} √(1 − pᵢₖ²) for j < i,      Lᵢᵢ = ∏_{k<i} √(1 − pᵢₖ²),      Ω = LLᵀ,      M = diag(τ) L.
+
+What everything else needs of the derivatives is E = M⁻¹ ∂M/∂θ, which does not depend on τ:
+
+    E = L⁻¹ eₐeₐᵀ L  for log τₐ,        E = L⁻¹ ∂L/∂cᵢⱼ  for cᵢⱼ,
+    ∂Lᵢₗ/∂cᵢⱼ = (1 − pᵢⱼ²) ∏_{k<j} √(1 − pᵢₖ²) at l = j,   −pᵢⱼ Lᵢₗ for l > j.
+
+The prior |Ω|^{η−1} of the correlations (Lewandowski, Kurowicka & Joe 2009) makes the pᵢⱼ independent, with density
+∝ (1 − p²)^{b−1}, b = η + (r − 2 − j)/2, so that with dp = (1 − p²) dc
+
+    −log p(c) = −Σ bⱼ log(1 − tanh² cᵢⱼ),        ∂/∂cᵢⱼ = 2 bⱼ tanh cᵢⱼ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.priors.terms import Heavy, Prior, settle
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """The coordinates of one term: r scales, then r(r − 1)/2 correlations, with their prior."""
+
+    width: int
+    heavy: Heavy
+    lkj: float
+
+    @staticmethod
+    def of(priors: Sequence[Prior], lkj: float) -> Covariance:
+        """priors: of the standard deviations, one for each column."""
+        heavy = settle(list(priors), len(priors), positive=True).heavy
+        assert heavy is not None  # as priors of positive numbers have a ψ
+        return Covariance(len(priors), heavy, float(lkj))
+
+    @property
+    def dim(self) -> int:
+        """Coordinates in all."""
+        return self.width * (self.width + 1) // 2
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """(i, j), j < i, in the order of the correlations."""
+        return [(i, j) for i in range(self.width) for j in range(i)]
+
+    def correlation_factor(self, theta: Array) -> Array:
+        """L of many θ: (states, dim) → (states, r, r)."""
+        partial = np.tanh(theta[:, self.width :])
+        L = np.zeros((len(theta), self.width, self.width))
+        left = np.ones((len(theta), self.width))  # ∏ √(1 − p²) of each row so far
+        for p, (i, j) in zip(partial.T, self.pairs, strict=True):
+            L[:, i, j] = p * left[:, i]
+            left[:, i] *= np.sqrt((1 - p) * (1 + p))
+        each = np.arange(self.width)
+        L[:, each, each] = left
+        return L
+
+    def factor(self, theta: Array) -> Array:
+        """M: (states, dim) → (states, r, r)."""
+        M: Array = np.exp(theta[:, : self.width, None]) * self.correlation_factor(theta)
+        return M
+
+    def derivatives(self, theta: Array) -> Array:
+        """E of every coordinate: (states, dim) → (dim, states, r, r)."""
+        r, L = self.width, self.correlation_factor(theta)
+        inverse = np.linalg.inv(L) if r > 1 else 1 / L
+        E = np.empty((self.dim, len(theta), r, r))
+        for a in range(r):
+            E[a] = inverse[:, :, a, None] * L[:, a, None, :]
+        for place, (p, (i, j)) in enumerate(zip(np.tanh(theta[:, r:]).T, self.pairs, strict=True), r):
+            change = np.zeros((len(theta), r))
+            earlier = np.prod([1 - np.tanh(theta[:, r + self.pairs.index((i, k))]) ** 2 for k in range(j)], axis=0)
+            change[:, j] = (1 - p) * (1 + p) * np.sqrt(earlier)
+            change[:, j + 1 : i + 1] = -p[:, None] * L[:, i, j + 1 : i + 1]
+            E[place] = inverse[:, :, i, None] * change[:, None, :]
+        return E
+
+    def prior(self, theta: Array) -> tuple[Array, Array]:
+        """−log p(θ) up to a constant, and its gradient: (states, dim) → (states,), (states, dim)."""
+        scales, c = theta[:, : self.width], theta[:, self.width :]
+        b = np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
+        value = self.heavy.value(scales) + (2 * b * (np.logaddexp(c, -c) - np.log(2.0))).sum(axis=1)
+        return value, np.concatenate([self.heavy.slope(scales), 2 * b * np.tanh(c)], axis=1)
+
+    def prior_curvature(self, theta: Array) -> Array:
+        """The diagonal of its Hessian at one θ."""
+        b = np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
+        return np.concatenate([self.heavy.curvature(theta[: self.width]), 2 * b / np.cosh(theta[self.width :]) ** 2])
+
+    def coordinates(self, covariance: Array) -> Array:
+        """θ of one Σ."""
+        tau = np.sqrt(np.diag(covariance))
+        L = np.linalg.cholesky(covariance / np.outer(tau, tau))
+        left, partial = np.ones(self.width), []
+        for i, j in self.pairs:
+            p = float(np.clip(L[i, j] / left[i], -0.999, 0.999))
+            partial.append(np.arctanh(p))
+            left[i] *= np.sqrt(1 - p * p)
+        return np.concatenate([np.log(tau), partial])
+
+    def stated(self, theta: Array) -> Array:
+        """τ, then the correlations Ωᵢⱼ: (states, dim) → (states, dim)."""
+        L = self.correlation_factor(theta)
+        omega = L @ L.transpose(0, 2, 1)
+        correlations = [omega[:, i, j] for i, j in self.pairs]
+        return np.concatenate([np.exp(theta[:, : self.width]), np.array(correlations).reshape(-1, len(theta)).T], axis=1)
