@@ -87,6 +87,7 @@ class FiniteSum(ABC):
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
     travels: bool = True  # in a pickle, to another process
+    searched_by: str = "mode"  # how `sample` finds the variables of its chains: by its mode, or by the scales of "groups"
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
     unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
 

@@ -62,7 +62,7 @@ class Term:
     def put(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
         flat = np.moveaxis(blocks, 0, -1)
-        into[..., self.effects] = flat.reshape(*flat.shape[:-2], -1)
+        into[..., self.effects] = flat.reshape(*flat.shape[:-2], self.count * self.width)
 
 
 class Curvature(NamedTuple):
@@ -78,7 +78,7 @@ class MixedModel(FiniteSum):
     """Made by `svrhmc.targets.glm(…, groups=[…])`."""
 
     scalar_parts = True
-    travels = True
+    searched_by = "groups"
 
     def __init__(
         self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group], covariances: Sequence[Covariance]

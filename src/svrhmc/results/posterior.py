@@ -37,6 +37,7 @@ from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
+from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
@@ -110,6 +111,7 @@ class Posterior:
     modes: Modes | None = None
     misfits: tuple[str, ...] = ()
     checked_rows: int = 0
+    group_effects: GroupEffects | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 

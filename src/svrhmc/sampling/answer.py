@@ -13,6 +13,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
+from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.trace import Trace
@@ -57,6 +58,7 @@ class Answer:
     parameters: Parameters | None
     modes: Modes | None = None
     gaussian: bool = False
+    group_effects: GroupEffects | None = None
 
 
 class Cost(NamedTuple):

@@ -168,7 +168,8 @@ class Drawing:
     """Chains under a name in the journal, which knows where they are and what they have drawn.
 
     settings: what a record says of them; `step_size` in it, where it is not None, is that of chains that stay near the
-    mode unless they diverge. states: whether whitened states are kept.
+    mode unless they diverge. states: whether whitened states are kept. width: of what is reported of a state, if it is
+    not as wide as that. gradients: whether those at the draws are kept, where they come for free.
     """
 
     def __init__(
@@ -183,6 +184,8 @@ class Drawing:
         follow_up: FollowUp,
         states: bool = True,
         modes: int = 1,
+        width: int | None = None,
+        gradients: bool = True,
     ) -> None:
         self.chains, self._numbers, self._reported, self._settings = chains, numbers, reported, settings
         self._name, self._journal, self._budget, self._clock = name, journal, budget, Clock()
@@ -194,12 +197,13 @@ class Drawing:
         self._looked = 0  # the goal at which the last look was taken
         self._stopped = False  # by a budget
         self._ended = False  # whether no more draws are made, whatever is left of a budget
-        self._free = True  # whether gradients come with the draws
+        self._free = gradients  # whether gradients come with the draws
         self._remark = ""  # for a person who waits
         shape = chains.state.x.shape
         record = journal.get(name)
+        shapes = {"draws": shape if width is None else (shape[0], width), "states": shape, "pulled": shape}
         self._draws, self._states, self._pulled = (
-            journal.growing(f"{kind}-{name}", shape, name) for kind in ("draws", "states", "pulled")
+            journal.growing(f"{kind}-{name}", size, name) for kind, size in shapes.items()
         )
         self._spent = journal.growing(f"spent-{name}", (1,), name)
         self._made = self._draws.array().shape[1]
@@ -431,7 +435,7 @@ class Drawing:
         self._spent.append(extension.spent[None, :])
         if extension.gradients is None:
             self._free = False
-        else:
+        elif self._free:
             self._pulled.append(self._reported.displace(extension.gradients, first, into=extension.gradients))
 
     def _require_near(self, step: int, z: Array) -> None:

@@ -29,12 +29,14 @@ from svrhmc.sampling.choice import METHODS
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.drawing import LEAST
+from svrhmc.sampling.groups import GroupSearch
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.search import Search
 from svrhmc.whitening import is_whitened
 
 _KINDS = 3  # of numbers that are kept for each draw
 _GROWTH = 4  # of draws from a known law, with a budget
+_SEARCHES: dict[str, Any] = {"mode": Search, "groups": GroupSearch}
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 
@@ -90,7 +92,7 @@ def find_answer(
         elif method == "closed-form":
             raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
-            answer, cost = Search(request, journal, budget).run()
+            answer, cost = _SEARCHES[target.searched_by](request, journal, budget).run()
         with journal.recording("shown", budget):
             target.shown()  # whoever looks at rows later has them
     return answer, cost

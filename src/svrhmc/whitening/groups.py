@@ -32,7 +32,7 @@ the map from a normal number with that left tail is −s²/2 far out. With v = k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +44,10 @@ from svrhmc.whitening.elimination import eliminate
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
 from svrhmc.whitening.sparse import SparseWhitening
 
-_KNEES = (-1.0, -0.5, 0.0, 0.5, 1.0)  # that are tried
+_KNEES, _BENDS = (-1.0, -0.5, 0.0, 0.5, 1.0), (0.15, 0.3, 0.6, 1.0)  # that are tried
+_GAINED, _LEAST_SLOPE = 2.0, 0.02  # of a log likelihood, for which g is bent; of a slope
+_FIELDS = ("centre", "slope", "knee", "bend")
 _LEVELS = np.array([0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99])  # of quantiles that g follows
-_BETTER = 0.6  # of the squared error of a straight g, at most, that a bent one has
 _NEWTON, _ROUNDS = 60, 60  # steps of a search given θ; rounds of a search for θ
 _NEAR = 1e-8  # of a decrement: w is at its mode
 _SETTLED = 0.02  # in log τ, where a pilot run begins
@@ -76,12 +77,12 @@ class Bend:
 
     def into(self, theta: Array) -> Array:
         """t with g(t) = θ, by Newton's method: g is concave and rises, so that from the left it never overshoots twice."""
-        t = (theta - self.centre) / self.slope
+        t = (theta - self.centre) / np.maximum(self.slope, _LEAST_SLOPE)
         for _ in range(100):
             value, first, _ = self(t)
             step = (value - theta) / first
             t = t - step
-            if np.abs(step).max(initial=0.0) < 1e-13:
+            if np.abs(step).max(initial=0.0) < 1e-12 * (1 + np.abs(t).max(initial=0.0)):
                 break
         return t
 
@@ -91,20 +92,28 @@ class Bend:
         from scipy.special import ndtri
 
         t, quantiles = ndtri(_LEVELS), np.quantile(draws, _LEVELS, axis=0)
-        dim = draws.shape[1]
-        centre, slope, knee, bend = draws.mean(axis=0), draws.std(axis=0, ddof=1), np.zeros(dim), np.zeros(dim)
+        bends = [Bend.straight(*(np.array([part]) for part in np.polyfit(t, q, 1)[::-1])) for q in quantiles.T]
         for j in scales:
-            straight = np.polyfit(t, quantiles[:, j], 1)
-            error = float(((np.polyval(straight, t) - quantiles[:, j]) ** 2).sum())
-            for place in _KNEES:
-                v = place - t
-                H = 0.25 * (v * v + v * np.sqrt(v * v + 1) + np.arcsinh(v))
-                features = np.stack([np.ones_like(t), t, -H], axis=1)
-                c, b, k = np.linalg.lstsq(features, quantiles[:, j], rcond=None)[0]
-                left = float(((features @ np.array([c, b, k]) - quantiles[:, j]) ** 2).sum())
-                if k > 0 and b > 0.05 * slope[j] and left < _BETTER * error:
-                    centre[j], slope[j], knee[j], bend[j], error = c, b, place, k, left / _BETTER * 0.95
-        return Bend(centre, np.maximum(slope, 1e-6), knee, bend)
+            own = draws[:, [j]]
+            best = bends[j].log_likelihood(own)
+            for knee in _KNEES:
+                for bend in _BENDS:
+                    tried = Bend._fitted(t, quantiles[:, j], knee, bend)
+                    if tried is not None and (gained := tried.log_likelihood(own)) > best + _GAINED:
+                        best, bends[j] = gained, tried
+        return Bend(*(np.concatenate([getattr(one, name) for one in bends]) for name in _FIELDS))
+
+    @staticmethod
+    def _fitted(t: Array, quantiles: Array, knee: float, bend: float) -> Bend | None:
+        """c and b by least squares, given the rest; None where g would not rise."""
+        flat = Bend(np.zeros(1), np.zeros(1), np.array([knee]), np.array([bend]))
+        slope, centre = np.polyfit(t, quantiles - flat(t[:, None])[0][:, 0], 1)
+        return replace(flat, centre=np.array([centre]), slope=np.array([slope])) if slope > _LEAST_SLOPE else None
+
+    def log_likelihood(self, draws: Array) -> float:
+        """Of draws (count, dim) as g of standard normal numbers."""
+        t = self.into(draws)
+        return float((-0.5 * t * t - np.log(self(t)[1])).sum())
 
 
 class _Level(NamedTuple):
@@ -426,3 +435,14 @@ def _rough_sds(model: MixedModel, theta: Array, w: Array) -> Array:
         prior = np.maximum(term.covariance.prior_curvature(theta[term.theta]), 0.1)
         sds[term.theta] = np.minimum((information + prior) ** -0.5, 1.0)
     return sds
+
+
+def log_marginal(model: MixedModel, theta: Array, w: Array) -> float:
+    """log p(θ | y) in Laplace's approximation, −f(ŵ(θ), θ) − ½ log |H(θ)|, up to a constant; nan where H has no
+    factor.
+    """
+    w = mode_given(model, theta, w)
+    joint = np.concatenate([w, theta])[None, :]
+    how = _factor(model, model.curvature(w).hessian, theta, w)
+    volume = how.log_volume
+    return float("nan") if volume is None else volume - float(model.potentials(joint)[0])

@@ -94,6 +94,11 @@ class Whitening(Map):
         """The least eigenvalue of WᵀHW where it is known to be below 1; else 1."""
         return 1.0
 
+    @property
+    def log_volume(self) -> float | None:
+        """log |det W|, where it is known."""
+        return None
+
     @abstractmethod
     def displace(self, z: Array, first: int = 0) -> Array:
         """W z."""
@@ -170,6 +175,11 @@ class DenseWhitening(Whitening):
     def operations(self) -> float:
         """All entries."""
         return float(len(self.centre) ** 2)
+
+    @property
+    def log_volume(self) -> float:
+        """From the diagonal of a triangle."""
+        return float(np.log(np.abs(np.diag(self.factor))).sum())
 
     def displace(self, z: Array, first: int = 0) -> Array:
         """F z."""

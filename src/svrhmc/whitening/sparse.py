@@ -41,6 +41,11 @@ class SparseWhitening(Whitening):
     core: Any  # the dense rows of L, one after another, without the diagonal
     why: str = ""
 
+    @property
+    def log_volume(self) -> float:
+        """From the diagonal of L."""
+        return float(np.log(np.abs(self.inverse)).sum())
+
     def displace(self, z: Array, first: int = 0) -> Array:
         """P y with Lᵀy = z."""
         out = np.empty(np.shape(z))

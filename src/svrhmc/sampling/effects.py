@@ -1,0 +1,51 @@
+"""Draws of group effects, as a posterior keeps them beside its coefficients and scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import requirement
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEffects:
+    """Effects of all terms of groups, one after another; of a term level by level, of a level column by column.
+
+    names, columns, levels: of each term the grouping factor, its columns ("1" is the intercept) and its levels.
+    rows: how many rows each level has, of all terms one after another.
+    draws: (chain, draw, effect); every `every`-th of the posterior's draws.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+    levels: tuple[tuple[str, ...], ...]
+    rows: Indices
+    draws: Array
+    every: int = 1
+
+    def slices(self) -> list[slice]:
+        """Where the effects of each term are."""
+        sizes = [len(levels) * len(columns) for levels, columns in zip(self.levels, self.columns, strict=True)]
+        ends = np.cumsum([0, *sizes])
+        return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def of_term(self, k: int) -> Array:
+        """The effects of term k: (chain, draw, level, column)."""
+        some = self.draws[..., self.slices()[k]]
+        return some.reshape(*some.shape[:2], len(self.levels[k]), len(self.columns[k]))
+
+    def rows_of_term(self, k: int) -> Indices:
+        """How many rows each level of term k has."""
+        begin = sum(len(levels) for levels in self.levels[:k])
+        return self.rows[begin : begin + len(self.levels[k])]
+
+    def require_sound(self) -> None:
+        """Refuse draws of other sizes than the names say; used when a file is read."""
+        slices = self.slices()
+        if not len(self.names) == len(self.columns) == len(self.levels) or self.draws.ndim != 3:
+            raise requirement("group effects", "with names, columns and levels of each term", "others")
+        if self.draws.shape[2] != slices[-1].stop or len(self.rows) != sum(map(len, self.levels)):
+            raise requirement("group effects", f"{slices[-1].stop} of them", self.draws.shape[2])

@@ -1,0 +1,424 @@
+"""`sample` for mixed models: finds the variables by a pilot run, draws by split HMC in them, and judges the scales first.
+
+Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
+comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
+off where levels have few rows; short pilot runs then say where the scales are, and how they vary together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.checkpoint import Journal
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.progress import stage
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.serialise import is_part
+from svrhmc.density.mixed import MixedModel
+from svrhmc.diagnostics import spread
+from svrhmc.exact import SplitHMC
+from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasured
+from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.correction import Corrected, Location, error_of_mean
+from svrhmc.sampling.doubts import (
+    agreement,
+    least_tail_acceptance,
+    longest_stay,
+    refusing_tail,
+    tail_draws,
+    unsettled,
+)
+from svrhmc.sampling.drawing import LEAST, Drawing, FollowUp
+from svrhmc.sampling.effects import GroupEffects
+from svrhmc.trace import Trace, sampler_of
+from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
+
+_PILOTS = (60, 120)  # draws of each chain in the pilot runs
+_PILOT_CHAINS = 4
+_FIRST = 20  # draws after which the step of a pilot run is judged
+_ACCEPTED = 0.7  # share of proposals to be accepted
+_TUNING, _BURN_IN = 40, 100  # draws by which the step is judged, and draws that are not kept
+_JUDGED = 1000  # effects whose effective draws and agreement are looked at
+_FAR, _SHRINKS = 5.0, 8
+_PILOT_SEED = 1 << 52
+_EXPECTED = 0.4  # effective draws of a draw
+_SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
+_MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
+_SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+_COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # for many effects
+_MANY = 3000  # effects, from which a scan is coarse
+_MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
+
+_INVARIANT = (
+    "the sampler leaves the posterior invariant, so that it has no bias, and its chains agree, on the scales of the "
+    "groups and on the effects"
+)
+_NO_DRAWS = "the budget ended before any draw; these numbers are those of Laplace's approximation"
+
+
+class _Variables(NamedTuple):
+    """The variables, states of the chains in them, and Laplace's approximation: θ, w and standard deviations of θ."""
+
+    space: GroupVariables
+    start: Array
+    theta: Array
+    w: Array
+    sds: Array
+    sampler: SplitHMC
+
+
+class ReportedEffects:
+    """What is read of z: coefficients in the units of the data, shared parameters, standard deviations, correlations,
+    and after them some of the effects.
+    """
+
+    def __init__(self, space: GroupVariables, units: Units | None) -> None:
+        self._space, self._units, model = space, units, space.model
+        count = model.effects.stop - model.effects.start
+        some = np.unique(np.linspace(0, count - 1, min(count, _JUDGED)).astype(np.int64))
+        self._judged = model.effects.start + some
+        self.dim = model.reported_dim + len(some)
+
+    def parameters(self, w: Array, theta: Array) -> Array:
+        """Coefficients, shared parameters, standard deviations and correlations of states (states, …)."""
+        model = self._space.model
+        own = np.concatenate([w[:, : model.columns], w[:, model.effects.stop :]], axis=1)
+        coefficients = own if self._units is None else self._units.outward(own)
+        stated = [term.covariance.stated(theta[:, term.theta]) for term in model.terms]
+        return np.concatenate([coefficients, *stated], axis=1)
+
+    def out(self, z: Array, first: int = 0) -> Array:
+        """Of draws (chain, draw, dim) or states."""
+        flat = z.reshape(-1, z.shape[-1])
+        out = np.empty((len(flat), self.dim))
+        size = max(1, (1 << 22) // flat.shape[1])
+        for begin in range(0, len(flat), size):
+            look()
+            w, theta = self._space.out_joint(flat[begin : begin + size])
+            parameters = self.parameters(w, theta)
+            out[begin : begin + size] = np.concatenate([parameters, w[:, self._judged]], axis=1)
+        return out.reshape(*z.shape[:-1], self.dim)
+
+
+class GroupSearch:
+    """From a request to an answer, for a `MixedModel`; what is finished stands in the journal."""
+
+    def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
+        self.request, self.journal, self.budget = request, journal, budget
+        assert isinstance(request.target, MixedModel)
+        self.model: MixedModel = request.target
+
+    def run(self) -> tuple[Answer, Cost]:
+        """Until there are as many effective draws as were asked for, or a budget ends."""
+        request, budget = self.request, self.budget
+        try:
+            with stage("finding the scales of the groups", request.progress), budget.binding():
+                self.variables = self._variables()
+        except BudgetSpent:
+            raise budget.missing("the scales of the groups are found") from None
+        self.reported = ReportedEffects(self.variables.space, request.units)
+        budget.lap("mode and variables")
+        try:
+            with budget.binding():
+                answer = self._drawn()
+        except BudgetSpent:
+            answer = self._laplace()
+        seconds, passes = budget.used()
+        return answer, Cost(passes, seconds, budget.compiling, dict(budget.steps))
+
+    # Variables
+
+    def _variables(self) -> _Variables:
+        record, model = self.journal.get("variables"), self.model
+        dim = model.theta_dim
+        if record is not None:
+            self.budget.restore(record)
+            bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
+            space = GroupVariables(model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,)))
+            rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
+            sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
+            return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
+        self.budget.compile(lambda: model.conditional.energies(np.zeros((2, model.inner_dim))))
+        found = self._find_variables()
+        space = found.space
+        arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
+        arrays |= {"mixing": space.mixing, "w": space.w, "start": found.start, "first theta": found.theta}
+        settings = {"ledger": self.budget.said(), "sampler": found.sampler.settings()}
+        self.journal.put("variables", settings, {**arrays, "first w": found.w, "sds": found.sds})
+        return found
+
+    def _find_variables(self) -> _Variables:
+        model = self.model
+        theta, w, sds = first_centre(model, self._first_theta())
+        space = GroupVariables(model, Bend.straight(theta, sds), np.eye(len(theta)), w)
+        scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
+        z = self._near(space, Stream(self.request.seed + _PILOT_SEED, np.arange(_PILOT_CHAINS)))
+        sampler = self._first_sampler(space, z)
+        for number, count in enumerate(_PILOTS):
+            sampler, states = self._pilot(space, sampler, z, count, number)
+            some = states[:, count // 3 :].reshape(-1, model.dim)
+            draws = _theta_of(space, some)
+            bend = Bend.of_draws(draws, scales)
+            mixing = _correlation_root(bend.into(draws))
+            x, last = space.out_joint(states[:, -1])
+            w_new = mode_given(model, bend(np.zeros(model.theta_dim))[0], space.w)
+            space = GroupVariables(model, bend, mixing, w_new)
+            z = space.into(x, last)
+        chains = len(self.request.chains)
+        start = z[np.arange(chains) % _PILOT_CHAINS]
+        return _Variables(space, start, theta, w, sds, sampler)
+
+    def _first_theta(self) -> Array:
+        """A third of the scale that the prior allows, and no correlation."""
+        theta = np.zeros(self.model.theta_dim)
+        for term in self.model.terms:
+            theta[term.theta][: term.width] = term.covariance.heavy.location - 1.1
+        return theta
+
+    def _near(self, space: GroupVariables, stream: Stream) -> Array:
+        """Draws of N(0, I), halved while they are far out."""
+        z = stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
+        least, allowed = space.energies(np.zeros_like(z))[0], space.dim / 2 + _FAR * np.sqrt(space.dim)
+        for _ in range(_SHRINKS):
+            with np.errstate(over="ignore", invalid="ignore"):
+                far = ~(space.energies(z)[0] - least <= allowed)
+            z = np.where(far[:, None], z / 2, z)
+        return z
+
+    def _first_sampler(self, space: GroupVariables, z: Array) -> SplitHMC:
+        return SplitHMC() if space.dim < 2000 else SplitHMC(0.45, 4)
+
+    def _pilot(
+        self, space: GroupVariables, sampler: SplitHMC, z: Array, count: int, number: int
+    ) -> tuple[SplitHMC, Array]:
+        """States (chain, draw, dim) of a short run, whose step is made shorter until proposals are accepted."""
+        seed, tries = self.request.seed + _PILOT_SEED + ((number + 1) << 44), 0
+        while True:
+            numbers = np.arange(_PILOT_CHAINS) + (tries << 8)
+            chains = sampler.chains(space, seed, numbers, self.request.threads, z)
+            first = chains.extend(_FIRST)
+            self.budget.evaluations += float(first.evaluations)
+            smaller = sampler.smaller()
+            if smaller is None or first.accepted.sum() >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
+                break
+            sampler, z, tries = smaller, chains.state.x, tries + 1
+        rest = chains.extend(count - _FIRST)
+        self.budget.evaluations += float(rest.evaluations)
+        return sampler, np.concatenate([first.draws, rest.draws], axis=1)
+
+    # Draws
+
+    def _drawn(self) -> Answer:
+        request = self.request
+        given = request.method if not (request.method is None or isinstance(request.method, str)) else None
+        sampler: Any = self.variables.sampler if given is None else given
+        number = 0
+        while True:
+            drawing = self._drawing(sampler, number)
+            accepted = drawing.settle(_BURN_IN, request.progress)
+            smaller = None if given is not None else sampler.smaller()
+            enough = accepted.sum() >= 0.9 * _ACCEPTED * _BURN_IN * len(request.chains)
+            if smaller is None or enough or drawing.made or drawing.cut(_BURN_IN):
+                break
+            sampler, number = smaller, number + 1
+        drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
+        self.budget.lap("sampling")
+        return self._answer(sampler, drawing, drawn)
+
+    def _drawing(self, sampler: Any, number: int) -> Drawing:
+        request, space = self.request, self.variables.space
+        chains = sampler.chains(space, request.seed + (number << 40), request.chains, request.threads, self.variables.start)
+        settings = {
+            "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
+            "n": self.model.n, "step_size": None,
+        }  # fmt: skip
+        return Drawing(
+            chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
+            FollowUp(step=1.0, passes=float(sampler.leapfrogs)), width=self.reported.dim, gradients=False,
+        )  # fmt: skip
+
+    def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
+        request, count = self.request, self.model.reported_dim
+        x = drawn.x
+        with stage("checking the scales", request.progress):
+            raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
+            effective = np.minimum(drawn.effective, 2 * tail_draws(x))
+            chains, stay = len(request.chains), longest_stay(x[..., :count])
+            doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped, 1, stay)
+            doubt = doubt or refusing_tail(least_tail_acceptance(x[..., :count], drawing.first, sampler.cycle))
+            scan = self._scan(drawn.z)
+        own = slice(0, count)
+        errors = Corrected(
+            raw.mean[own], raw.sd[own], error_of_mean(x[..., own]),
+            error_of_mean((x[..., own] - raw.mean[own]) ** 2) / np.maximum(2 * raw.sd[own], 1e-300),
+        )  # fmt: skip
+        certificate = self._judged(doubt or scan.doubt, scan.one_mode, errors)
+        trace = Trace(
+            draws=np.ascontiguousarray(x[..., own]),
+            passes=drawn.spent / self.model.n,
+            gradient_evaluations=round(drawing.chains.state.spent),
+            velocity=np.zeros((chains, count)),
+            seconds=self.budget.steps.get("sampling", 0.0),
+            sampler=sampler,
+            seed=request.seed,
+            chains=request.chains,
+            engine=drawing.chains.engine,
+            acceptance=drawing.acceptance,
+        )
+        why = "exact, with full gradients, in variables that make effects and their scales nearly independent."
+        return Answer(
+            mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
+            laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler, why=why,
+            certificate=certificate, ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete,
+            parameters=None, group_effects=self._effects(drawn.z),
+        )  # fmt: skip
+
+    def _judged(self, doubt: str, one_mode: str | None, errors: Corrected) -> Certificate:
+        zero = np.zeros(len(errors.mean))
+        bias = Bias(zero, errors.mean_error / errors.sd, zero, errors.sd_error / errors.sd)
+        if doubt:
+            return unmeasured(self.request.tolerance, bias, doubt)
+        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", _INVARIANT)
+        return certificate.knowing(one_mode, 1, "a pilot run of four chains")
+
+    def _scan(self, z: Array) -> _Scan:
+        """What Laplace's approximation says of each scale along its axis, beside the draws.
+
+        A doubt where it puts mass below what the draws reach. One mode where every conditional model is log-concave
+        and no scale's density falls and rises again.
+        """
+        model, space = self.model, self.variables.space
+        draws = _theta_of(space, z.reshape(-1, model.dim))
+        centre, sd = draws.mean(axis=0), draws.std(axis=0)
+        grid, alone, w = (_SCAN if model.effects.stop < _MANY else _COARSE), True, space.w
+        for term in model.terms:
+            for a in range(term.width):
+                place = term.theta.start + a
+                unit = max(1.0, 1.5 * float(sd[place])) if sd[place] > _SPREAD_OUT else 4 * float(sd[place])
+                values = []
+                for step in grid:
+                    at = centre.copy()
+                    at[place] += step * unit
+                    values.append(log_marginal(model, at, w))
+                density = np.array(values)
+                if not np.isfinite(density).all():
+                    alone = False
+                    continue
+                alone = alone and _rises_and_falls_once(density)
+                if sd[place] > _SPREAD_OUT and len(grid) > len(_COARSE):
+                    low = float(np.quantile(draws[:, place], 0.01))
+                    below = _mass_below(centre[place] + grid * unit, density, low)
+                    if below > _MISSED:
+                        return _Scan(_unvisited(term.group.parameter_names()[a], below), None)
+        loss = model.loss
+        convex = bool(loss.convex or (loss.shared and loss.convex_given_shared))
+        known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
+        return _Scan("", known if alone and convex else None)
+
+    def _effects(self, z: Array) -> GroupEffects:
+        """Draws of all effects, or of every so many draws where they would be more than 1 GB."""
+        model, space = self.model, self.variables.space
+        count = model.effects.stop - model.effects.start
+        chains, draws, _ = z.shape
+        every = -(-chains * draws * count // _MOST_KEPT)
+        some = z[:, ::every].reshape(-1, model.dim)
+        out = np.empty((len(some), count))
+        size = max(1, (1 << 22) // model.dim)
+        for begin in range(0, len(some), size):
+            out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
+        groups = [term.group for term in model.terms]
+        return GroupEffects(
+            tuple(group.name for group in groups),
+            tuple(group.column_names or () for group in groups),
+            tuple(group.levels or () for group in groups),
+            np.concatenate([np.bincount(group.index, minlength=group.count) for group in groups]).astype(np.int64),
+            out.reshape(chains, -1, count),
+            every,
+        )
+
+    # Laplace's approximation
+
+    def _laplace_location(self) -> Location:
+        """Means and standard deviations by Laplace's approximation, at the mode of its marginal density of the scales."""
+        known, count = self.variables, self.model.reported_dim
+        mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
+        draws = self._laplace_draws(256, _PILOT_SEED)
+        return Location(mean, draws.std(axis=0)[:count])
+
+    def _laplace_draws(self, count: int, seed: int) -> Array:
+        known, model = self.variables, self.model
+        z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
+        theta = known.theta + known.sds * z[:, model.inner_dim :]
+        w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
+        return self.reported.parameters(w, theta)
+
+    def _laplace(self) -> Answer:
+        """Where a budget ended before there were draws."""
+        request, dim = self.request, self.model.reported_dim
+        chains = len(request.chains)
+        count = max(LEAST, -(-request.draws // chains))
+        x = self._laplace_draws(chains * count, _PILOT_SEED + 1).reshape(chains, count, dim)
+        where, unknown = self._laplace_location(), np.full(dim, np.inf)
+        return Answer(
+            mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
+            corrected=Corrected(where.mean, where.sd, unknown, unknown), laplace=where,
+            trace=independent_trace(x, request, 0.0), method="laplace", sampler=None,
+            why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
+            certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
+            ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
+            group_effects=self._laplace_effects(chains, count),
+        )  # fmt: skip
+
+    def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
+        known, model = self.variables, self.model
+        z = np.zeros((chains, min(count, LEAST), model.dim))
+        return replace(self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy())
+
+
+class _Scan(NamedTuple):
+    doubt: str
+    one_mode: str | None
+
+
+def _theta_of(space: GroupVariables, z: Array) -> Array:
+    """θ of states, without their effects."""
+    theta: Array = space.bend(z[:, space.model.inner_dim :] @ space.mixing.T)[0]
+    return theta
+
+
+def _correlation_root(t: Array) -> Array:
+    """A lower triangle A with AAᵀ the correlations of some draws, drawn a little towards none."""
+    if t.shape[1] == 1:
+        return np.eye(1)
+    correlation = 0.95 * np.corrcoef(t.T) + 0.05 * np.eye(t.shape[1])
+    return np.asarray(np.linalg.cholesky(correlation), np.float64)
+
+
+def _rises_and_falls_once(values: Array) -> bool:
+    """Whether a sequence rises to one place and falls after it, but for rounding."""
+    steps = np.diff(values)
+    rising = steps > 1e-6 * max(1.0, float(np.ptp(values)))
+    falls = np.flatnonzero(steps < 0)
+    return not (len(falls) and rising[falls[0] :].any())
+
+
+def _mass_below(places: Array, log_density: Array, low: float) -> float:
+    """The share of a density, given by its logarithm on a grid, below a place; beyond the first of them it goes on as it
+    fell.
+    """
+    fine = np.linspace(places[0], places[-1], 2001)
+    p = np.exp(np.interp(fine, places, log_density) - log_density.max())
+    return float(p[fine < low].sum() / p.sum())
+
+
+def _unvisited(name: str, below: float) -> str:
+    return (
+        f"Laplace's approximation puts {below:.0%} of {name} below what 99 in 100 draws have: the chains may not have "
+        "been where this scale is near 0 often enough; more draws would tell"
+    )
