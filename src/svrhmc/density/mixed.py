@@ -93,7 +93,7 @@ class MixedModel(FiniteSum):
             terms.append(Term(group, covariance, slice(place, place + size), slice(theta, theta + covariance.dim)))
             place, theta = place + size, theta + covariance.dim
         self.terms, self.effects, self.theta_dim = tuple(terms), slice(columns, place), theta
-        self.inner_dim = conditional.dim
+        self.inner_dim, self.effect_count = conditional.dim, place - columns
         self.dim = conditional.dim + theta
         self.names = self._names()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core import serialise
@@ -274,8 +275,12 @@ class Posterior:
 
     def inner(self, most: int) -> Array:
         """At most so many draws, in the variables of the target."""
-        x = thinned(self.trace.draws, most)
-        return x if self.units is None else self.units.inward(x)
+        if self.group_effects is None:
+            x = thinned(self.trace.draws, most)
+            return x if self.units is None else self.units.inward(x)
+        effects = self.group_effects
+        x = thinned(self.trace.draws[:, :: effects.every], most)
+        return inner_draws(x, thinned(effects.draws, most), effects, self.model.loss.shared, self.units)
 
     def to_arviz(
         self,
@@ -386,6 +391,22 @@ class Posterior:
             raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
 
+def inner_draws(x: Array, effects: Array, kept: GroupEffects, shared: int, units: Units | None) -> Array:
+    """Coefficients, effects and shared parameters, as the rows of a mixed model have them, from reported draws."""
+    own = x[..., : x.shape[-1] - kept.covariances]
+    own = own if units is None else units.inward(own)
+    edge = own.shape[-1] - shared
+    return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
+
+
+def _inner_mean(answer: Answer, shared: int, units: Units | None) -> Array:
+    """The posterior mean in the variables of the rows."""
+    if answer.group_effects is None:
+        return answer.mean if units is None else units.inward(answer.mean)
+    effects = answer.group_effects.draws.mean(axis=(0, 1))
+    return inner_draws(answer.mean, effects, answer.group_effects, shared, units)
+
+
 def build_posterior(
     answer: Answer,
     cost: Cost,
@@ -412,12 +433,15 @@ def build_posterior(
     checked_rows = 0
     if form is not None:
         if prior is None:
-            draws = answer.trace.draws
-            prior = Influence.of(form.prior_mean, form.prior_precision, draws, prior_in_words(form))
-        labels = names or numbered(len(answer.mean))
-        mean = answer.mean if units is None else units.inward(answer.mean)
+            draws = answer.trace.draws[..., : len(answer.mean) - target.theta_dim]
+            keeps = np.full(len(form.prior_mean), True)
+            keeps[form.rows.columns - target.effect_count : form.rows.columns] = not target.effect_count
+            prior = Influence.of(form.prior_mean[keeps], form.prior_precision[keeps], draws, prior_in_words(form))
+        labels = names or target.names or numbered(len(answer.mean))
+        mean = _inner_mean(answer, form.loss.shared, units)
         chance = float(ratio(standard_errors(answer)[0], answer.sd).max())
-        contradictions = clashes(form, prior, mean, chance, labels, given, advice)
+        single = given and not target.effect_count
+        contradictions = clashes(form, prior, mean, chance, labels, single, advice)
         if contradictions:
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
@@ -426,7 +450,7 @@ def build_posterior(
         **vars(answer),
         **cost._asdict(),
         model=Model.of(target),
-        names=names,
+        names=names or (target.names if target.effect_count else ()),
         units=units,
         design=design,
         prior=prior,

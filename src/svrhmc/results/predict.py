@@ -123,8 +123,8 @@ class Model:
     @staticmethod
     def of(target: FiniteSum) -> Model | None:
         """Of a target whose rows have linear predictors; None of any other."""
-        form = rows_of(target.form())
-        return None if form is None else Model(form.loss, form.rows.columns)
+        form = rows_of(target.shown().form())
+        return None if form is None else Model(form.loss, form.rows.columns - target.effect_count)
 
     def at(self, X: Any, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
         """New rows in the place of those of the target; refuses others than it has."""

@@ -32,6 +32,11 @@ class GroupEffects:
         ends = np.cumsum([0, *sizes])
         return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
+    @property
+    def covariances(self) -> int:
+        """Standard deviations and correlations of all terms."""
+        return sum(len(columns) * (len(columns) + 1) // 2 for columns in self.columns)
+
     def of_term(self, k: int) -> Array:
         """The effects of term k: (chain, draw, level, column)."""
         some = self.draws[..., self.slices()[k]]
