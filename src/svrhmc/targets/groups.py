@@ -18,7 +18,7 @@ from svrhmc.core.errors import positive, real_array, requirement, settle
 from svrhmc.targets.priors import Prior
 
 INTERCEPT_COLUMN = "1"
-_MOST_COLUMNS = 12  # of one term, whose covariances are dense
+MOST_COLUMNS = 12  # of one term, whose covariances are dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Group:
         columns = np.ones((len(index), 1)) if self.columns is None else self.columns
         columns = np.asarray(real_array("columns of a group", columns, (len(index), "columns")), np.float64)
         width = columns.shape[1]
-        if not 1 <= width <= _MOST_COLUMNS:
-            raise requirement("columns of a group", f"from 1 to {_MOST_COLUMNS}", width)
+        if not 1 <= width <= MOST_COLUMNS:
+            raise requirement("columns of a group", f"from 1 to {MOST_COLUMNS}", width)
         names = self.column_names
         if names is None:
             constant = bool((columns[:, 0] == 1).all())
