@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from typer.testing import CliRunner
 
-from svrhmc.cli import app
+from svrhmc.shell.app import app
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float, object]:

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def compiled(monkeypatch):
     """No problem is small: samplers run compiled, as on large ones."""
-    monkeypatch.setattr("svrhmc.targets.forms._SMALL", 0)
+    monkeypatch.setattr("svrhmc.rows.forms._SMALL", 0)
 
 
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow

@@ -96,7 +96,7 @@ def names() -> dict[str, Any]:
 
 def invoke(*arguments: str) -> Any:
     """A command, in a terminal of a fixed width."""
-    from svrhmc import cli
+    from svrhmc.shell import app as cli
 
     return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": str(WIDTH), "TERM": "dumb", "NO_COLOR": "1"})
 
@@ -172,7 +172,7 @@ def known_commands() -> list[str]:
     """The commands that the shell has."""
     import typer
 
-    from svrhmc import cli
+    from svrhmc.shell import app as cli
 
     return sorted(typer.main.get_command(cli.app).commands)
 

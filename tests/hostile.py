@@ -779,7 +779,7 @@ def _shell(*words: str) -> None:
     """A command; an error of one line on stderr becomes an error here."""
     import contextlib
 
-    from svrhmc.cli import app
+    from svrhmc.shell.app import app
 
     told = io.StringIO()
     try:
@@ -840,7 +840,7 @@ def _read(path: Path) -> None:
 
 
 def _read_table(path: Path) -> None:
-    from svrhmc.files import read_table
+    from svrhmc.tables.numbers import read_table
 
     read_table(path)
 

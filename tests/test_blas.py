@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from svrhmc.core.machine import NARROW, blas_for, one_blas_thread
-from svrhmc.targets import passes
+from svrhmc.rows import passes
 
 
 def threads() -> set[int]:

@@ -13,6 +13,7 @@ from svrhmc import Sampler, sample, targets
 from svrhmc.core import deadline as deadlines
 from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, piece
 from svrhmc.core.errors import BudgetError
+from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.dynamics import UBU
 from svrhmc.engines.compiled.engine import CompiledChains
 from svrhmc.engines.reference import ReferenceChains
@@ -20,13 +21,12 @@ from svrhmc.exact import SubsampledMH
 from svrhmc.fitting import regress
 from svrhmc.gradients import Full
 from svrhmc.results.posterior import Posterior
+from svrhmc.rows import sparse as stored
 from svrhmc.sampling import drawing, run, search
 from svrhmc.sampling.bias import Pairs
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.sampling.search import Search
-from svrhmc.targets import stored
-from svrhmc.targets.generalised import GeneralisedLinear
 
 FAR = 1e9
 
@@ -459,7 +459,7 @@ def test_front_doors_keep_to_the_same_deadline(door, clock, monkeypatch):
 def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
-    from svrhmc.cli import app
+    from svrhmc.shell.app import app
 
     calls, table = late(monkeypatch, clock, GeneralisedLinear, "hessian"), churn()
     lines = ["age,churn", *(f"{a},{b}" for a, b in zip(table["age"], table["churn"], strict=True))]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.cli import app
 from svrhmc.core.cells import csv_text, guarded, unguarded
 from svrhmc.paper.blocks import write_csv
 from svrhmc.reporting import coefficients, coefficients_csv
+from svrhmc.shell.app import app
 from svrhmc.tables.files import read
 
 RUN = ("=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx", " =1", "\u00a0=1", "＝1", "=cmd|' /C calc'!A0", "-", "'=a")

@@ -29,13 +29,13 @@ from svrhmc.dynamics import (
     step_noise,
 )
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
+from svrhmc.rows.forms import FunctionsForm
 from svrhmc.sampling.bias import Pairs, plan_of, settling_steps
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, judge_invariant, unmeasured
 from svrhmc.sampling.correction import Correction, correction, stein_bias
 from svrhmc.sampling.doubts import agreement, effective_draws, heavy_tail, longest_stay, tail_draws, unsettled
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.targets.forms import FunctionsForm
 from svrhmc.theory import stationary
 from svrhmc.whitening import dense_whitening, whitened
 

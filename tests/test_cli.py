@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import __main__
-from svrhmc.cli import app
 from svrhmc.compare import compare
-from svrhmc.files import read_table
+from svrhmc.shell.app import app
+from svrhmc.tables.numbers import read_table
 
 SMALL = ["compare", "--n", "20", "--dim", "2", "--chains", "200", "--passes", "5"]
 
@@ -92,7 +92,7 @@ def test_the_module_runs_as_a_command():
 
 
 def test_without_typer_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "svrhmc.cli")
+    monkeypatch.delitem(sys.modules, "svrhmc.shell.app")
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"needs Typer and Rich: pip install 'svrhmc\[cli\]'"):
         __main__.main()

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import publisher
 from publisher import LIBSVM, PAGE, STATIC, UCI, Cut, Publisher, Silent, as_published, bad_crc, tarred, zipped
 from simulated_data import folder_like_the_real_one, whole_gisette
-from svrhmc.cli import app
 from svrhmc.core.errors import DataError, MissingDataError
 from svrhmc.paper import data, datasets, download, run
 from svrhmc.paper.download import ArchiveError, unpack
+from svrhmc.shell.app import app
 from svrhmc.tables.files import from_libsvm
 
 

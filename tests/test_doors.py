@@ -8,7 +8,10 @@ import scipy.optimize
 import scipy.sparse
 
 from svrhmc import theory
-from svrhmc.targets import conjugate, faced, families, glm, linear, logistic, mode, proper
+from svrhmc.density import mode
+from svrhmc.density import propriety as proper
+from svrhmc.density import recession as faced
+from svrhmc.targets import conjugate, families, glm, linear, logistic
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
 

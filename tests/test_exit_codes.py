@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from svrhmc import cli
-from svrhmc.commands import fit as fitting
-from svrhmc.commands import outputs
-from svrhmc.commands import predict as predicting
 from svrhmc.paper import run
+from svrhmc.shell import app as cli
+from svrhmc.shell import fit as fitting
+from svrhmc.shell import outputs
+from svrhmc.shell import predict as predicting
 
 PLAN = ("plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1")
 COMPARE = ("compare", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5")

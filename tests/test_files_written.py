@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import CheckpointError, targets
-from svrhmc.cli import app
-from svrhmc.commands import outputs, predict
 from svrhmc.core import storage
 from svrhmc.estimators import BayesianLogisticRegression
 from svrhmc.exact import SplitHMC
+from svrhmc.shell import outputs, predict
+from svrhmc.shell.app import app
 
 MANY = 10**12
 

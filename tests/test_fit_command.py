@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli
-from svrhmc.commands import fit as command
-from svrhmc.commands import outputs, predict
-from svrhmc.commands.arguments import quoted
 from svrhmc.results.predict import Prediction
+from svrhmc.shell import app as cli
+from svrhmc.shell import fit as command
+from svrhmc.shell import outputs, predict
+from svrhmc.shell.arguments import quoted
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)

@@ -11,9 +11,9 @@ import pytest
 import svrhmc
 from svrhmc import data
 from svrhmc.core.errors import DataError
-from svrhmc.data.design import opened_by
 from svrhmc.tables import designed, transforms
 from svrhmc.tables.columns import columns_of
+from svrhmc.tables.partitions import opened_by
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -220,7 +220,7 @@ def test_columns_named_where_the_table_was_opened_are_used(folder):
 def test_a_fit_is_saved_reported_and_predicts_in_the_shell(folder, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from svrhmc import cli
+    from svrhmc.shell import app as cli
 
     monkeypatch.chdir(tmp_path)
     TABLE[:5].drop(columns="when").to_csv("new.csv", index=False)

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli
 from svrhmc.core.errors import DataError, PosteriorFileError
+from svrhmc.shell import app as cli
 from svrhmc.tables import Design, designed
 from svrhmc.tables.expressions import expression
 from svrhmc.tables.formula import parsed

@@ -11,13 +11,14 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli, diagnostics, distances, dynamics, fitting, gradients, targets, theory, whitening
+from svrhmc import diagnostics, distances, dynamics, fitting, gradients, targets, theory, whitening
 from svrhmc.core import lanczos
 from svrhmc.core.arrays import ratio
 from svrhmc.results import figures
 from svrhmc.results.prior import Influence
 from svrhmc.results.summary import Coefficient
 from svrhmc.sampling.correction import correction
+from svrhmc.shell import app as cli
 from svrhmc.tables import files as reading
 from svrhmc.targets import priors
 

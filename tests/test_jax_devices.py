@@ -138,7 +138,7 @@ def test_a_memory_map_has_the_draws_of_the_array(mapped, here, gradient):
 
 def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
     """It is read in blocks of 100 rows, halves of which are summed side by side, as on a GPU; the last has 3."""
-    from svrhmc.targets import placed
+    from svrhmc.models import placement as placed
 
     monkeypatch.setattr(placed, "_LEAST_BLOCK", 120)
     kind = jax.default_backend()
@@ -154,7 +154,7 @@ def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
 
 
 def test_rows_that_a_device_has_no_room_for_stay_on_the_host(here, monkeypatch):
-    from svrhmc.targets import devices
+    from svrhmc.core import devices
 
     monkeypatch.setattr(devices, "room_on", lambda device: 1000.0)
     target = logistic()

@@ -116,7 +116,7 @@ def test_batches_of_rows_that_are_cut(name, gradient):
 from svrhmc.core.jax import scope
 from svrhmc.engines.jax.placement import placed
 from svrhmc.targets import devices as there
-from svrhmc.targets.placed import OnDevices
+from svrhmc.models.placement import OnDevices
 target, sampled = TARGETS[{name!r}](), None if {name!r} == "model" else devices
 alone = draws(logistic() if sampled is None else target, gradients.{gradient}, None)
 room, there.room_on = there.room_on, lambda device: 1.5e5
@@ -240,7 +240,7 @@ def test_devices_are_for_jax_and_must_be_there():
 
 def test_rows_too_large_for_the_devices_are_refused(monkeypatch):
     """1003 rows of 4 numbers and a label are 40,120 bytes."""
-    from svrhmc.targets import devices
+    from svrhmc.core import devices
 
     monkeypatch.setattr(devices, "room_on", lambda device: 4e4)
     for gradient in (gradients.Full(), gradients.Minibatch(5)):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.targets.libraries import described, from_bambi, from_numpyro, from_pymc
+from svrhmc.models import description as described
+from svrhmc.targets.libraries import from_bambi, from_numpyro, from_pymc
 
 DOORS = {"numpyro": from_numpyro, "pymc": from_pymc, "bambi": from_bambi}
 QUIET = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

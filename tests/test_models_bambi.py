@@ -12,7 +12,7 @@ import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
-from svrhmc.targets.libraries.bambi import describe_bambi  # noqa: E402
+from svrhmc.models.bambi import describe_bambi  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
@@ -123,7 +123,7 @@ def test_the_intercept_is_that_of_the_columns_as_they_were_given(name):
 
 
 def _of_pymc(model):
-    from svrhmc.targets.libraries.pymc import describe_pymc
+    from svrhmc.models.pymc import describe_pymc
 
     return describe_pymc(model.backend.model)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from svrhmc import sample, targets
-from svrhmc.targets.functions import looped
+from svrhmc.models.functions import looped
 
 X = np.linspace(-1.0, 1.0, 20)
 Y = 0.5 * X**3 + 0.1 * np.cos(7 * X)

@@ -19,8 +19,8 @@ import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
+from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
-from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 
 
 def logistic(x, y):
@@ -254,8 +254,8 @@ def test_a_plate_that_is_subsampled_has_all_its_rows_once():
 
 
 def test_more_rows_than_are_compared(monkeypatch):
-    monkeypatch.setattr("svrhmc.targets.libraries.numpyro._CHECKED_ROWS", 40)
-    monkeypatch.setattr("svrhmc.targets.libraries.described._BLOCK", 16)
+    monkeypatch.setattr("svrhmc.models.numpyro._CHECKED_ROWS", 40)
+    monkeypatch.setattr("svrhmc.models.description._BLOCK", 16)
     model, args, kwargs = MODELS["mixture"]
     described = describe_numpyro(model, *args)
     params = around(described.init)

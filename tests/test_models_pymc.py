@@ -14,7 +14,7 @@ import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
-from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
+from svrhmc.models.pymc import describe_pymc  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
@@ -375,7 +375,7 @@ def test_the_rows_can_be_named():
 def test_erfcx_is_what_it_should_be():
     from scipy.special import erfcx
 
-    from svrhmc.targets.libraries.pymc import _erfcx
+    from svrhmc.models.pymc import _erfcx
 
     x = np.concatenate([np.linspace(-25, 24.999, 200), 25 + np.geomspace(1e-9, 1e6, 50)])
     np.testing.assert_allclose(_erfcx(pt.constant(x)).eval(mode="FAST_COMPILE"), erfcx(x), rtol=1e-12)

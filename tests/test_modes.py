@@ -12,10 +12,10 @@ from scipy.special import logsumexp
 import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.deadline import Deadline
+from svrhmc.density import minima as search_of_minima
+from svrhmc.density.minima import minima, only_minimum
 from svrhmc.sampling.certificate import Bias, Certificate
 from svrhmc.targets import families, glm
-from svrhmc.targets import minima as search_of_minima
-from svrhmc.targets.minima import minima, only_minimum
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
 
 ONE_PREDICTOR = [

@@ -9,7 +9,7 @@ import svrhmc
 from svrhmc import targets
 from svrhmc.core.deadline import Deadline
 from svrhmc.whitening import DenseWhitening, whitening
-from svrhmc.whitening.nearest import _Law, nearest
+from svrhmc.whitening.nearest_gaussian import _Law, nearest
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -12,16 +12,16 @@ from conftest import LIMIT, every_engine
 from svrhmc import Sampler, engines, gradients, sample, targets
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
+from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.families.base import Family, Formulas
 from svrhmc.gradients import Gradient, Recipe
+from svrhmc.rows.sparse import make_rows
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
-from svrhmc.targets.generalised import GeneralisedLinear
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Term
-from svrhmc.targets.stored import make_rows
 from svrhmc.whitening import whitened
 
 

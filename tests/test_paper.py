@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 import svrhmc
 from simulated_data import folder_like_the_real_one
 from svrhmc.checkpoint import Checkpoint, InMemory
-from svrhmc.cli import app
 from svrhmc.core.errors import CheckpointInUseError
 from svrhmc.paper import blocks, experiments, journal, regression, run, synthetic
 from svrhmc.paper.journal import Pieces, open_journal, resumable
 from svrhmc.paper.settings import load_settings
+from svrhmc.shell.app import app
 from svrhmc.tables.files import from_libsvm
 
 

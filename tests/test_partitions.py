@@ -14,12 +14,12 @@ from svrhmc import data, dynamics, gradients, targets
 from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.rows.coding import coding_of
+from svrhmc.rows.partitions import gathered
+from svrhmc.rows.reading import Block
 from svrhmc.targets import families
-from svrhmc.targets.coding import coding_of
-from svrhmc.targets.partitions import gathered
-from svrhmc.targets.reading import Block
 from svrhmc.whitening import whitening
-from svrhmc.whitening.tall import scaled
+from svrhmc.whitening.partitions import scaled
 
 N, COLUMNS = 600, 3
 FAMILIES = {

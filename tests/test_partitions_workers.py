@@ -19,7 +19,7 @@ import pytest
 import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.data.workers import InPartitions, Pool
+from svrhmc.rows.workers import InPartitions, Pool
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -76,8 +76,8 @@ class Counting(ThreadPoolExecutor):
 
 def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
     """However many partitions there are, no more than a window of tasks is under way."""
-    monkeypatch.setattr("svrhmc.data.workers._AHEAD", 8)
-    monkeypatch.setattr("svrhmc.data.workers.cores", lambda: 1)
+    monkeypatch.setattr("svrhmc.rows.workers._AHEAD", 8)
+    monkeypatch.setattr("svrhmc.rows.workers.cores", lambda: 1)
     with Counting(2) as pool:
         rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))
         taken = []
@@ -152,7 +152,7 @@ def test_threads_of_blas_change_no_digit_of_a_pass(columns):
 import numpy as np
 from svrhmc import data, targets
 from svrhmc.core.arrays import digest
-from svrhmc.targets.partitions import Lengths
+from svrhmc.rows.partitions import Lengths
 rng = np.random.default_rng(0)
 X = rng.normal(size=(20_000, {columns})).astype(np.float32)
 x, factor = np.full({columns}, 0.01), rng.normal(size=({columns}, {columns}))
@@ -357,7 +357,7 @@ def test_a_scheduler_that_goes_away_is_told_and_the_run_goes_on_with_another(tol
 
 def test_a_cluster_without_the_packages_is_told(folder):
     pytest.importorskip("distributed")
-    from svrhmc.data.workers import Cluster
+    from svrhmc.rows.workers import Cluster
 
     class Elsewhere:
         status = "running"

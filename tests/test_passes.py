@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse
 
 from svrhmc import targets
-from svrhmc.targets.passes import RowsPass
-from svrhmc.targets.rows import Labels
+from svrhmc.rows.base import Labels
+from svrhmc.rows.passes import RowsPass
 
 N, COLUMNS = 10_000, 5  # more than two blocks of rows, the last of which ends within a tile
 FAMILIES = ["bernoulli", "poisson", "negative-binomial", "gamma", "categorical", "student-t"]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc import warming
 from svrhmc.core import code_cache, progress
+from svrhmc.shell import warming
 
 USE = """
 import numpy as np

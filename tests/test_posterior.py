@@ -110,7 +110,7 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 
 
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
-    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", 2)
+    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", 2)
     target = regression(100, 3)
     found = sample(target, draws=500)
     assert found.method == "split-hmc"

@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli, files, shell
 from svrhmc.paper import run
+from svrhmc.shell import app as cli
+from svrhmc.shell import errors as shell
+from svrhmc.tables import numbers as files
 
 PLAN = ["plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1"]
 COMPARE = ["compare", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5"]

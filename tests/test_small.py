@@ -9,10 +9,10 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT
-from svrhmc import warming
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact import split as split_module
-from svrhmc.targets import forms
+from svrhmc.rows import forms
+from svrhmc.shell import warming
 from svrhmc.targets.priors import StudentT
 from svrhmc.whitening import whitened
 

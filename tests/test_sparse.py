@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 import svrhmc
+from svrhmc.rows import csr as door
 from svrhmc.targets import linear, logistic
-from svrhmc.targets import sparse as door
 
 N, DIM = 40, 6
 

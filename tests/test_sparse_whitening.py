@@ -180,9 +180,9 @@ def scores(draws, reference):
 
 
 def few_columns(monkeypatch, most=10):
-    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", most)
-    monkeypatch.setattr("svrhmc.targets.mode.DENSE_DIM", most)
-    monkeypatch.setattr("svrhmc.targets.generalised.DENSE_DIM", most)
+    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", most)
+    monkeypatch.setattr("svrhmc.density.mode.DENSE_DIM", most)
+    monkeypatch.setattr("svrhmc.density.generalised.DENSE_DIM", most)
 
 
 def test_sample_takes_it_for_sparse_rows_of_many_columns(monkeypatch):

@@ -16,7 +16,10 @@ FILES = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.p
 LAYERS = [
     ("core",),
     ("families",),
-    ("kernels",),
+    ("kernels", "priors"),
+    ("rows",),
+    ("density",),
+    ("models",),
     ("targets",),
     ("whitening", "distances", "diagnostics", "tables"),
     ("data", "gradients", "dynamics", "checkpoint"),
@@ -26,12 +29,10 @@ LAYERS = [
     ("theory", "sampling"),
     ("results",),
     ("posterior", "reporting"),
-    ("compare", "files", "fitting", "warming"),
+    ("compare", "fitting"),
     ("estimators", "plots"),
     ("paper",),
     ("shell",),
-    ("commands",),
-    ("cli",),
     ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -97,7 +98,7 @@ KINDS = re.compile(
     r"|FiniteSum|GeneralisedLinear|Gaussian|Custom|Whitened\w*|DenseRows|SparseRows|DenseWhitening|LowRankWhitening"
     r"|Loss|LogisticLoss|SquaredLoss|Dynamics|Overdamped|Underdamped|EulerMaruyama|Exponential|UBU|BAOAB|Anchored)\b"
 )
-OWN = {"gradients.py", "targets/base.py", "whitening/targets.py", "dynamics.py"}
+OWN = {"gradients.py", "density/base.py", "whitening/targets.py", "dynamics.py"}
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -153,9 +154,9 @@ def test_the_gradient_over_rows_is_summed_once_by_each_who_executes():
     adds = {"combine", "combine_at", "tile_sum", "some_sum", "row_add", "_row_sum"}
     places = functions({"slopes", "_slopes", "slope", "evaluate"}, adds)
     assert {file for file, _ in places} == {
-        "targets/forms.py", "kernels/passes.py", "engines/jax/rows.py", "engines/jax/gpu.py",
+        "rows/forms.py", "kernels/passes.py", "engines/jax/rows.py", "engines/jax/gpu.py",
     }  # fmt: skip
-    assert [name for file, name in places if file == "targets/forms.py"] == ["gradients_at"]
+    assert [name for file, name in places if file == "rows/forms.py"] == ["gradients_at"]
     assert [name for _, name in functions({"formulas_of_rows"})] == ["evaluate"]
     sums = [
         node.name
@@ -168,11 +169,11 @@ def test_the_gradient_over_rows_is_summed_once_by_each_who_executes():
 def test_newtons_method_stands_once():
     """Whoever solves with a Hessian to make a step asks `Newton`; the proof of propriety has a function of its own."""
     solving = {file for file, _ in functions({"cho_factor"})}
-    assert solving - {"targets/newton.py", "targets/faced.py"} == {
-        "targets/generalised.py"
+    assert solving - {"density/newton.py", "density/recession.py"} == {
+        "density/generalised.py"
     }  # Σ of closed forms, a guess
     assert functions({"Newton"}) != []
-    assert {file for file, _ in functions({"Newton"})} == {"targets/mode.py", "targets/profile.py", "targets/minima.py"}
+    assert {file for file, _ in functions({"Newton"})} == {"density/mode.py", "density/profile.py", "density/minima.py"}
 
 
 def test_exact_samplers_know_no_engine():

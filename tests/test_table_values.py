@@ -17,12 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli, targets
+from svrhmc import targets
 from svrhmc.core.errors import DataError
 from svrhmc.core.serialise import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
 from svrhmc.fitting.labels import response_of
+from svrhmc.shell import app as cli
 from svrhmc.tables import columns_of, designed
 from svrhmc.tables.columns import names_of
 from svrhmc.tables.csv import require_names

@@ -4,19 +4,12 @@ import scipy.sparse
 
 import svrhmc
 from conftest import every_target
-from svrhmc.targets import (
-    custom,
-    gaussian,
-    generalised,
-    linear,
-    logistic,
-    mode,
-    passes,
-    proper,
-    rows,
-    stored,
-    synthetic,
-)
+from svrhmc.density import generalised, mode
+from svrhmc.density import propriety as proper
+from svrhmc.rows import base as rows
+from svrhmc.rows import passes
+from svrhmc.rows import sparse as stored
+from svrhmc.targets import custom, gaussian, linear, logistic, synthetic
 from svrhmc.targets.losses import LogisticLoss
 
 TARGETS = [
@@ -164,8 +157,8 @@ def test_blocks_of_rows_do_not_change_the_answer(rows, monkeypatch):
     at_once = target.gradient(X0), target.hessian(X0), target.component_smoothness
     user = custom(6, 3, lambda x, i: x - X[i])
     user_at_once = user.gradient(X0)
-    monkeypatch.setattr(svrhmc.targets.rows, "_BLOCK_ELEMENTS", 6)
-    monkeypatch.setitem(svrhmc.targets.custom.__globals__, "_BLOCK_ELEMENTS", 6)
+    monkeypatch.setattr(svrhmc.rows.base, "_BLOCK_ELEMENTS", 6)
+    monkeypatch.setitem(svrhmc.density.custom.__globals__, "_BLOCK_ELEMENTS", 6)
     in_blocks = target.gradient(X0), target.hessian(X0), target.component_smoothness
     for a, b in zip(at_once, in_blocks, strict=True):
         assert a == pytest.approx(b, rel=1e-14)

@@ -605,7 +605,7 @@ def test_the_fourth_moment_of_a_gaussian():
     draws = mean + rng.normal(size=(400_000, 3)) @ root.T
     centre = np.array([0.2, 0.1, -1.0])
     fourth = (((draws - centre) ** 2).sum(1)) ** 2
-    exact = svrhmc.targets.base.Moments(mean, root @ root.T).fourth_about(centre)
+    exact = svrhmc.density.base.Moments(mean, root @ root.T).fourth_about(centre)
     assert abs(fourth.mean() - exact) < LIMIT * fourth.std() / math.sqrt(len(fourth))
 
 
@@ -622,7 +622,7 @@ def test_separable_data_with_a_flat_prior_have_no_posterior(monkeypatch):
     X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     with pytest.raises(ValueError, match="separable"):
         svrhmc.targets.logistic(X, [0, 0, 1, 1], prior_precision=0.0)
-    monkeypatch.setattr(svrhmc.targets.proper, "_DENSE", 0)  # where the door has not looked
+    monkeypatch.setattr(svrhmc.density.propriety, "_DENSE", 0)  # where the door has not looked
     flat = svrhmc.targets.logistic(X, [0, 0, 1, 1], prior_precision=0.0)
     with pytest.raises(ValueError, match="separable"):
         flat.regularised(0.1)

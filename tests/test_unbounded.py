@@ -6,7 +6,7 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from svrhmc import targets
-from svrhmc.targets.unbounded import funnel
+from svrhmc.density.unbounded import funnel
 
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])

@@ -184,7 +184,7 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains(spoiled):
 def test_a_trajectory_that_overflows_is_refused_and_not_an_error(small, monkeypatch):
     """float32 rows with entries of both signs: where the force is ∞ − ∞ the energy is ∞."""
     if not small:
-        monkeypatch.setattr("svrhmc.targets.forms._SMALL", 0)
+        monkeypatch.setattr("svrhmc.rows.forms._SMALL", 0)
     X = np.array([[30.0, 0.0], [-30.0, 0.0], [0.0, 30.0], [1.0, 1.0]], np.float32)
     target = svrhmc.targets.glm(X, [1, 0, 2, 1], "poisson", weights=[1, 1, 1, 2], prior_precision=0.01)
     chains = SplitHMC(3.0, 2).chains(whitened(target, "dense"), 0, np.arange(4), 1)
@@ -193,7 +193,7 @@ def test_a_trajectory_that_overflows_is_refused_and_not_an_error(small, monkeypa
 
 
 def test_blocks_of_sparse_rows_are_silenced_too():
-    from svrhmc.targets.reading import Block
+    from svrhmc.rows.reading import Block
 
     X = np.array([[1.0, 2.0], [3.0, 0.0]], np.float32)
     block = Block(0, scipy.sparse.csr_matrix(X), np.zeros(2), np.array([1.0, 2.0]), np.array([0.0, 1.0])).silenced()

@@ -21,7 +21,7 @@ from svrhmc.whitening import (
     whitened,
     whitening,
 )
-from svrhmc.whitening.reach import told_curvature
+from svrhmc.whitening.curvature import told_curvature
 
 KINDS = ("dense", "diagonal", "low rank")
 ROWS = ("dense", "csr", "float32")
@@ -389,7 +389,7 @@ def test_whitening_refuses_what_it_cannot_do(targets_of_three):
 def test_the_kind_is_chosen_by_the_number_of_columns(monkeypatch):
     target = make()
     assert isinstance(whitening(target), DenseWhitening)
-    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", 4)
+    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", 4)
     assert isinstance(whitening(target), LowRankWhitening)
     how = whitening(target)
     assert how.basis.shape == (DIM, 0)

@@ -7,10 +7,10 @@ import svrhmc
 from svrhmc import gradients
 from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC
+from svrhmc.rows import base as stored_rows
+from svrhmc.rows.base import DenseRows, Rows
+from svrhmc.rows.predictors import Blocks
 from svrhmc.targets import glm
-from svrhmc.targets import rows as stored_rows
-from svrhmc.targets.blocks import Blocks
-from svrhmc.targets.rows import DenseRows, Rows
 from svrhmc.whitening import dense_whitening, whitened
 
 MANY = 13_003  # rows of 41 columns, so many that compiled passes are used, and not a whole number of tiles

@@ -17,7 +17,7 @@ processes.end_with_parent()
 def main() -> None:
     """Start the shell, or say what it needs."""
     try:
-        from svrhmc.cli import app
+        from svrhmc.shell.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise

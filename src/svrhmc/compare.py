@@ -10,9 +10,9 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import Progress
+from svrhmc.density.base import FiniteSum
 from svrhmc.distances import plug_in_floor, plug_in_w2
 from svrhmc.samplers import Sampler
-from svrhmc.targets.base import FiniteSum
 from svrhmc.theory import laws
 
 _POINTS = 48

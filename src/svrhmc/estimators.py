@@ -39,11 +39,11 @@ from svrhmc.core.summaries import level_ends
 from svrhmc.fitting.priors import INTERCEPT
 from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
+from svrhmc.priors.terms import Prior
 from svrhmc.results.advice import ARRAYS
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import Predictions, thinned
 from svrhmc.sampling.run import require_draws
-from svrhmc.targets.priors import Prior
 
 try:
     from joblib import effective_n_jobs

@@ -31,7 +31,7 @@ from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.errors import one_of, requirement, settle, truth, whole
 from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.core.serialise import part
-from svrhmc.targets.base import Expansion, FiniteSum
+from svrhmc.density.base import Expansion, FiniteSum
 
 __all__ = [
     "SAGA",

@@ -9,13 +9,13 @@ from inspect import signature
 from typing import Any
 
 from svrhmc.core.progress import Progress
+from svrhmc.density.base import FiniteSum
 from svrhmc.results.advice import warn_of_verdict
 from svrhmc.results.posterior import Posterior, build_posterior
 from svrhmc.sampling.certificate import Bias, Certificate
 from svrhmc.sampling.choice import METHODS
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.run import find_answer
-from svrhmc.targets.base import FiniteSum
 
 __all__ = ["METHODS", "Bias", "Certificate", "Corrected", "Location", "Posterior", "sample"]
 

@@ -33,11 +33,11 @@ from svrhmc.core.progress import Progress, compiling, reporter
 from svrhmc.core.serialise import described, is_part, part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
+from svrhmc.density.base import FiniteSum, require_target
 from svrhmc.dynamics import UBU, Dynamics, Overdamped, Scheme, Underdamped, require_dynamics
 from svrhmc.engines import Chains, Grid, Keep, Setup, State
 from svrhmc.engines.base import Report
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Memory, Minibatch, require_gradient
-from svrhmc.targets.base import FiniteSum, require_target
 from svrhmc.trace import Trace
 
 MOST_STEPS = 1 << 53  # of a chain: years of them

@@ -156,7 +156,7 @@ def dask(n: int, **settings: Any) -> Any:
 
 def shell(n: int, draws: int, checkpoint: str | None = None) -> Any:
     """`svrhmc fit`, which goes on from the folder that it writes to."""
-    from svrhmc.cli import app
+    from svrhmc.shell.app import app
 
     file = Path(tempfile.gettempdir()) / f"svrhmc-killed-{n}.csv"
     if not file.exists():

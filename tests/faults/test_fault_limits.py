@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli
+from svrhmc.shell import app as cli
 
 RUN = "import svrhmc\ntrace = svrhmc.hmc(0.2).run(svrhmc.targets.synthetic(5, 20), 500, seed={}, engine='reference')\n"
 SAVE = RUN + "try: trace.save('a.trace')\nexcept OSError as error: print(error)\n"

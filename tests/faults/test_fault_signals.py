@@ -31,7 +31,7 @@ def started(name, program="svrhmc"):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["numpy", "svrhmc.theory", "typer", "svrhmc.cli"])
+@pytest.mark.parametrize("name", ["numpy", "svrhmc.theory", "typer", "svrhmc.shell.app"])
 def test_an_interrupt_while_the_command_starts_is_one_line(name):
     said = started(name)
     assert (said.returncode, said.stdout, said.stderr) == (130, "", "Interrupted.\n")

@@ -11,7 +11,8 @@ from typing import Any
 
 import svrhmc
 from svrhmc import compare as comparing
-from svrhmc import diagnostics, estimators, files, fitting, posterior
+from svrhmc import diagnostics, estimators, fitting, posterior
+from svrhmc.tables import numbers as files
 
 from . import judge
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import cores, digest
 from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole
 from svrhmc.core.npz import mapped_npy, read_npz
-from svrhmc.data.sources import files_of
-from svrhmc.data.workers import InPartitions, Threads, Workers, workers_of
-from svrhmc.targets.reading import BLOCK_ENTRIES, Block, Reader
+from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
+from svrhmc.rows.workers import InPartitions, Threads, Workers, workers_of
+from svrhmc.tables.sources import files_of
 
 Source = Any  # an array, or the path of an .npy file
 _ROWS = 1 << 20  # of a partition

@@ -17,11 +17,11 @@ import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
-from svrhmc.data.design import TableInPartitions, chosen_columns, opened
-from svrhmc.data.learning import MOST_LEVELS
-from svrhmc.data.sources import LONGEST, Batch, Source, files_of, require_short, stamps_of
-from svrhmc.data.workers import each_of, workers_of
+from svrhmc.rows.workers import each_of, workers_of
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
+from svrhmc.tables.learning import MOST_LEVELS
+from svrhmc.tables.partitions import TableInPartitions, chosen_columns, opened
+from svrhmc.tables.sources import LONGEST, Batch, Source, files_of, require_short, stamps_of
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}

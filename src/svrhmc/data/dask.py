@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.data.arrays import blocks_of, names_for
-from svrhmc.data.design import opened
-from svrhmc.data.learning import MOST_LEVELS
-from svrhmc.data.sources import Batch, Source, column_of, kind_of
-from svrhmc.data.workers import InPartitions, Workers, each_of, workers_of
-from svrhmc.targets.reading import Block, Reader
+from svrhmc.rows.reading import Block, Reader
+from svrhmc.rows.workers import InPartitions, Workers, each_of, workers_of
+from svrhmc.tables.learning import MOST_LEVELS
+from svrhmc.tables.partitions import opened
+from svrhmc.tables.sources import Batch, Source, column_of, kind_of
 
 
 def from_dask(

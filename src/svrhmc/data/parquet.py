@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing
-from svrhmc.data.design import TableInPartitions, opened
-from svrhmc.data.sources import Batch, Source, files_of, stamps_of
-from svrhmc.data.workers import workers_of
+from svrhmc.rows.workers import workers_of
+from svrhmc.tables.partitions import TableInPartitions, opened
+from svrhmc.tables.sources import Batch, Source, files_of, stamps_of
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
 Group = tuple[str, int, int]  # path, number in the file, rows

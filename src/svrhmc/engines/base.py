@@ -21,7 +21,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError, one_of, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.gradients import Memory
-from svrhmc.targets.forms import rows_of
+from svrhmc.rows.forms import rows_of
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
 NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
@@ -206,7 +206,7 @@ class SamplerData(Protocol):
 class Setup:
     """A sampler on a target, as plain data, with every choice made and checked.
 
-    target: a `svrhmc.targets.base.FiniteSum`, or a `Density` where the sampler asks for no more.
+    target: a `svrhmc.density.base.FiniteSum`, or a `Density` where the sampler asks for no more.
     threads, devices: for engines that have them; draws do not depend on them.
     randomness: makes the random stream of some chains from the seed and their numbers.
     """

@@ -31,7 +31,7 @@ from svrhmc.engines.base import (
     quiet,
 )
 from svrhmc.gradients import AtMode, Estimator, Memory, Recipe
-from svrhmc.targets.forms import rows_of
+from svrhmc.rows.forms import rows_of
 
 # Chains are run in blocks whose arrays of (chains, n) or (chains, batch, dim) stay this small.
 _BLOCK_ELEMENTS = 1 << 22

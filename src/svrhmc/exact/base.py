@@ -18,15 +18,15 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import described, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
+from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel
+from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
-from svrhmc.targets.base import FiniteSum, is_target, require_target
-from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, whitened
 from svrhmc.whitening import whitening as whiten
-from svrhmc.whitening.made import whitening_in
+from svrhmc.whitening.at_mode import whitening_in
 from svrhmc.whitening.maps import require_map
 
 

@@ -28,8 +28,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, digest
 from svrhmc.core.errors import real_array, requirement
-from svrhmc.families.faces import Faces
 from svrhmc.families.primitives import NUMPY
+from svrhmc.families.recession import Faces
 
 
 class Formulas(NamedTuple):
@@ -96,7 +96,7 @@ class Loss(ABC):
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
     shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
-    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`laws.py`)
+    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`closed_forms.py`)
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
@@ -215,7 +215,7 @@ class Loss(ABC):
         raise requirement("noise_variance", f"None for {self}", noise_variance, why)
 
     def faces(self, y: Array) -> Faces | None:
-        """The directions in which ℓ stays bounded, for each label (`faces.py`); None where that is not known."""
+        """The directions in which ℓ stays bounded, for each label (`recession.py`); None where that is not known."""
         return None
 
     def unsettled(self, weight: float, free: int, exact: bool) -> str | None:

@@ -13,8 +13,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, family, log_odds, two_values
-from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import two_texts
+from svrhmc.families.recession import Faces, sides
 
 _SERIES = 0.05  # |u| below which a remainder of the logistic loss is summed as a series
 _NEAR = 1.0  # |u| up to which a remainder of the probit is an integral of its third derivative

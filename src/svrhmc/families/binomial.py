@@ -13,8 +13,8 @@ from svrhmc.core.errors import require_unmasked, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
 from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
-from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import counts, first
+from svrhmc.families.recession import Faces, sides
 
 _TRIAL = LogisticLoss()
 

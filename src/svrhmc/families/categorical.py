@@ -14,8 +14,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
-from svrhmc.families.faces import Faces
 from svrhmc.families.labels import class_numbers, classes_of
+from svrhmc.families.recession import Faces
 
 
 @family

@@ -17,7 +17,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
-from svrhmc.families.faces import Faces, sides
+from svrhmc.families.recession import Faces, sides
 
 
 @family

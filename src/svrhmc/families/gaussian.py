@@ -19,7 +19,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, SharedFamily, family, mean_and_sd, spread_unsettled
-from svrhmc.families.faces import Faces, sides
+from svrhmc.families.recession import Faces, sides
 
 
 @family

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
-from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import counts
 from svrhmc.families.primitives import NUMPY
+from svrhmc.families.recession import Faces, sides
 
 
 @family

@@ -37,9 +37,9 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
-from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import class_labels, class_numbers, distinct
 from svrhmc.families.primitives import NUMPY
+from svrhmc.families.recession import Faces, sides
 
 _LOG2 = math.log(2.0)
 _LEAST = 1e-300  # in place of a distance that is not above 0

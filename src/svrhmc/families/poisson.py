@@ -12,8 +12,8 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
-from svrhmc.families.faces import Faces, sides
 from svrhmc.families.labels import counts
+from svrhmc.families.recession import Faces, sides
 
 _SMALL = 0.25  # |u| below which a remainder is summed as a series
 _SERIES = tuple(1 / math.factorial(k + 3) for k in range(13))

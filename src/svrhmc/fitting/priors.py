@@ -30,8 +30,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.families.base import Loss
 from svrhmc.fitting.standardise import Scales
+from svrhmc.priors.terms import Flat, Normal, Prior
 from svrhmc.sampling.coordinates import Units
-from svrhmc.targets.priors import Flat, Normal, Prior
 
 INTERCEPT = "Intercept"
 _EFFECT, _INTERCEPT_SD = 2.5, 5.0

@@ -15,8 +15,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.serialise import is_text
-from svrhmc.data.design import Opened, TableInPartitions, opened_by
-from svrhmc.data.learning import rows_at
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.density.glm import checked_weights, glm
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
@@ -31,23 +31,23 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
+from svrhmc.priors.terms import Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
 from svrhmc.results.posterior import build_posterior
 from svrhmc.results.predict import even_rows
 from svrhmc.results.prior import Influence
+from svrhmc.rows.coding import Coding, coding_of
+from svrhmc.rows.csr import checked_csr
+from svrhmc.rows.reading import Partitions
+from svrhmc.rows.sparse import is_sparse
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
 from svrhmc.tables.columns import CATEGORY, Columns
 from svrhmc.tables.design import Design, Designed, designed, log_exposure
 from svrhmc.tables.formula import quoted
-from svrhmc.targets.coding import Coding, coding_of
-from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.priors import Prior
-from svrhmc.targets.reading import Partitions
-from svrhmc.targets.regression import checked_weights, glm
-from svrhmc.targets.sparse import checked_csr
-from svrhmc.targets.stored import is_sparse
+from svrhmc.tables.learning import rows_at
+from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
 
 
 class Regression(NamedTuple):

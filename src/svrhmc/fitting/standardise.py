@@ -14,10 +14,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
 from svrhmc.families.base import Loss
+from svrhmc.rows.coding import Coding
+from svrhmc.rows.partitions import total_of
+from svrhmc.rows.reading import Block, Partitions, Reader, require_finite
 from svrhmc.sampling.coordinates import Units
-from svrhmc.targets.coding import Coding
-from svrhmc.targets.partitions import total_of
-from svrhmc.targets.reading import Block, Partitions, Reader, require_finite
 
 _FEW = 1000  # rows that show most columns to have more than two values
 _BLOCK = 1 << 21  # numbers looked at in one piece

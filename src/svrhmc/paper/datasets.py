@@ -14,8 +14,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.files import numbers
 from svrhmc.tables.files import from_libsvm
+from svrhmc.tables.numbers import numbers
 
 _GISETTE_FIRST = "b131a0001db88db8ab7541444eb6ac0de9cb2e4423ca02649ffd1fa2520bdad0"
 

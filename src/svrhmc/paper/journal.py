@@ -16,8 +16,8 @@ import numpy as np
 from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, remove_checkpoint
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, nonnegative, requirement
 from svrhmc.core.storage import Record
+from svrhmc.density.base import FiniteSum
 from svrhmc.samplers import Sampler
-from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace
 
 R = TypeVar("R")

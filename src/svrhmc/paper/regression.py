@@ -21,6 +21,7 @@ import numpy as np
 from svrhmc import targets, theory
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DivergenceError, UnstableStepError, requirement
+from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB
 from svrhmc.gradients import Full
 from svrhmc.paper.data import load
@@ -28,7 +29,6 @@ from svrhmc.paper.datasets import Table
 from svrhmc.paper.journal import Pieces, resumable
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
-from svrhmc.targets.base import FiniteSum
 
 Choice = dict[str, float]
 _OVERDAMPED = ("sgld", "vr-sgld")

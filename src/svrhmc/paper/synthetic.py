@@ -15,11 +15,11 @@ import numpy as np
 from svrhmc import distances, targets
 from svrhmc.core.arrays import Array
 from svrhmc.core.storage import Record
+from svrhmc.density.base import Moments
+from svrhmc.density.gaussian import Gaussian
 from svrhmc.paper.journal import Pieces, resumable
 from svrhmc.paper.settings import Settings
 from svrhmc.samplers import METHODS, Sampler
-from svrhmc.targets.base import Moments
-from svrhmc.targets.gaussian import Gaussian
 from svrhmc.theory.moments import Chain, law_of
 from svrhmc.theory.quadratic import Quadratic
 

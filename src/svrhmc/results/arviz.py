@@ -25,8 +25,8 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement, whole
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
+from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.parameters import grids
-from svrhmc.targets.forms import RowsForm
 from svrhmc.trace import COEFFICIENT, Trace, inference_data
 
 _MOST = 1 << 30  # bytes of a group

@@ -36,7 +36,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.results.advice import Advice
 from svrhmc.results.predict import Predictions, even_rows
-from svrhmc.targets.forms import RowsForm, rows_of
+from svrhmc.rows.forms import RowsForm, rows_of
 
 LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
 _CHANCE = 1e-3  # of each check, to say something about a model that is right

@@ -49,10 +49,10 @@ from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.predict import Predictions, even_rows, no_rows, thinned
 from svrhmc.results.probability import moved
+from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
 from svrhmc.tables.design import told
 from svrhmc.tables.terms import shown
-from svrhmc.targets.forms import RowsForm
 
 SLOPE = "dY/dX"
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself

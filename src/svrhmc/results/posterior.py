@@ -22,6 +22,7 @@ from svrhmc.core.errors import (
 )
 from svrhmc.core.serialise import is_part
 from svrhmc.core.summaries import Summary, level_ends, quantile_levels
+from svrhmc.density.base import FiniteSum
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
 from svrhmc.results.arviz import Wanted, to_arviz
@@ -31,6 +32,7 @@ from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
 from svrhmc.results.prior import Influence, clashes, prior_in_words
 from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
@@ -39,8 +41,6 @@ from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import RowsForm, rows_of
 from svrhmc.trace import Trace, numbered
 
 _VERSION = 1  # of its files

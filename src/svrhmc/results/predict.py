@@ -25,14 +25,14 @@ from svrhmc.core.errors import real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.core.summaries import Summary
+from svrhmc.density.base import FiniteSum
+from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
+from svrhmc.rows.forms import RowsForm, rows_of
+from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.coordinates import Units
 from svrhmc.tables.design import is_table
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.blocks import seen_by
-from svrhmc.targets.forms import RowsForm, rows_of
-from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.stored import make_rows
 
 _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream

@@ -36,7 +36,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, require_alike
 from svrhmc.results.advice import Advice
 from svrhmc.results.predict import even_rows
-from svrhmc.targets.forms import RowsForm
+from svrhmc.rows.forms import RowsForm
 
 DOMINATES = 0.5  # of the precision: from here on more is known from the prior than from the data
 _LOOKED = 1000  # coordinates up to which combinations are looked for

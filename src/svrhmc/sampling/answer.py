@@ -9,12 +9,12 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.progress import Progress
+from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
-from svrhmc.targets.base import FiniteSum
 from svrhmc.trace import Trace
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import requirement
+from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.jumps import Regions
 from svrhmc.families.base import Loss
 from svrhmc.gradients import SVRG, Full, Gradient
+from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import FunctionsForm, rows_of
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long

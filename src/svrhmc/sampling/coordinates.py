@@ -24,14 +24,14 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.base import FiniteSum
+from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.correction import Location
-from svrhmc.targets.base import FiniteSum
-from svrhmc.targets.forms import FunctionsForm, rows_of
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
-from svrhmc.whitening.made import whitening_in
-from svrhmc.whitening.nearest import nearest
+from svrhmc.whitening.at_mode import whitening_in
+from svrhmc.whitening.nearest_gaussian import nearest
 
 _BLOCK = 1 << 13  # rows at a time
 _NUMBERS, _LEAST = 1 << 20, 64  # numbers of draws at a time, and draws at least

@@ -7,8 +7,8 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import look
 from svrhmc.gradients import Full
+from svrhmc.rows.forms import rows_of
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.targets.forms import rows_of
 
 _AWAY = 3.0  # standard deviations at which the tails are looked at
 _TAIL, _SPREAD, _LONG = 0.35, 0.22, 1.0  # up to which a posterior is nearly Gaussian; beyond the last, tails are long

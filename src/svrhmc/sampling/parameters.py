@@ -28,8 +28,8 @@ from svrhmc import diagnostics
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
 from svrhmc.core.summaries import end_names, level_ends
+from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
-from svrhmc.targets.base import FiniteSum
 
 _WITHOUT = (
     "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the draws: "

@@ -17,6 +17,8 @@ from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
 from svrhmc.core.serialise import described
 from svrhmc.core.version import VERSION
+from svrhmc.density.base import FiniteSum, require_target
+from svrhmc.density.closed_forms import Law
 from svrhmc.diagnostics import spread
 from svrhmc.engines import names
 from svrhmc.samplers import MOST_STEPS, require_room
@@ -29,8 +31,6 @@ from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.drawing import LEAST
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.search import Search
-from svrhmc.targets.base import FiniteSum, require_target
-from svrhmc.targets.laws import Law
 from svrhmc.whitening import is_whitened
 
 _KINDS = 3  # of numbers that are kept for each draw

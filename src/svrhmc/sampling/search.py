@@ -26,6 +26,7 @@ from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
 from svrhmc.gradients import Full, Gradient
+from svrhmc.rows.forms import FunctionsForm
 from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
@@ -56,7 +57,6 @@ from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import stated_parameters
-from svrhmc.targets.forms import FunctionsForm
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening import whitened
 

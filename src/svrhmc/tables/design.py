@@ -1,7 +1,7 @@
 """A design: how a table becomes the rows of a regression, with the names of their columns.
 
-It is made once, by `designed` from a table in memory and by `svrhmc.data.design` from rows in partitions, and then
-applied to whatever rows there are, block by block.
+It is made once, by `designed` from a table in memory and by `svrhmc.tables.partitions` from rows in partitions, and
+then applied to whatever rows there are, block by block.
 """
 
 from __future__ import annotations

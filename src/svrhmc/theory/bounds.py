@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from svrhmc.core.errors import nonnegative, one_of, positive, requirement, whole
-from svrhmc.targets.base import FiniteSum
+from svrhmc.density.base import FiniteSum
 from svrhmc.theory.problem import Problem, as_problem, refuses_overflow
 
 FRICTION = 2.0

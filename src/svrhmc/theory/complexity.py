@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.density.base import FiniteSum
 from svrhmc.samplers import LABELS
-from svrhmc.targets.base import FiniteSum
 from svrhmc.theory.problem import Problem, accuracy_of, as_problem, refuses_overflow
 
 TABLE = ("lmc", "hmc", "sgld", "sg-hmc", "svr-hmc")

@@ -33,11 +33,11 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
+from svrhmc.density.base import FiniteSum, Moments, require_target
 from svrhmc.distances import gaussian_w2
 from svrhmc.dynamics import Curved, Map, NoiseFactor
 from svrhmc.gradients import Recipe
 from svrhmc.samplers import Sampler
-from svrhmc.targets.base import FiniteSum, Moments, require_target
 from svrhmc.theory.problem import Start, starting_point
 from svrhmc.theory.quadratic import GradientNoise, Quadratic, eigen_components, require_quadratic
 from svrhmc.theory.recursion import Recursion, State, after_change, original_coordinates, stationary_state, tempered

@@ -19,9 +19,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import one_of, requirement, truth
+from svrhmc.density.base import FiniteSum, is_target
 from svrhmc.gradients import SVRG, Full, Recipe
 from svrhmc.samplers import METHODS, Sampler, saga_hmc, saga_ld
-from svrhmc.targets.base import FiniteSum, is_target
 from svrhmc.theory.bounds import (
     BOUNDED,
     FRICTION,

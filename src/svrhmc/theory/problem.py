@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
-from svrhmc.targets.base import FiniteSum, is_target, require_target
-from svrhmc.targets.forms import rows_of
+from svrhmc.density.base import FiniteSum, is_target, require_target
+from svrhmc.rows.forms import rows_of
 
 Start = str | npt.ArrayLike | None  # of chains: None (the origin), "mode" or a point
 _RANGE = (1e-60, 1e60)  # of every constant, so that no formula overflows

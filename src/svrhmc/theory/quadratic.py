@@ -25,9 +25,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.density.base import FiniteSum, Moments, require_target
 from svrhmc.gradients import Recipe
-from svrhmc.targets.base import FiniteSum, Moments, require_target
-from svrhmc.targets.forms import QuadraticForm, RowsForm, rows_of
+from svrhmc.rows.forms import QuadraticForm, RowsForm, rows_of
 
 _TENSOR_DIM = 64  # up to which 𝒩 is one matrix over pairs of coordinates; beyond it, a pass over the components
 _BLOCK = 1 << 23  # numbers of component matrices held at once

@@ -17,9 +17,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
+from svrhmc.density.base import Moments
 from svrhmc.dynamics import Scheme
 from svrhmc.gradients import Recipe
-from svrhmc.targets.base import Moments
 
 SMALL = 4  # numbers of a block whose own matrix is always affordable
 _DENSE = 1500  # largest matrix of a step, else

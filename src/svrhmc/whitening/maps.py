@@ -9,7 +9,7 @@ Four kinds of W:
     low rank    W = D^{−½}(I + V diag(λ^{−½} − 1) Vᵀ), with the k eigenvalues λ of D^{−½}HD^{−½} that lie farthest
     from 1
                 (in |log λ|) and their eigenvectors V: these directions are put right too; 2k·dim operations a step,
-    sparse      W = P L⁻ᵀ with H = P L Lᵀ Pᵀ and a sparse L (`factors.py`): as exact as dense, for as many operations as
+    sparse      W = P L⁻ᵀ with H = P L Lᵀ Pᵀ and a sparse L (`sparse.py`): as exact as dense, for as many operations as
                 L has entries.
 
 The map is applied at each step to the state and to the gradient; the rows stay as they are, in the user's coordinates

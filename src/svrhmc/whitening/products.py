@@ -1,7 +1,7 @@
 """The whitening of a Hessian that is known by its products only, where dim² numbers are too many.
 
     W = diag(s)(I + V diag(|θ|^{−½} − 1)Vᵀ),      s = diag(H)^{−½},   (θ, v) the pairs of T = diag(s) H diag(s)
-                                                                      that stand out (`outstanding.py`)
+                                                                      that stand out (`krylov.py`)
 
 A product H u is a derivative of the gradient along u, and costs about two gradients; nothing here takes more than some
 times dim numbers. What has to be found is s and V, each of which is in the way of the other:
@@ -48,9 +48,9 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.targets.model import TOGETHER
+from svrhmc.models.model import TOGETHER
+from svrhmc.whitening.krylov import Krylov, standing_out
 from svrhmc.whitening.maps import LowRankWhitening
-from svrhmc.whitening.outstanding import Krylov, standing_out
 
 _PROBED, _ROUNDS = 3, 10  # blocks for the diagonal, and of the Krylov space
 _REFINED = (0.4, 0.7)  # of these blocks, after which the diagonal is refined

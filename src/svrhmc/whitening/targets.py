@@ -13,10 +13,10 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.lanczos import largest_eigenvalue
 from svrhmc.core.randomness import mixed
 from svrhmc.core.recording import once
-from svrhmc.targets.base import Expansion, FiniteSum, Moments
-from svrhmc.targets.forms import Removed, RowsForm, functions_of
-from svrhmc.targets.generalised import GeneralisedLinear
-from svrhmc.targets.rows import Labels
+from svrhmc.density.base import Expansion, FiniteSum, Moments
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.rows.base import Labels
+from svrhmc.rows.forms import Removed, RowsForm, functions_of
 from svrhmc.whitening.maps import Map, Whitening
 
 
@@ -213,7 +213,7 @@ class WhitenedRows(Whitened):
         form = self.rows_form
         if form.is_small or form.loss.kernel is None or form.rows.seen_once.compiled is None:
             return None
-        from svrhmc.targets.passes import RowsPass
+        from svrhmc.rows.passes import RowsPass
 
         labels = Labels(form.y, self.predictors, form.weights)
         return RowsPass(form.rows.seen_once, form.loss, labels, form.rows.dtype)

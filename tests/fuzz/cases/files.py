@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from svrhmc import files
 from svrhmc.tables import files as reading
+from svrhmc.tables import numbers as files
 
 from ..inputs import often
 from ..judge import agree, ask, holds
@@ -66,7 +66,7 @@ def plain(text, delimiter=","):
 
 @case(
     st.tuples(TEXTS, st.sampled_from([".csv", ".npz", ".txt", ""]), st.sampled_from(["utf-8", "latin-1", "utf-16"])),
-    "svrhmc.files.read_table",
+    "svrhmc.tables.numbers.read_table",
     cost=0.003,
 )
 def read_table(given):
@@ -89,7 +89,7 @@ def read_table(given):
         st.sampled_from([True, False, None]),
         st.one_of(st.none(), st.integers(1, 4)),
     ),
-    "svrhmc.files.numbers",
+    "svrhmc.tables.numbers.numbers",
     cost=0.002,
 )
 def numbers(given):

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import svrhmc
-from svrhmc import cli
+from svrhmc.shell import app as cli
 
 from .. import inputs
 from ..judge import FailureError, ask, holds

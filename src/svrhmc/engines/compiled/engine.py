@@ -45,8 +45,8 @@ from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors
 from svrhmc.kernels.layout import ROOM, Noise
 from svrhmc.kernels.rows import fixed
-from svrhmc.targets.forms import QuadraticForm, RowsForm
-from svrhmc.targets.rows import Rows
+from svrhmc.rows.base import Rows
+from svrhmc.rows.forms import QuadraticForm, RowsForm
 
 
 class Call(ABC):

@@ -26,7 +26,7 @@ from svrhmc.engines.compiled.engine import (
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 from svrhmc.kernels.rows import fixed
-from svrhmc.targets.forms import RowsForm
+from svrhmc.rows.forms import RowsForm
 
 _CHUNK_PICKS = 512
 _CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u

@@ -15,9 +15,9 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
 from svrhmc.core.jax import scoped
+from svrhmc.density.base import FiniteSum
 from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
 from svrhmc.gradients import Memory
-from svrhmc.targets.base import FiniteSum
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -8,8 +8,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import INSTALL, installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
-from svrhmc.targets.forms import FunctionsForm, QuadraticForm, RowsForm
-from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
+from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
+from svrhmc.rows.forms import FunctionsForm, QuadraticForm, RowsForm
 
 _MAPS = ("dense", "low rank", "sparse")
 _STORED = ("dense", "sparse")
@@ -45,7 +45,7 @@ class OnJax(Engine):
         if setup.form.kind == "functions":
             why = "its rows are where targets.model(…, devices=…) put them"
             raise requirement("devices", "None for a model", repr(setup.devices), why)
-        from svrhmc.targets.devices import chosen
+        from svrhmc.core.devices import chosen
 
         chosen(setup.devices)
 

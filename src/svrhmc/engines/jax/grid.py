@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.devices import require_room, sharding
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import Scheme
@@ -23,7 +24,6 @@ from svrhmc.engines.jax.operations import Operations
 from svrhmc.engines.jax.placement import Spread, placed
 from svrhmc.engines.jax.scheme import Kept, Noise
 from svrhmc.gradients import NEVER, AtMode, Memory
-from svrhmc.targets.devices import require_room, sharding
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from svrhmc.core.devices import AXIS
 from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import gpu, randomness
@@ -25,7 +26,6 @@ from svrhmc.engines.jax.operations import Batch, Operations, weighted
 from svrhmc.engines.jax.placement import Spread
 from svrhmc.engines.jax.scheme import Noise, move
 from svrhmc.gradients import Recipe
-from svrhmc.targets.devices import AXIS
 
 Memory = dict[str, Any]
 

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from svrhmc.core.devices import sharding
 from svrhmc.engines.jax.maps import Arrays, Map
-from svrhmc.targets.devices import sharding
-from svrhmc.targets.forms import FunctionsForm, QuadraticForm
-from svrhmc.targets.functions import copied
+from svrhmc.models.functions import copied
+from svrhmc.rows.forms import FunctionsForm, QuadraticForm
 
 EXACT = jax.lax.Precision.HIGHEST
 

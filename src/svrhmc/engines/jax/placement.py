@@ -30,10 +30,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from svrhmc.core.arrays import Indices
+from svrhmc.core.devices import chosen, mesh_of, require_room, room_each, sharding
 from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import FunctionOperations, Operations, QuadraticOperations, Source
 from svrhmc.engines.jax.rows import RowOperations
-from svrhmc.targets.devices import chosen, mesh_of, require_room, room_each, sharding
 
 _USED = 0.8  # of a device's free memory that copies of the rows may take: chains need some too
 _REMEDY = "give float32 rows, more devices, or engine='numba'"

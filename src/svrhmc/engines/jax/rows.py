@@ -25,9 +25,9 @@ from svrhmc.engines.jax.maps import Arrays, Map
 from svrhmc.engines.jax.operations import EXACT, Batch, Operations, Source
 from svrhmc.families.base import Formulas
 from svrhmc.families.primitives import array_primitives
-from svrhmc.targets.forms import RowsForm
-from svrhmc.targets.placed import OnDevice, Place, cut_over
-from svrhmc.targets.priors import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
+from svrhmc.models.placement import OnDevice, Place, cut_over
+from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
+from svrhmc.rows.forms import RowsForm
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
 _HALF_LOG = 0.9189385332046727  # ½ log 2π

@@ -1,1 +1,0 @@
-"""Commands of the shell that have a file of their own."""

@@ -1,0 +1,310 @@
+"""Any user's components, from plain NumPy callables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import done, look, looked
+from svrhmc.core.errors import nonnegative, positive, requirement, whole
+from svrhmc.core.recording import recorded, repeat
+from svrhmc.density.base import FiniteSum
+from svrhmc.rows.forms import ComponentsForm
+
+_BLOCK_ELEMENTS = 1 << 20
+_ENOUGH = 1e-9  # of a component's gradient at 0: where the search for the mode may end
+
+Gradients = Callable[[Array, Indices], npt.ArrayLike]
+Potential = Callable[[Array], float]
+
+
+def custom(
+    n: int,
+    dim: int,
+    gradients: Gradients,
+    potential: Potential | None = None,
+    smoothness: float | None = None,
+    convexity: float | None = None,
+    component_smoothness: float | None = None,
+) -> Custom:
+    """A target made of components fᵢ of your own, given by their gradients.
+
+    n, dim: the number of components, and of coordinates.
+    gradients: a function of (x, indices) that returns ∇fᵢ(x) for each index, as an array (len(indices), dim).
+    potential: a function of x that returns f(x). It helps to find the mode, and can be left out if f is convex.
+    smoothness: an upper bound on the curvature of f, needed by dynamics that have no inverse_mass of their own.
+    convexity, component_smoothness: a lower bound on the curvature of f, and an upper bound on that of every fᵢ, needed
+        by `svrhmc.theory`. With a convexity (of 0 or more) f is convex, and `svrhmc.sample` knows of one mode.
+
+    Mind the scale: f is the *mean* of the fᵢ and π ∝ e^{−f}, so for a posterior fᵢ = n·(−log p(yᵢ|x)) − log p(x).
+
+    >>> a = np.array([[0.0], [2.0]])
+    >>> target = custom(n=2, dim=1, gradients=lambda x, i: x - a[i], smoothness=1.0)
+    >>> target.gradient([0.0])
+    array([-1.])
+    """
+    return Custom(n, dim, gradients, potential, smoothness, convexity, component_smoothness)
+
+
+class Custom(FiniteSum):
+    """Components known by their gradients alone; made by `custom`.
+
+    >>> custom(2, 1, lambda x, rows: x - np.array([[0.0], [2.0]])[rows]).gradient([3.0])
+    array([2.])
+    """
+
+    scalar_parts = False
+
+    def __init__(
+        self,
+        n: int,
+        dim: int,
+        gradients: Gradients,
+        potential: Potential | None,
+        smoothness: float | None,
+        convexity: float | None,
+        component_smoothness: float | None,
+    ) -> None:
+        self.n, self.dim = whole("n", n, 1), whole("dim", dim, 1)
+        self.row_size = self.dim
+        if not callable(gradients):
+            raise requirement("gradients", "a function of (x, indices)", repr(gradients))
+        self._gradients, self._potential = gradients, potential
+        self._smoothness = None if smoothness is None else positive("smoothness", smoothness)
+        self._convexity = None if convexity is None else nonnegative("convexity", convexity)
+        self._component_smoothness = (
+            None if component_smoothness is None else positive("component_smoothness", component_smoothness)
+        )
+        self._component(np.zeros(self.dim), np.arange(min(2, self.n)))
+
+    def __repr__(self) -> str:
+        return f"Custom(n={self.n}, dim={self.dim})"
+
+    def form(self) -> ComponentsForm:
+        """The user's function."""
+        return ComponentsForm(self._gradients)
+
+    def identity(self) -> dict[str, Any]:
+        """What the user's function gives for a hundred components at two points, and the constants."""
+        return {**super().identity(), "smoothness": self._smoothness, "convexity": self._convexity}
+
+    def _components_for_identity(self, point: Array, some: Indices) -> Array:
+        """By one call of the user's function, which may be slow."""
+        return self._known("a component's gradient", point[None], lambda at: self._component(at[0], some))
+
+    @property
+    def smoothness(self) -> float:
+        """As given."""
+        return self._given("smoothness", self._smoothness, "a dynamics with inverse_mass=None needs it")
+
+    @property
+    def component_smoothness(self) -> float:
+        """As given."""
+        return self._given("component_smoothness", self._component_smoothness, "theory needs it")
+
+    @property
+    def convexity(self) -> float:
+        """As given."""
+        return self._given("convexity", self._convexity, "theory needs it")
+
+    @property
+    def one_mode(self) -> str | None:
+        """As the convexity says, where it was given."""
+        return None if self._convexity is None else "its density is log-concave, by the convexity that was given"
+
+    def mode(self) -> Array:
+        """L-BFGS, until |∇f| is below 1e-6 of a typical |∇fᵢ| at 0; found once.
+
+        On `potential` where there is one; else on the gradients alone, which needs f to be convex: along a way down
+        the slope then rises from below 0, and each step goes to where it is nearly 0.
+        """
+        return self._mode.copy()
+
+    def recall_mode(self, mode: Array) -> None:
+        """Unless it is known already."""
+        self.__dict__.setdefault("_mode", np.array(mode))
+
+    @cached_property
+    def _mode(self) -> Array:
+        from scipy.optimize import minimize
+
+        self.mode_passes, start = 0.0, np.zeros(self.dim)
+        some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
+        scale = max(float(np.abs(self._component(start, some)).max()), 1e-300)
+        gradient = _telling(self._counted(self.gradient), _ENOUGH * scale)
+        if self._potential is None:
+            mode, message = self._descend(gradient, start, _ENOUGH * scale), "L-BFGS on gradients alone"
+        else:
+            found = minimize(
+                self._counted(self.potential),
+                start,
+                jac=gradient,
+                method="L-BFGS-B",
+                options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
+            )
+            mode, message = np.asarray(found.x, np.float64), found.message
+        left = float(np.abs(gradient(mode)).max() / scale)
+        if not left <= 1e-6:
+            raise RuntimeError(
+                f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({message})."
+            )
+        return mode
+
+    def _counted(self, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+        """A function that makes a pass over the components, counted, with a look at a deadline before it."""
+
+        def counted(x: Array) -> Any:
+            look(self.mode_passes + 1)
+            self.mode_passes += 1
+            return function(x)
+
+        return counted
+
+    def _descend(self, gradient: Callable[[Array], Array], x: Array, enough: float) -> Array:
+        """L-BFGS with 20 pairs; a step along p ends where |pᵀ∇f| is at most half of what it was."""
+        pairs: list[tuple[Array, Array]] = []
+        g = gradient(x)
+        for _ in range(1000):
+            if np.abs(g).max() <= enough:
+                break
+            p = -_two_loops(g, pairs)
+            slope = float(p @ g)
+            t, low, high = (1.0 if pairs else 1.0 / max(1.0, float(np.linalg.norm(g)))), 0.0, np.inf
+            for _ in range(60):
+                there = gradient(x + t * p)
+                now = float(p @ there)
+                if abs(now) <= 0.5 * abs(slope):
+                    break
+                low, high = (t, high) if now < 0 else (low, t)
+                t = 2 * t if np.isinf(high) else (low + high) / 2
+            else:
+                break
+            s, y = t * p, there - g
+            x, g = x + s, there
+            if s @ y > 0:
+                pairs = [*pairs[-19:], (s, y)]
+        return x
+
+    @property
+    def has_potential(self) -> bool:
+        """Whether it was given."""
+        return self._potential is not None
+
+    def potentials(self, x: Array) -> Array:
+        """The user's `potential`, state by state."""
+        potential = self._potential
+        if potential is None:
+            raise requirement("potential", "given to custom(…)", "None", "the value of f is needed here")
+        return np.array([float(recorded(partial(potential, state), (), state)) for state in x])
+
+    def gradients(self, x: Array) -> Array:
+        """The mean of all component gradients, in blocks of rows."""
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        blocks = [np.arange(begin, min(begin + size, self.n)) for begin in range(0, self.n, size)]
+
+        def total(state: Array) -> Any:
+            def add(number: int, before: Any) -> Any:
+                return before[0] + self._summed(state, blocks[number]), False
+
+            return repeat(add, (np.zeros(self.dim),), len(blocks), state)[0]
+
+        return np.array([recorded(partial(total, state), (self.dim,), state) / self.n for state in x])
+
+    def _summed(self, state: Array, rows: Indices) -> Array:
+        """Of some components."""
+        look()
+        total: Array = self._component(state, rows).sum(axis=0)
+        return total
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Component gradients, state by state."""
+        rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
+        return np.array(
+            [
+                recorded(partial(self._component, state, chosen), (len(chosen), self.dim), (state, chosen))
+                for state, chosen in looked(zip(x, rows, strict=True))
+            ]
+        )
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """The mean over the batch."""
+        mean: Array = parts.mean(axis=1)
+        return mean
+
+    def prior_gradient(self, x: Array) -> Array:
+        """The user's components hold the prior already."""
+        return np.zeros_like(x)
+
+    def _with_quadratic(self, strength: float, centre: Array) -> Custom:
+        """The user's functions with the quadratic added to each."""
+        inner, potential = self._gradients, self._potential
+
+        def gradients(x: Array, indices: Indices) -> Array:
+            return np.asarray(inner(x, indices)) + strength * (x - centre)
+
+        def total(x: Array) -> float:
+            assert potential is not None
+            return float(potential(x)) + strength / 2 * float((x - centre) @ (x - centre))
+
+        more = [None if value is None else value + strength for value in (self._smoothness, self._component_smoothness)]
+        convexity = (self._convexity or 0.0) + strength
+        return Custom(self.n, self.dim, gradients, total if potential else None, more[0], convexity, more[1])
+
+    def _component(self, x: Array, indices: Indices) -> Array:
+        state, rows = x.copy(), np.array(indices)  # the user's own, whatever is done to them
+        given = np.asarray(self._gradients(state, rows))
+        if given.dtype.kind not in "biuf":
+            raise requirement("gradients(x, indices)", "an array of real numbers", f"dtype {given.dtype}")
+        value = np.array(given, np.float64)  # a copy: the user may use one buffer for every answer
+        if value.shape != (len(indices), self.dim):
+            raise requirement(
+                "gradients(x, indices)",
+                f"an array of shape (len(indices), dim) = {(len(indices), self.dim)}",
+                f"shape {value.shape}",
+            )
+        return value
+
+    def _given(self, name: str, value: float | None, why: str) -> float:
+        if value is None:
+            raise requirement(name, "given to custom(…)", "None", why)
+        return value
+
+
+def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Array], Array]:
+    """A gradient that tells a deadline how far a search for its zero has come: in digits, of those that |∇f| is to fall
+    by, as L-BFGS gains about as many with each pass.
+    """
+    first = least = 0.0
+
+    def told(x: Array) -> Array:
+        nonlocal first, least
+        g = gradient(x)
+        size = max(float(np.abs(g).max()), enough)
+        first, least = first or size, min(least or size, size)
+        if least < first:
+            done(math.log(first / least) / math.log(first / enough))
+        return g
+
+    return told
+
+
+def _two_loops(g: Array, pairs: list[tuple[Array, Array]]) -> Array:
+    """The inverse Hessian that (s, y) pairs stand for, times g."""
+    q, kept = g.copy(), []
+    for s, y in reversed(pairs):
+        rho = 1 / float(s @ y)
+        a = rho * float(s @ q)
+        q -= a * y
+        kept.append((rho, a))
+    if pairs:
+        s, y = pairs[-1]
+        q *= float(s @ y) / float(y @ y)
+    for (s, y), (rho, a) in zip(pairs, reversed(kept), strict=True):
+        q += (a - rho * float(y @ q)) * s
+    return q

@@ -1,0 +1,296 @@
+"""Regressions by name: the doors to `GeneralisedLinear`, where data are checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import positive, real_array, requirement
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.density.propriety import require_proper
+from svrhmc.families import family_of, gaussian
+from svrhmc.families.base import Loss
+from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
+from svrhmc.rows.base import Labels
+from svrhmc.rows.coding import coding_of
+from svrhmc.rows.partitions import PartitionRows
+from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.reading import Partitions
+from svrhmc.rows.sparse import make_rows
+
+_LEAST = 1e-30  # weight of a row: below it e^t may overflow in float32 where w·e^t is no large number
+
+
+def glm(
+    X: Any,
+    y: npt.ArrayLike | None = None,
+    family: str | Loss = "bernoulli",
+    *,
+    trials: npt.ArrayLike | None = None,
+    noise_variance: float | None = None,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    prior: Prior | Sequence[Prior] | None = None,
+    shared_prior: Prior | Sequence[Prior] | None = None,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+    terms: Sequence[Term] = (),
+) -> Any:
+    """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
+
+    X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
+    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma",
+        "categorical" or "ordinal"; or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a
+        `Loss` of your own.
+    y: n labels; for "binomial" the number of successes. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two
+        texts, of which the one that comes last in their order is 1. Classes of "categorical" may be any labels (texts,
+        whole numbers, truth values): in their order the first is the baseline, and `target.classes` has them. Those of
+        "ordinal" have an order: numbers, or an ordered category of a data frame.
+    trials: for "binomial" the number of trials, one for all rows or one for each.
+    noise_variance: the variance of the noise of "gaussian", if it is known; None: log σ is the last coordinate of x.
+    offset: n numbers to add to the predictors, such as log exposures.
+    weights: n numbers, 0 or more. A row of weight w counts as w such rows, so that an aggregated table has the same
+        posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table, less those
+        of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
+    prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
+        `Laplace` (smoothed), `Flat`. None stands for Normal(prior_precision, prior_mean).
+    prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
+        "categorical" except the first has its own coefficients, each with this prior.)
+    shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
+        or the shape itself (`HalfNormal`, `HalfStudentT`, `HalfCauchy`, `Exponential`). None stands for the default of
+        the family, which is wide.
+    terms: terms of the prior that couple coordinates (`svrhmc.targets.priors.Term`), beside those of single ones; the
+        parameters that they bring are last in x.
+
+    >>> target = glm([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1, 2, 6], "poisson", offset=np.log([1.0, 1.0, 2.0]))
+    >>> target.mode().round(3)
+    array([0.149, 0.462])
+    >>> table = glm([[1.0], [1.0]], [0, 1], weights=[30, 10])  # 40 rows
+    >>> table.mode().round(3), glm([[1.0]], [10], "binomial", trials=40).mode().round(3)
+    (array([-0.973]), array([-0.973]))
+    >>> glm([[1.0], [1.0], [1.0]], ["red", "blue", "red"], "categorical").classes
+    array(['blue', 'red'], dtype='<U4')
+    """
+    if isinstance(X, Partitions):
+        return _of_partitions(
+            X, family_of(family), noise_variance, {"y": y, "trials": trials, "offset": offset, "weights": weights},
+            _prior(prior, prior_precision, prior_mean), shared_prior, terms,
+        )  # fmt: skip
+    if y is None:
+        raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
+    rows, loss = make_rows(X), family_of(family)
+    loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
+    if loss.blocks > 1 and offset is not None:
+        why = "classes have no offsets here, as a row has several predictors; leave it out"
+        raise requirement("offset", f"None for {loss}", f"an array of shape {np.shape(offset)}", why)
+    observed = loss.observed(label, rows.n, trials)
+    shift = None if offset is None else _offset(offset, rows.n)
+    count = _weights(weights, observed.counts, rows.n)
+    labels, given = Labels(observed.y, shift, count), rows.n
+    if count is not None and not count.all():
+        some = np.flatnonzero(count)
+        rows, labels = rows.choose(some), labels.chosen(some)
+    known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
+    target = GeneralisedLinear(
+        seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy,
+        known.terms,
+    )  # fmt: skip
+    target.left_out = given - rows.n
+    if known.terms is not None:
+        target.names = (*(f"x[{j}]" for j in range(known.terms.inner)), *known.terms.names)
+    target.classes, target.determined = classes, require_proper(target)
+    return target
+
+
+def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
+    """The prior of the columns, given in one way or in the other."""
+    usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
+    if prior is not None and not usual:
+        raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
+    return Normal(prior_precision, prior_mean) if prior is None else prior
+
+
+def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int, terms: Sequence[Term]) -> Settled:
+    """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
+    if shared_prior is not None and not loss.shared:
+        raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
+    shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+    single = settle(prior, columns).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    if (coupled := require_terms(terms, len(single.mean))) is None:
+        return single
+    return single.followed(settle(Flat(), coupled.parameters))._replace(terms=coupled)
+
+
+def _of_partitions(
+    data: Partitions,
+    loss: Loss,
+    noise_variance: float | None,
+    given: dict[str, Any],
+    prior: Any,
+    shared_prior: Any,
+    terms: Sequence[Term],
+) -> GeneralisedLinear:
+    """Labels, offsets and weights are columns of the partitions, so that none is given here."""
+    for name, value in given.items():
+        if value is not None:
+            why = "the partitions have a column for it: say which when you open them, as in target='y'"
+            raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
+    coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
+    known = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
+    target = GeneralisedLinear(
+        PartitionRows(data, coding), np.zeros(0), coding.loss, known.precision, known.mean, heavy=known.heavy,
+        terms=known.terms,
+    )  # fmt: skip
+    target.classes = classes
+    return target
+
+
+def logistic(
+    X: Any,
+    y: npt.ArrayLike | None = None,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> Any:
+    """Bayesian logistic regression: p(y = 1 | a, x) = 1/(1 + e^{−aᵀx}), x ~ N(prior_mean, 1/prior_precision).
+
+    X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
+    y: n labels, in {0, 1} or in {−1, 1}.
+    prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior.
+
+    This is `glm` with the family "bernoulli".
+
+    >>> target = logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> target.n, target.dim
+    (3, 2)
+    >>> target.mode().round(3)
+    array([0.3  , 0.833])
+    """
+    return glm(X, y, "bernoulli", prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def linear(
+    X: Any,
+    y: npt.ArrayLike | None = None,
+    noise_variance: float = 1.0,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+) -> Any:
+    """Bayesian linear regression with known noise: y ~ N(aᵀx, noise_variance), x ~ N(prior_mean, 1/prior_precision).
+
+    The posterior is Gaussian; `closed_form` has its mean and covariance. This is `glm` with the family
+    "gaussian" and this noise_variance.
+
+    >>> target = linear([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.closed_form.mean.round(6), target.closed_form.covariance.round(6)
+    (array([1.166667]), array([[0.166667]]))
+    """
+    positive("noise_variance", noise_variance)
+    return glm(X, y, "gaussian", noise_variance=noise_variance, prior_precision=prior_precision, prior_mean=prior_mean)
+
+
+def conjugate(
+    X: Any,
+    y: npt.ArrayLike,
+    prior_precision: float | npt.ArrayLike = 1.0,
+    prior_mean: float | npt.ArrayLike = 0.0,
+    shape: float = 0.5,
+    rate: float = 0.5,
+    *,
+    offset: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+) -> GeneralisedLinear:
+    """Linear regression with unknown noise under its conjugate prior: x | σ ~ N(prior_mean, σ²/prior_precision) and
+    σ² ~ inverse gamma(shape, rate); x has log σ last.
+
+    Each coefficient has a Student-t distribution with 2·shape + n degrees of freedom; `exact_law` has the posterior.
+    This prior acts like additional rows under a flat prior: one of length √prior_precision for each column, and one of
+    zeros with weight 2·shape. The target contains these rows. (The family "gaussian" of `glm` has independent priors
+    instead; its posterior is known exactly too.)
+
+    >>> target = conjugate([[1.0], [2.0]], [1.0, 3.0])
+    >>> target.exact_law.mean.round(4)
+    array([1.1667, 0.1559])
+    """
+    rows = make_rows(X)
+    precision, mean = (per_column(name, value, rows.dim) for name, value in (
+        ("prior_precision", prior_precision), ("prior_mean", prior_mean)))  # fmt: skip
+    positive("shape", shape)
+    positive("rate", rate)
+    if precision.min() <= 0:
+        raise requirement("prior_precision", "positive for every column", f"{precision.min():g}")
+    label = np.asarray(real_array("y", y, (rows.n,)), np.float64)
+    shift = np.zeros(rows.n) if offset is None else _offset(offset, rows.n)
+    count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
+    assert count is not None
+    root = np.sqrt(precision)
+    with np.errstate(over="ignore"):
+        more = np.append(root * mean, np.sqrt(rate / shape))
+    if not np.isfinite(more).all():
+        why = "√prior_precision·prior_mean and rate/shape stand beside the labels"
+        raise requirement("the prior", "made of numbers whose products float64 holds", "larger ones", why)
+    made: GeneralisedLinear = glm(
+        _followed(X, root),
+        np.concatenate([label - shift, more]),
+        gaussian(),
+        weights=np.concatenate([count, np.ones(rows.dim), [2 * shape]]),
+        prior=Flat(),
+        shared_prior=Flat(),
+    )
+    return made
+
+
+def _followed(X: Any, root: Array) -> Any:
+    """The rows, then a row for each column with this entry in it, then a row of zeros."""
+    if hasattr(X, "format"):  # SciPy's
+        from scipy.sparse import csr_matrix, diags, vstack
+
+        return csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
+    dense, single = np.asarray(X), np.finfo(np.float32)
+    held = dense.dtype == np.float32 and single.tiny <= root.min() and root.max() <= single.max
+    kind = np.float32 if held else np.float64
+    return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
+
+
+def _offset(offset: npt.ArrayLike, n: int) -> Array:
+    """One finite number for each row."""
+    given = np.asarray(offset)
+    if given.dtype.kind == "f" and np.isneginf(given).any():
+        row = int(np.argmax(np.isneginf(given).ravel()))
+        why = "the log of an exposure of 0; leave such rows out, as they say nothing"
+        raise requirement("offset", "finite everywhere", f"-inf at row {row}", why)
+    return np.asarray(real_array("offset", offset, (n,)), np.float64)
+
+
+def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
+    """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
+    if counts is not None and not counts.any():
+        raise requirement("trials", "above 0 for some row", "0 for all of them", "such rows say nothing")
+    if weights is None:
+        return counts
+    given = checked_weights(weights, n)
+    together = given if counts is None else given * counts
+    if not together.any():
+        raise requirement("weights", "above 0 for some row that has trials", "0 for all of those")
+    return together
+
+
+def checked_weights(weights: npt.ArrayLike, n: int) -> Array:
+    """Numbers not below 0, and above it for some row."""
+    given = np.asarray(real_array("weights", weights, (n,)), np.float64)
+    if (given < 0).any():
+        row = int(np.argmax(given < 0))
+        why = "a row of weight w counts as w rows; leave out what shall not count, or give it 0"
+        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}", why)
+    if ((given > 0) & (given < _LEAST)).any():
+        row = int(np.argmax((given > 0) & (given < _LEAST)))
+        why = "what such a row says is lost in rounding; give it 0"
+        raise requirement("weights", f"0, or at least {_LEAST:g}", f"{given[row]:g} at row {row}", why)
+    if not given.any():
+        raise requirement(
+            "weights", "above 0 for some row", "0 for all of them", "without weights each row counts once"
+        )
+    return given

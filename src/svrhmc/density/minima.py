@@ -1,0 +1,602 @@
+"""The minima of an f that need not be convex: one by L-BFGS and Newton's method, others from many points around it.
+
+*Points* lie around a minimum x̂ with Hessian H = (LLᵀ)⁻¹, at x̂ + rLu with u on the unit sphere. How many are needed for
+a narrow mode? Let x̂ be the mode of a Gaussian law, of width 1 and weight w in the variables u, and s a mode of width ρ
+and weight w_s at a distance D of it. The density of s is above that of x̂ within about R(D) of s, where
+
+    log w_s − d log ρ − R²/2ρ² = log w − D²/2,    R(D)² = ρ²(c + D²),    c = 2d log(1/ρ) − 2 log(w/w_s),
+
+and a search that begins there ends at s. Outside f tells nothing of s: only a point in that ball finds it. So that the
+expected number of points in it is the same, m, at every D up to a reach r₀, points have a density in proportion to
+R(|ru|)^{−d}, which is a radius with a density in proportion to r^{d−1}(c + r²)^{−d/2}, and there are
+
+    N = m d ρ^{−d} ∫₀^{r₀} r^{d−1}(c + r²)^{−d/2} dr
+
+of them. For ρ = 1/10 and w_s = w/20, m = 8 takes 4·10³ points in two dimensions, 4·10⁴ in three, 3·10⁵ in four and
+3·10⁶ in five, where 10⁶, the most that are looked at, leave m = 3, by which one ball in thirty is missed. How many a
+target can afford is decided by the cost that it declares, and never by a clock: the same is found on every machine. A
+quarter of the points lie beyond r₀, as many from r to 2r whatever r is, for wider modes, which need few. Points are
+those of an additive recurrence (a lattice modulo 1), which fill balls a little more evenly than chance.
+
+And there are lines x̂ + tΣⱼ/√Σⱼⱼ, Σ = H⁻¹, along which coordinate j moves by t standard deviations and the others as
+the law at x̂ has them follow: along them coordinates leave the spike of a prior, or fall back into it, one by one.
+
+*Searches* begin at the points of every range of radii where f is lowest, and where it is lowest beside what the minima
+known by then explain, −log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), which shows a spike inside a wide mode; no two of
+them close to each other. They begin also at the minima along every line and at draws of the prior (its own, where a
+library can draw them, beside those of a Gaussian law with its curvature at the start), all together (`lbfgs.py`), and
+Newton's method ends those that came to somewhere new. While there are new ones, more begin at the same points by what
+is explained then; and the same is done around every new minimum, the heaviest first.
+
+A point where the gradient is 0 and the Hessian has an eigenvalue below 0 is a saddle: the search goes on along that
+eigenvector, both ways. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so that the
+first is where most of the posterior is, and not a spike above little of it. Two are the same where neither is more than
+a standard deviation away from the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
+from svrhmc.core.errors import requirement
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.lbfgs import Mask, descend
+from svrhmc.density.newton import Factored, Newton, StalledError
+from svrhmc.density.profile import SHARE
+from svrhmc.density.unbounded import funnel
+
+DENSE = 2000  # coordinates up to which Hessians are made
+_FEW_STARTS = 3  # with the one that was given; where Hessians are not made
+_INDEFINITE = "the log posterior is not concave at its mode (the Hessian there is not positive definite)"
+_NEWTON, _SADDLES = 20, 4  # steps, and saddles left, at most
+_ITERATIONS = 2000
+_APART = 1.0  # standard deviations between two minima that are not the same
+_BEYOND = 4.0  # standard deviations that the law at a minimum reaches
+_WORSE = 30.0  # that f may be above its least value at a minimum that matters, where masses are not known
+_LIGHTER = 7.0  # that the log mass of a minimum that matters may be below the largest: a weight of a thousandth
+_WALL, _FAR_OFF = 1e12, 1e9
+_ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
+_ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
+_SMALL = 1e-8  # of the Newton decrement at which a minimum is found
+_SHORTEST = 1e-9  # of a step
+
+_NANOSECONDS = 2e9  # that the points around a minimum, and the searches from them, may take
+_POINTS, _SEARCHES = (64, 1 << 20), (4, 256)  # at least and at most
+_PASSES = 100  # of a search
+_FOR_POINTS = 4  # the part of the time that is for points: one in so many
+_RANGES = 16  # of radii, with as many points in each
+_NARROW, _LIGHT = 0.1, 0.05  # ρ and w_s/w of a mode that is to be found
+_WITHIN, _FARTHEST = 12.0, 30.0  # r₀, and the largest radius, in √d
+_FAR = 0.25  # the share of points that are farther away
+_EXPECTED, _ANYWAY = 8.0, 1 << 12  # m; points that are looked at where they can be afforded, though fewer may do
+_SHOWN = 6  # coordinates of a point in an error
+_ROUNDS = 4  # of searches from the points around one minimum
+_LOWEST = 512  # points of a range among which those are that searches begin at
+_NEAR, _STEP, _FARTHER, _REACH = 10.0, 0.5, 1.12, 30.0  # along a line: even steps so far, and then growing ones
+_TOGETHER, _NUMBERS = 64, 1 << 24  # points looked at together, and numbers of their rows at most
+_MANY, _OF_BLOCK = 1 << 13, 1 << 22  # points whose f alone is found together, and numbers of their rows at most
+_AROUND, _SETTLED, _MOST = 6, 16, 32  # minima around which others are looked for; ends settled at a time; minima
+_FROM_PRIOR = (1.0, 3.0)  # standard deviations of the prior, for draws of it
+
+
+@dataclass(frozen=True, eq=False)
+class Minima:
+    """Points, the heaviest first; what finding them took, in passes; from where, in words; and why a law around the
+    first one may not be all of the posterior (empty where nothing was found).
+    """
+
+    points: Array
+    passes: float
+    starts: str
+    doubt: str = ""
+
+    @property
+    def first(self) -> Array:
+        """The mode."""
+        point: Array = self.points[0]
+        return point
+
+
+class _Minimum(NamedTuple):
+    """A point, f and ∇²f there (None where it is not made), whether f curves upwards, and the log mass around it."""
+
+    value: float
+    point: Array
+    hessian: Array | None
+    curved: bool
+    mass: float
+
+
+class _Search:
+    """Counts passes."""
+
+    def __init__(self, target: Any) -> None:
+        self.target, self.passes = target, 0.0
+        self._last: tuple[Array, tuple[float, Array]] | None = None  # a point, with f and ∇f there
+
+    def energy(self, x: Array) -> tuple[float, Array]:
+        """f and ∇f; what is not finite is a wall."""
+        if not np.abs(x).max() <= _WALL:
+            return 1e300, np.zeros_like(x)
+        if self._last is None or not np.array_equal(self._last[0], x):
+            look(self.passes + 1)
+            self.passes += 1
+            with np.errstate(over="ignore", invalid="ignore"):
+                value, slope = self.target.energies(x[None])
+            finite = np.isfinite(value[0]) and np.isfinite(slope).all()
+            self._last = x.copy(), (float(value[0]), slope[0]) if finite else (1e300, np.zeros_like(x))
+        return self._last[1]
+
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """f and ∇f at many points, some at a time, always as many; what is not finite is infinite."""
+        together = max(1, min(_TOGETHER, _NUMBERS // self.target.n))
+        values, slopes = [], []
+        for first in range(0, len(x), together):
+            some = x[first : first + together]
+            look(self.passes + len(some))
+            self.passes += len(some)
+            held = np.concatenate([some, np.repeat(some[:1], together - len(some), axis=0)])
+            with np.errstate(all="ignore"):
+                value, slope = self.target.energies(held)
+            values.append(value[: len(some)])
+            slopes.append(slope[: len(some)])
+        value, slope = np.concatenate(values), np.concatenate(slopes)
+        return np.where(np.isfinite(value), value, np.inf), slope
+
+    def potentials(self, x: Array) -> Array:
+        """f alone at a power of two of points, as many at a time as rows allow; what is not finite is infinite."""
+        together, values = min(len(x), _power(_OF_BLOCK / self.target.n)), np.empty(len(x))
+        for first in range(0, len(x), together):
+            some = slice(first, first + together)
+            look(self.passes + together)
+            self.passes += together
+            with np.errstate(all="ignore"):
+                values[some] = self.target.potentials(x[some])
+        return np.where(np.isfinite(values), values, np.inf)
+
+    def down(self, x: Array) -> Array:
+        """L-BFGS."""
+        from scipy.optimize import minimize
+
+        options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
+        end = np.asarray(minimize(self.energy, x, jac=True, method="L-BFGS-B", options=options).x, np.float64)
+        if np.abs(end).max() > _FAR_OFF:
+            raise RuntimeError(_ENDLESS)
+        return end
+
+    def minimum(self, x: Array) -> _Minimum:
+        """The one near x, where L-BFGS ended."""
+        return self.at(*self.settled(x))
+
+    def at(self, point: Array, curved: bool) -> _Minimum:
+        """A point, with the mass of the Gaussian law that has the curvature there."""
+        value = self.energy(point)[0]
+        if curved and self.target.dim <= DENSE:
+            hessian = self.target.hessian(point)
+            try:
+                log_determinant = 2 * float(np.log(np.diag(np.linalg.cholesky(hessian))).sum())
+            except np.linalg.LinAlgError:
+                return _Minimum(value, point, None, curved, -value)
+            return _Minimum(value, point, hessian, curved, -value - 0.5 * log_determinant)
+        return _Minimum(value, point, None, curved, -value)
+
+    def settled(self, x: Array) -> tuple[Array, bool]:
+        """The minimum near x, where L-BFGS ended, and whether f curves upwards there in every direction."""
+        if self.target.dim > DENSE:
+            return x, True
+        for _ in range(_SADDLES):
+            x, curved = self._newton(x)
+            if curved:
+                return x, True
+            H = self.target.hessian(x)
+            if not np.isfinite(H).all():
+                return x, False
+            values, vectors = np.linalg.eigh(H)
+            ways = [self.down(x + sign * vectors[:, 0] / np.sqrt(max(-values[0], 1e-12))) for sign in (1.0, -1.0)]
+            lowest = min(ways, key=lambda way: self.energy(way)[0])
+            if self.energy(lowest)[0] >= self.energy(x)[0]:  # a kink, or a flat bottom, unless f curves downwards
+                return x, bool(values[0] >= -_ROUNDING * np.abs(values).max())
+            x = lowest
+        return x, False
+
+    def _newton(self, x: Array) -> tuple[Array, bool]:
+        """Newton steps, halved while f rises; whether H is positive definite at the end."""
+        search = Newton(
+            lambda at: self.energy(at)[1],
+            lambda at: self.energy(at)[0],
+            self._factored,
+            _SMALL,
+            convex=False,
+            lazy=False,
+            steps=_NEWTON,
+            shortest=_SHORTEST,
+        )
+        try:
+            end = search.find(x)
+        except StalledError as stalled:
+            return stalled.point, True
+        except ValueError:  # of which LinAlgError is one
+            return self._at, False
+        return end.x - end.step, True
+
+    def _factored(self, x: Array) -> Factored:
+        self._at = x
+        self.passes += self.target.dim
+        return Factored(self.target.hessian(x))
+
+
+class _Points(NamedTuple):
+    """Points around a minimum, in whose variables they are centre + root·z; f at each, infinite where a search began;
+    and the range of radii that it is in. c: that of the module.
+    """
+
+    centre: Array
+    root: Array
+    c: float
+    x: Array
+    f: Array
+    ranges: Indices
+
+    def apart(self, candidates: Indices, most: int) -> list[int]:
+        """The first of them, and others that are farther than 2R from all before, R as the module has it."""
+        z = np.linalg.solve(self.root, (self.x[candidates] - self.centre).T).T
+        near, chosen = 4 * _NARROW**2 * (self.c + (z * z).sum(axis=1)), list[int]()
+        left: Mask = np.ones(len(candidates), bool)
+        while left.any() and len(chosen) < most:
+            first = int(np.argmax(left))
+            chosen.append(int(candidates[first]))
+            left &= ((z - z[first]) ** 2).sum(axis=1) > near[first]
+        return chosen
+
+
+class _Others:
+    """Minima known by now, and the search for more of them."""
+
+    def __init__(self, search: _Search, first: _Minimum, spread: Array, nanoseconds: float) -> None:
+        self.search, self.known, self.spread = search, [first], spread
+        evaluations = min(_NANOSECONDS / max(nanoseconds, 1.0), passes_left() - search.passes)
+        self._points = _power(float(np.clip(evaluations / _FOR_POINTS, *_POINTS)))
+        self._searches = int(np.clip(evaluations / (2 * _PASSES), *_SEARCHES))
+        self.looked_at = 0
+
+    def all(self, starts: Array) -> None:
+        """Around one minimum after another, the heaviest first; around the first also from some starts."""
+        done = list[_Minimum]()
+        while len(done) < _AROUND:
+            left = [one for one in self.known if not any(one is other for other in done)]
+            if not left:
+                return
+            centre = max(left, key=lambda one: one.mass)
+            if centre.mass < max(one.mass for one in self.known) - 2 * _LIGHTER:
+                return
+            self.around(centre, starts[:0] if done else starts)
+            done.append(centre)
+
+    def around(self, centre: _Minimum, starts: Array) -> None:
+        """From points around a minimum, and from some starts besides."""
+        points = self._points_around(centre, _root(centre, self.spread))
+        self.looked_at += len(starts)
+        begin = np.concatenate([starts, self._of_lines(centre, starts), self._lowest(points, by_value=True)])
+        for _ in range(_ROUNDS):
+            before = len(self.known)
+            self._search(points, np.concatenate([begin, self._lowest(points, by_value=False)]))
+            if len(self.known) == before:
+                return
+            begin = starts[:0]
+
+    def _search(self, points: _Points, begin: Array) -> None:
+        """From some points, in the variables of the minimum that they lie around."""
+        centre, L, inverse = points.centre, points.root, np.linalg.inv(points.root)
+
+        def energies(z: Array) -> tuple[Array, Array]:
+            value, slope = self.search.energies(centre + z @ L.T)
+            return value, slope @ L
+
+        def ended(z: Array) -> Mask:
+            return self._near(centre + z @ L.T)
+
+        z, f = descend(energies, (begin - centre) @ inverse.T, ended, _PASSES, _NARROW * math.sqrt(points.c))
+        self.settle(centre + z @ L.T, f)
+
+    def _points_around(self, centre: _Minimum, L: Array) -> _Points:
+        """By the law of the module, with f at each."""
+        d = len(centre.point)
+        c = max(1.0, -2 * d * math.log(_NARROW) + 2 * math.log(_LIGHT))
+        needed, *law = _radii(d, c)
+        count = min(self._points, max(_ANYWAY, _power(2 * needed)))
+        x, f, ranges = np.empty((count, d)), np.empty(count), np.empty(count, np.int64)
+        for first in range(0, count, _MANY):
+            some = slice(first, min(first + _MANY, count))
+            z, quantile = _spread_out(first, some.stop, d, *law)
+            x[some], ranges[some] = centre.point + z @ L.T, (quantile * _RANGES).astype(np.int64)
+            f[some] = self.search.potentials(x[some])
+        self.looked_at += count
+        return _Points(centre.point, L, c, x, f, ranges)
+
+    def _lowest(self, points: _Points, by_value: bool) -> Array:
+        """Those of each range at which f is lowest, or lowest beside what the minima known explain; none twice."""
+        f = points.f if by_value else points.f + self._explained(points.x)
+        kept, chosen = max(1, self._searches // (2 * _RANGES)), list[int]()
+        for number in range(_RANGES):
+            members = np.flatnonzero((points.ranges == number) & np.isfinite(f))
+            lowest = members[np.argpartition(f[members], _LOWEST)[:_LOWEST]] if len(members) > _LOWEST else members
+            chosen += points.apart(lowest[np.argsort(f[lowest], kind="stable")], kept)
+        chosen = chosen[:: max(1, 2 * _RANGES // self._searches)]
+        points.f[chosen] = np.inf
+        return points.x[chosen]
+
+    def _explained(self, x: Array) -> Array:
+        """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 where none has one."""
+        laws = [(one.value, one.point, one.hessian) for one in self.known if one.hessian is not None]
+        total = np.full(len(x), -np.inf if laws else 0.0)
+        for first in range(0, len(x), _MANY):
+            some = slice(first, first + _MANY)
+            for value, point, hessian in laws:
+                away = x[some] - point
+                total[some] = np.logaddexp(total[some], -value - 0.5 * contract("nd,nd->n", away @ hessian, away))
+        return total
+
+    def _of_lines(self, centre: _Minimum, starts: Array) -> Array:
+        """The minima along each, other than the one in the middle, as far as other minima and starts are or farther."""
+        d = len(centre.point)
+        if centre.hessian is None:
+            return np.zeros((0, d))
+        covariance = np.linalg.inv(centre.hessian)
+        sd = np.sqrt(np.diag(covariance))
+        if not (np.isfinite(sd).all() and (sd > 0).all()):
+            return np.zeros((0, d))
+        others = np.concatenate([np.array([one.point for one in self.known]), starts])
+        reach = np.maximum(_REACH, np.abs(others - centre.point).max(axis=0) / sd)
+        found, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
+        lines = min(d, max(1, 2 * self._points // len(t)))
+        for j in np.argsort(-reach, kind="stable")[:lines]:
+            x = centre.point + t[:, None] * covariance[j] / sd[j]
+            f = self.search.energies(x)[0]
+            self.looked_at += len(f)
+            inner = np.isfinite(f[1:-1]) & (f[1:-1] < f[:-2]) & (f[1:-1] <= f[2:]) & (np.abs(t[1:-1]) > _STEP)
+            places = 1 + np.flatnonzero(inner)
+            found += list(zip(f[places], x[places], strict=True))
+        found.sort(key=lambda one: one[0])
+        return np.array([x for _, x in found[: self._searches]]).reshape(-1, d)
+
+    def _near(self, x: Array, sds: float = _APART / 2) -> Mask:
+        """Whether points are within some standard deviations of a known minimum, by the curvature there."""
+        near: Mask = np.zeros(len(x), bool)
+        for one in self.known:
+            if one.hessian is not None:
+                away = x - one.point
+                near |= ((away @ one.hessian) * away).sum(axis=1) < sds**2
+        return near
+
+    def settle(self, ends: Array, values: Array) -> None:
+        """Newton steps from the ends of searches that are somewhere new, the lowest first."""
+        settled = 0
+        for k in np.argsort(values, kind="stable"):
+            if not np.isfinite(values[k]) or settled == _SETTLED or len(self.known) == _MOST:
+                return
+            if self._near(ends[k][None])[0] or self._negligible(-values[k]):
+                continue
+            settled += 1
+            try:
+                new = self.search.minimum(ends[k])
+            except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
+                continue
+            matters = new.curved and new.value < 1e300 and all(_apart(new, one) for one in self.known)
+            if matters and not funnel(self.search.target, new.point, self.spread):
+                self.known.append(new)
+
+    def keep_shoulders(self, starts: Array) -> None:
+        """Starts at which f curves upwards, and which the laws at all minima do not reach."""
+        for start in starts[~self._near(starts, _BEYOND)]:
+            here = self.search.at(start, True)
+            if here.hessian is not None:
+                self.known.append(here)
+
+    def _negligible(self, height: float) -> bool:
+        """Whether a minimum of such a log density is far below all others, whatever its width."""
+        return height < max(-one.value for one in self.known) - 10 * _WORSE
+
+    def heaviest(self) -> list[_Minimum]:
+        """Those that matter, the heaviest first; the lowest where f does not curve upwards there."""
+        lowest = min(self.known, key=lambda one: one.value)
+        if not lowest.curved:
+            return [lowest, *(one for one in self.known if one is not lowest and one.value - lowest.value < _WORSE)]
+        known = sorted((one for one in self.known if one.curved), key=lambda one: -one.mass)
+        return [one for one in known if one.mass > known[0].mass - _LIGHTER]
+
+
+def _root(centre: _Minimum, spread: Array) -> Array:
+    """L with LLᵀ = H⁻¹; of the prior where H is not known."""
+    from scipy.linalg import solve_triangular
+
+    if centre.hessian is not None:
+        try:
+            factor = np.linalg.cholesky(centre.hessian)
+            return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True, trans="T"), np.float64)
+        except np.linalg.LinAlgError:
+            pass
+    return np.diag(spread)
+
+
+def _radii(d: int, c: float) -> tuple[float, Array, Array]:
+    """N, quantiles of the law of radii, and the radii: a density in proportion to r^{d−1}(c + r²)^{−d/2} up to r₀, and
+    one in proportion to 1/r from √d to the largest.
+    """
+    radii = np.concatenate([[0.0], np.geomspace(1e-3, max(_WITHIN, _FARTHEST * math.sqrt(d)), 4096)])
+    middle = (radii[1:] + radii[:-1]) / 2
+    density = np.exp(d * np.log(middle) - d / 2 * np.log(c + middle**2)) / middle * (middle < _WITHIN)
+    near = np.concatenate([[0.0], np.cumsum(density * np.diff(radii))])
+    far = np.log(np.maximum(radii, math.sqrt(d)))
+    far -= far[0]
+    needed = _EXPECTED * d * _NARROW**-d * near[-1] / (1 - _FAR)
+    return needed, (1 - _FAR) * near / near[-1] + _FAR * far / far[-1], radii
+
+
+def _spread_out(first: int, last: int, d: int, quantiles: Array, radii: Array) -> tuple[Array, Array]:
+    """Points of a law of radii, in directions that are alike, and the quantile of the radius of each."""
+    from scipy.special import ndtri
+
+    u = _recurrence(first, last, d + 1)
+    z = ndtri(u[:, 1:])
+    z *= (np.interp(u[:, 0], quantiles, radii) / np.sqrt((z * z).sum(axis=1)))[:, None]
+    return z, u[:, 0]
+
+
+def _recurrence(first: int, last: int, dim: int) -> Array:
+    """uᵢ = ½ + i(g⁻¹, …, g^{−dim}) modulo 1 for i = first + 1 … last, with the g > 1 that has g^{dim+1} = g + 1."""
+    g = 2.0
+    for _ in range(64):
+        g = (1 + g) ** (1 / (dim + 1))
+    u = 0.5 + np.arange(first + 1, last + 1)[:, None] * g ** -np.arange(1.0, dim + 1)
+    return np.asarray(u - np.floor(u), np.float64)
+
+
+def _power(number: float) -> int:
+    """The largest power of two that is not above it, at least 1."""
+    return 1 << max(0, math.floor(math.log2(max(number, 1.0))))
+
+
+def _line(reach: float) -> Array:
+    """Places along a line, both ways."""
+    even = np.arange(_STEP, _NEAR + _STEP / 2, _STEP)
+    count = max(1, math.ceil(math.log(reach / _NEAR) / math.log(_FARTHER)))
+    side = np.concatenate([even, _NEAR * _FARTHER ** np.arange(1, count + 1)])
+    return np.concatenate([-side[::-1], [0.0], side])
+
+
+def _apart(one: _Minimum, other: _Minimum) -> bool:
+    """Whether two minima are more than a standard deviation apart, by the curvature at either."""
+    away = one.point - other.point
+    squares = [float(away @ each.hessian @ away) for each in (one, other) if each.hessian is not None]
+    return bool(max(squares, default=0.0) > _APART**2)
+
+
+def minima(target: Any, start: Array) -> Minima:
+    """Those of a model: from `start`, and from points around what is found from there."""
+    search = _Search(target)
+    if target.dim > DENSE:
+        return _few(search, start)
+    spread = target.prior_spread()
+    prior = _of_prior(start, spread)
+    first = search.minimum(_first(search, start, prior))
+    if target.prior_draws is not None:
+        prior = np.concatenate([prior, target.prior_draws])
+    search.passes += target.dim + 1
+    if why := funnel(target, first.point, spread):
+        return Minima(start[None], search.passes, why)
+    return _found(search, first, spread, target.n * target.row_nanoseconds, prior)
+
+
+def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
+    """The one of an f that was declared to be convex; an error where gradients at some points show that it is not.
+
+    The gradient of a convex f is monotone: (∇f(x) − ∇f(y))ᵀ(x − y) ≥ 0 for all x and y. Looked at are all pairs of 64
+    points: around the minimum, as far as others are looked for, and draws of what the prior's curvature says.
+    rounding: the error of a gradient, relative to its length.
+    """
+    search, spread = _Search(target), target.prior_spread()
+    prior = _of_prior(start, spread)
+    first, d = search.minimum(_first(search, start, prior)), len(start)
+    z, _ = _spread_out(0, _TOGETHER - len(prior), d, *_radii(d, 1.0)[1:])
+    step = z * spread if first.hessian is None else z @ _root(first, spread).T
+    x = np.concatenate([prior, first.point + step])
+    value, slope = search.energies(x)
+    known = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+    x, slope = x[known], slope[known]
+    lengths = np.sqrt((slope * slope).sum(axis=1))
+    for point, here, length in zip(x, slope, lengths, strict=True):
+        away, change = x - point, slope - here
+        noise = rounding * (length + lengths) * np.sqrt((away * away).sum(axis=1))
+        rises = (away * change).sum(axis=1) < -noise
+        if rises.any():
+            raise _not_concave(point, x[int(np.argmax(rises))])
+    return Minima(first.point[None], search.passes, "one start", "" if first.curved else _INDEFINITE)
+
+
+def _not_concave(x: Array, y: Array) -> ValueError:
+    """For a declaration that two points refute."""
+    first, second = (np.array2string(point[:_SHOWN], precision=4) for point in (x, y))
+    return requirement(
+        "log_concave",
+        "True only for a log posterior that is concave",
+        f"one that curves upwards somewhere between {first} and {second}{', …' if len(x) > _SHOWN else ''}",
+        'declare nothing; other modes are then looked for, and the verdict is "local"',
+    )
+
+
+def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
+    """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
+    far away from it is a shoulder: where the law there has mass, the start counts as a mode.
+    """
+    search = _Search(target)
+    search.passes = passes
+    return _found(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
+
+
+def minima_from(target: Any, mode: Array, starts: Array, words: str, passes: float) -> Minima:
+    """Those near some starts, and a mode that is known, where there are no others."""
+    if not len(starts):
+        return Minima(mode[None, :], passes, words)
+    search = _Search(target)
+    search.passes = passes
+    others = _Others(search, search.minimum(mode), np.ones(len(mode)), 1.0)
+    others.settle(starts, search.energies(starts)[0])
+    kept = others.heaviest()
+    return Minima(np.array([one.point for one in kept]), search.passes, words)
+
+
+def _found(
+    search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
+) -> Minima:
+    with spending(SHARE):
+        others = _Others(search, first, spread, nanoseconds)
+        try:
+            others.all(starts)
+            if shoulders:
+                others.keep_shoulders(starts)
+        except BudgetSpent:  # then those are known that were found by then
+            pass
+    kept = others.heaviest()
+    words = f"{others.looked_at:,} points at up to {_FARTHEST:g} times the spread of each"
+    return Minima(np.array([one.point for one in kept]), search.passes, words, "" if kept[0].curved else _INDEFINITE)
+
+
+def _of_prior(start: Array, spread: Array, count: int = 8) -> Array:
+    """Draws of what the prior's curvature says, about `start`."""
+    noise = Stream(0, np.arange(len(_FROM_PRIOR) * count)).normals(0, len(start), Purpose.START, Purpose.START_FINE)
+    return np.asarray(start + np.repeat(_FROM_PRIOR, count)[:, None] * spread * noise, np.float64)
+
+
+def _first(search: _Search, start: Array, others: Array) -> Array:
+    """Where L-BFGS ends from `start`, or else from the first other point from which it ends somewhere."""
+    for begin in (start, *others):
+        point = search.down(begin)
+        if search.energy(point)[0] < 1e300:
+            return point
+    raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
+
+
+def _few(search: _Search, start: Array) -> Minima:
+    """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
+    target, ends = search.target, []
+    starts = [start, *_of_prior(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
+    for begin in starts:
+        point = search.down(begin)
+        if (value := search.energy(point)[0]) < 1e300:
+            ends.append((value, point))
+    if not ends:
+        raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
+    ends.sort(key=lambda one: one[0])
+    kept = [ends[0]]
+    for value, point in ends[1:]:
+        ways = [point - other for _, other in kept]
+        far = all(float(way @ target.hessian_products(kept[0][1], way[None])[0]) > _APART**2 for way in ways)
+        if far and value - kept[0][0] < _WORSE:
+            kept.append((value, point))
+    return Minima(np.array([point for _, point in kept]), search.passes, f"{len(starts)} starts")

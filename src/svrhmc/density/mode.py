@@ -1,0 +1,280 @@
+"""The mode of a model with a linear predictor, by Newton's method.
+
+The loop is that of `newton.py`: on the Hessian up to 2000 columns, by conjugate gradients beyond. It starts at 0, or
+where the model guesses, if f is lower there; a step that overflows is halved like any other that does not help. Where
+rows are many (n > 400·dim) it starts from the mode of an eighth of them, found in the same way, and with their Hessian.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import done, look
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.newton import Factored, Newton, StalledError
+from svrhmc.density.rank import least_eigenvalue, nearly_dependent, separable
+from svrhmc.families.base import Loss
+from svrhmc.rows.base import Rows
+
+DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
+TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
+_NEWTON_STEPS = 100
+_ROUNDING = 1e-14  # of f: half the squared decrement below this is lost in it
+_DAMPED_STEPS = 500
+_PRECISE = 1e-8  # of conjugate gradients
+_TALL = 400  # from so many rows a column on, Newton starts at the mode of some of them:
+_SHARE, _SOME, _MOST_ENTRIES = 8, 100, 1 << 26  # an eighth, but no more than so many a column or so many entries
+_SHORTEST, _SHORTEST_OF_PRODUCTS = 1e-18, 1e-10  # of a step: a shorter one changes nothing
+_DIGITS = 64  # times float64's rounding, in a gradient
+_ROUGH = 0.3  # the tolerance there
+_USUAL = 8  # rounds of a search
+_VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
+
+
+class Smooth(Protocol):
+    """What the search asks of a model."""
+
+    n: int
+    dim: int
+    rows: Rows
+    loss: Loss
+    prior_strength: Array
+    prior_precision: Array
+    prior_mean: Array
+
+    @property
+    def convex_components(self) -> bool:
+        """Whether f is known to be convex, and each component with it."""
+
+    def potentials(self, x: Array) -> Array:
+        """f at each of some points."""
+
+    def gradients(self, x: Array) -> Array:
+        """∇f at each of some points."""
+
+    def gradient(self, x: Array) -> Array:
+        """∇f(x); an error where float64 does not hold it."""
+
+    def hessian(self, x: Array) -> Array:
+        """∇²f(x)."""
+
+    def hessian_product(self, x: Array, direction: Array) -> Array:
+        """∇²f(x)·direction."""
+
+    def row_curvatures(self, x: Array) -> Array:
+        """ℓ″ of every row."""
+
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """The Hessian with these curvatures of rows and prior as scipy's linear operator."""
+
+    def prior_curvature(self, x: Array) -> Array:
+        """That of the prior."""
+
+    def preconditioner(self, curvature: Array, bend: Array) -> Any:
+        """Near the inverse of that, where it is cheap; else None."""
+
+    def runs_off(self, x: Array, direction: Array) -> bool:
+        """Whether no row's loss grows along a direction."""
+
+    def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
+        """The model of some of its rows, with another prior."""
+
+    def guess(self) -> Array | None:
+        """A point to start from, or None."""
+
+
+class ModeSearch:
+    """One search; `passes` counts those over the rows, `rounds` the looks at a deadline.
+
+    share, before: what part of the rows this search has, and the passes that were made before it.
+    """
+
+    def __init__(self, target: Smooth, share: float = 1.0, before: float = 0.0) -> None:
+        self.target, self.passes, self.rounds = target, 0.0, 0
+        self._share, self._before = share, before
+
+    def find(self, tolerance: float = TOLERANCE) -> Array:
+        """The mode, to so many posterior standard deviations."""
+        done(1 / _USUAL)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
+            return self._find(tolerance)
+
+    def _find(self, tolerance: float) -> Array:
+        start, hessian = np.zeros(self.target.dim), None
+        lowest: float | None = None  # f at the start, where it was needed
+        if not self.target.rows.in_memory:  # then a look at f is a pass, and the guess is taken as it is
+            point = self.target.guess()
+            return self._newton(start if point is None else point, None, tolerance)
+        if (point := self.target.guess()) is not None and point.any():
+            lowest, there = self._value(start), self._value(point)
+            if there < lowest:
+                start, lowest = point, there
+            self.passes += 4
+        if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
+            lowest = self._value(start) if lowest is None else lowest
+            if self._value(guess[0]) < lowest:
+                start, hessian = guess
+            self.passes += 2
+        return self._newton(start, hessian, tolerance)
+
+    def _look(self) -> None:
+        """At a deadline, before each round."""
+        self.rounds += 1
+        done((self.rounds + 1) / _USUAL)
+        look(self._before + self._share * self.passes)
+
+    def _value(self, x: Array) -> float:
+        """f, which may be beyond float64 where a step is too long."""
+        return float(self.target.potentials(x[None, :])[0])
+
+    def _inside(self, x: Array) -> float:
+        """f where it may be ∞ although ∇f is not, else 0."""
+        return self._value(x) if self.target.loss.barrier else 0.0
+
+    def _slope(self, x: Array) -> Array:
+        """∇f likewise."""
+        self.passes += 1
+        if not self.target.rows.in_memory:
+            self.target.hessian(x)  # whose pass finds the gradient too
+        slope: Array = self.target.gradients(x[None, :])[0]
+        return slope
+
+    def _mode_of_some(self) -> tuple[Array, Array | None] | None:
+        """Mode and Hessian from some of the rows, with as much less of the prior; None where they have no mode."""
+        count = min(self.target.n // _SHARE, max(_SOME * self.target.dim, _MOST_ENTRIES // self.target.dim))
+        chosen = Stream(0, np.arange(1)).indices(0, count, self.target.n, True, Purpose.DATA)[0]
+        chosen.sort()
+        share = count / self.target.n
+        precision = share * self.target.prior_strength
+        part = self.target.share(chosen, precision)
+        search = ModeSearch(part, self._share * share, self._before + self._share * self.passes)
+        try:
+            mode = search.find(_ROUGH)
+            hessian = part.hessian(mode) / share if self.target.dim <= DENSE_DIM else None
+        except (ValueError, RuntimeError):
+            return None
+        self.passes += search.passes * share
+        return mode, hessian
+
+    def _newton(self, x: Array, hessian: Array | None, tolerance: float) -> Array:
+        """By the Hessian up to 2000 columns, by its products beyond."""
+        target, wide = self.target, self.target.dim > DENSE_DIM
+        convex = target.convex_components and not wide
+        search = Newton(
+            self._slope if convex else self._refusing,
+            self._inside if convex else self._value_counted,
+            self._products if wide else self._factored,
+            tolerance,
+            convex=convex,
+            damped=not (convex or wide),
+            lazy=not wide,
+            steps=_NEWTON_STEPS if convex or wide else _DAMPED_STEPS,
+            shortest=_SHORTEST_OF_PRODUCTS if wide else _SHORTEST,
+            before_round=self._look,
+            before_step=lambda: look(self._before + self._share * self.passes),
+            examine=self._require_curvature if convex or wide else lambda x, step: None,
+            floor=self._rounding,
+            relative=_ROUNDING if wide else 0.0,
+        )
+        try:
+            end = search.find(x, None if hessian is None else self._of_some(hessian), self._refusing(x))
+        except StalledError as stalled:
+            raise self._no_mode(stalled, tolerance) from None
+        except np.linalg.LinAlgError:
+            raise nearly_dependent(target, target.hessian(self._at)) from None
+        return end.x - end.step
+
+    def _of_some(self, hessian: Array) -> Factored | None:
+        """A Hessian of some rows, unless they leave a direction out."""
+        factored = Factored(hessian)
+        try:
+            factored.solve(np.zeros(len(hessian)))
+        except ValueError:  # numpy's LinAlgError is one
+            return None
+        return factored
+
+    def _factored(self, x: Array) -> Factored:
+        self._at = x
+        self.passes += 1
+        return Factored(self.target.hessian(x))
+
+    def _products(self, x: Array) -> _Products:
+        self.passes += 1
+        return _Products(self.target, x)
+
+    def _refusing(self, x: Array) -> Array:
+        """∇f where the search stands: what is beyond float64 is an error."""
+        slope = self._slope(x)
+        return slope if np.isfinite(slope).all() else self.target.gradient(x)
+
+    def _value_counted(self, x: Array) -> float:
+        self.passes += 1
+        return self._value(x)
+
+    def _rounding(self, x: Array) -> float:
+        """Of the squared decrement: what float64 leaves of it where x, or the prior's mean, is many sd from 0."""
+        away, prior = x - self.target.prior_mean, self.target.prior_mean
+        size = float(x @ self.target.hessian_product(x, x))
+        size += float(self.target.prior_precision @ (away**2 + prior**2)) + self.target.n
+        return (_DIGITS * float(np.finfo(np.float64).eps)) ** 2 * size
+
+    def _no_mode(self, stalled: StalledError, tolerance: float) -> Exception:
+        """Why no step helps, with what can be said about the columns."""
+        left = f"{stalled.decrement**0.5:.2g} sd away"
+        if stalled.reason == "rounding":
+            least = least_eigenvalue(self.target.hessian(stalled.point))
+            return RuntimeError(
+                f"no mode was found: it is still {left}, and float64 is not precise enough to get closer "
+                f"(the eigenvalues of the scaled Hessian fall to {least:.1e}). Scale the columns of X to about 1, drop "
+                "those that nearly depend on others, raise prior_precision, or give a prior_mean nearer to 0."
+            )
+        if stalled.decrement <= tolerance**2:  # no way down is left, but only because H was bent upwards for it
+            return nearly_dependent(self.target, self.target.hessian(stalled.point))
+        return RuntimeError(
+            f"no mode was found in {self.rounds} Newton steps; it is still {left}. Scale the columns "
+            "of X, the labels and the weights to about 1, or raise prior_precision."
+        )
+
+    def _require_curvature(self, x: Array, step: Array) -> None:
+        """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}.
+
+        It may also fall because one row is far out: so the step, or the way so far, must separate the data.
+        """
+        free = self.target.prior_strength == 0
+        flat = np.where(free, step, 0.0)
+        if not flat.any():
+            return
+        if not self.target.rows.in_memory:
+            if self.target.runs_off(x, flat):
+                raise separable()
+            return
+        here, there = (float(flat @ self.target.hessian_product(at, flat)) for at in (x, np.zeros(self.target.dim)))
+        ways = (-flat, np.where(free, x, 0.0))
+        if here < _VANISHED * there and any(self.target.runs_off(x, way) for way in ways):
+            raise separable()
+
+
+class _Products:
+    """The Hessian at a point by its products, for conjugate gradients with a preconditioner."""
+
+    def __init__(self, target: Smooth, x: Array) -> None:
+        curvature, bend = target.row_curvatures(x), np.maximum(target.prior_curvature(x), 0.0)
+        self._product, self._near = target.operator(curvature, bend), target.preconditioner(curvature, bend)
+        self._most = 10 * target.dim  # cut short, it is still a way down
+
+    def solve(self, gradient: Array, damping: float = 0.0) -> Array:
+        """Only as precisely as the size of the step makes worth it: Newton's method then still converges faster than
+        linearly.
+        """
+        from scipy.sparse.linalg import cg
+
+        precise = _PRECISE
+        if self._near is not None:
+            size = math.sqrt(max(float(gradient @ (self._near @ gradient)), 0.0))
+            precise = min(0.1, max(0.1 * size, _PRECISE))
+        step, _ = cg(self._product, gradient, rtol=precise, maxiter=self._most, M=self._near, callback=lambda _: look())
+        return np.asarray(step, np.float64)

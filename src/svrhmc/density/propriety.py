@@ -1,0 +1,260 @@
+"""Whether a posterior has a density, told before any work where a prior is flat.
+
+With x free in the coordinates F, whose prior is flat, f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + prior is bounded along d exactly where
+d is 0 outside F and no row's loss grows: with the faces nᵣ of row i (`families/recession.py`) and the change of its
+predictors, uᵢ = (aᵢᵀdᶜ)_c,
+
+    cᵢᵣᵀd = nᵣᵀuᵢ ≤ 0  for every row i of weight above 0 and every face r     (= 0 where the face is closed both ways).
+
+A convex f has a density if and only if d = 0 is the only such direction. (A loss with a shared parameter is not convex
+in it; there this is asked of the coefficients given that parameter, and the parameter is looked at by itself.) So:
+
+- *Proof from some rows.* If a few rows leave d = 0 alone, then so do all rows. By Stiemke's lemma they do if and only
+  if the cᵢᵣ span all of F and Σ λᵢᵣcᵢᵣ = 0 for some λ that is positive on the one-sided faces. Newton's method on
+  Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the first sum over one-sided faces and the second over the others, finds λ: with
+  λ = 1/(1 + e^{−cᵀd}) and a step p, the numbers λ − λ(1 − λ)·cᵀp solve that equation, and they are positive if
+  (1 − λ)·cᵀp < 1 for each one-sided face. Where classes overlap this takes a few steps on some thousand rows, whatever
+  n is.
+- *Otherwise*, some direction d is looked for that these rows allow: one that they do not see at all, or the answer of a
+  linear programme. All rows are asked whether they allow it too. If they do, the posterior is improper, and the error
+  names the columns of d. If not, those that object most join the rows, and it is tried again.
+
+What is too large to decide in this way is left to the search for the mode, which also finds it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import NoResidualsError, requirement
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.rank import Modelled, dependent_columns, empty_columns, require_rank_of, separable
+from svrhmc.density.recession import MARGIN, OBJECTS, Faced
+from svrhmc.families.base import Loss
+from svrhmc.families.recession import Faces
+
+_EACH, _LEAST_ROWS, _POOL = 20, 200, 8  # rows of the first try: so many for each column, and more; out of so many times
+_PULLING = 8  # rows for each coordinate of the second try
+_ROUNDS = 40  # of asking all rows
+_MOST_NEWTON = 2e10  # products in a step: beyond, the mode will tell
+_DENSE = 2000  # flat coordinates up to which a Gram matrix is made
+_PIECE = 1 << 20  # entries of X looked at in one piece
+_EXACT = 1e-12  # of the labels' size: residuals below it are rounding
+_MOST_COLUMNS = 500  # up to which an exact fit is looked for
+_ORDINARY = (1e-300, 1e300)  # sizes whose inverses float64 holds
+_DIGITS = 30.0  # nats: a spread e⁻³⁰ of the labels' size is below the rounding of their residuals
+
+
+class Modelling(Modelled, Protocol):
+    """What is asked of a model, besides what its rank is judged by."""
+
+    y: Array
+    loss: Loss
+    offset: Array | None
+    weights: Array | None
+    heavy: Any
+
+
+def require_proper(target: Modelling) -> bool:
+    """Refuse a posterior that has no density; whether the columns whose prior is flat were shown to be independent.
+
+    >>> from svrhmc.targets import logistic
+    >>> logistic([[1.0, 3.0], [1.0, 1.0], [1.0, 2.0]], [1, 0, 0], prior_precision=0.0)
+    Traceback (most recent call last):
+    ValueError: the posterior is improper and has no mode: the data are separable and the prior is flat along a \
+direction that separates them (that of columns 0, 1): no row becomes less likely along it, however far; give \
+prior_precision > 0 or a prior.
+    """
+    coefficients = target.rows.columns * target.loss.blocks
+    flat = np.flatnonzero(target.prior_strength[:coefficients] == 0)
+    known = bool(len(flat)) and _Cone(target, flat).settle()
+    _require_shared(target, coefficients, len(flat))
+    return known
+
+
+class _Cone:
+    """The directions along which no row's loss grows, in the flat coordinates."""
+
+    def __init__(self, target: Modelling, flat: Indices) -> None:
+        self.target, self.flat, self.blocks = target, flat, target.loss.blocks
+        self.columns = flat[flat < target.rows.columns]  # the prior is the same in each block
+        self.heard = np.arange(target.n) if target.weights is None else np.flatnonzero(target.weights > 0)
+        self.scale = np.ones(len(self.columns))
+
+    def settle(self) -> bool:
+        """Refuse a direction that all rows allow; True where columns were shown to be independent."""
+        some = self._first()
+        known = self.target.loss.faces(self.target.y[some]) is not None
+        if not known or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
+            self._require_seen()
+            return False
+        self.scale = self._scales(some)
+        if Faced.of(*self._rows(some)).search().overlap:
+            return True
+        self._require_rank()
+        self._ask_all(np.union1d(some, self._extreme()))
+        return True
+
+    def _first(self) -> Indices:
+        """Rows with the least labels, with the largest, and some of all, as many of each label as can be."""
+        count = _EACH * len(self.columns) * (self.blocks + 1) // 2 + _LEAST_ROWS
+        if len(self.heard) <= count:
+            return self.heard
+        y, part = self.target.y[self.heard], count // 4
+        pool = Stream(0, np.arange(1)).indices(0, min(_POOL * count, len(y)), len(y), True, Purpose.DATA)[0]
+        order = np.argsort(y[pool], kind="stable")
+        begins = np.searchsorted(y[pool][order], y[pool][order])
+        drawn = order[np.argsort(np.arange(len(pool)) - begins, kind="stable")[: count - 2 * part]]
+        ends = np.argpartition(y, (part, len(y) - part))
+        chosen: Indices = self.heard[np.unique(np.concatenate([pool[drawn], ends[:part], ends[-part:]]))]
+        return chosen
+
+    def _scales(self, some: Indices) -> Array:
+        """1/median of a column's entries that are not 0."""
+        size = np.abs(self.target.rows.taken(some)[:, self.columns])
+        with np.errstate(over="ignore"):
+            middle = np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
+        return np.asarray(1 / np.clip(middle, *_ORDINARY), np.float64)
+
+    def _rows(self, some: Indices) -> tuple[Array, Faces]:
+        """Some rows with their columns scaled, and their faces."""
+        faces = self.target.loss.faces(self.target.y[some])
+        assert faces is not None
+        with np.errstate(over="ignore"):
+            scaled = self.target.rows.taken(some)[:, self.columns] * self.scale
+        if not np.isfinite(scaled).all():
+            allowed = "made of columns whose entries float64 can hold beside each other"
+            raise requirement("X", allowed, "one with entries that differ by a factor of 1e300 and more")
+        return scaled, faces
+
+    def _pieces(self) -> Iterator[tuple[Indices, Faced]]:
+        """All rows, piece by piece."""
+        size = max(1, _PIECE // max(self.blocks**2, self.target.rows.columns))
+        for begin in range(0, len(self.heard), size):
+            rows = self.heard[begin : begin + size]
+            yield rows, Faced.of(*self._rows(rows))
+
+    def _require_seen(self) -> None:
+        """What can be said of many columns at once: none may be all zeros, nor they be more than the rows."""
+        if len(self.columns) > len(self.heard):
+            raise dependent_columns(self.target, self.columns, "")
+        weights = np.ones(self.target.n) if self.target.weights is None else self.target.weights
+        unseen = np.flatnonzero(self.target.rows.seen_once.squares(weights)[self.columns] == 0)
+        if len(unseen):
+            raise empty_columns(self.target, self.columns[unseen])
+
+    def _require_rank(self) -> None:
+        """By the Gram matrix of all rows."""
+        weights = np.zeros(self.target.n)
+        weights[self.heard] = 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = self.target.rows.seen_once.gram(weights, precise=True)
+        if not np.isfinite(gram).all():
+            allowed, why = "made of numbers whose squares do not overflow", "scale its columns to about 1"
+            raise requirement("X", allowed, "larger ones", why)
+        require_rank_of(self.target, gram[np.ix_(self.columns, self.columns)], self.columns)
+
+    def _extreme(self) -> Indices:
+        """For every coordinate a few rows that pull it up and a few that pull it down, so that rare ones are seen."""
+        kept: list[list[tuple[Array, Indices]]] = [[] for _ in range(2 * self.blocks)]
+        for rows, faced in self._pieces():
+            for place, pulls in enumerate(faced.pulls()):
+                most = np.argmax(pulls, axis=0)
+                kept[place].append((pulls[most, np.arange(pulls.shape[1])], rows[most]))
+        chosen = []
+        for found in kept:
+            size, rows = (np.array(each) for each in zip(*found, strict=True))
+            most = np.argsort(-size, axis=0, kind="stable")[:_PULLING]
+            chosen.append(np.take_along_axis(rows, most, 0)[np.take_along_axis(size, most, 0) > 0])
+        return np.unique(np.concatenate(chosen))
+
+    def _ask_all(self, some: Indices) -> None:
+        """Rounds of directions that some rows allow, and of rows that object to them."""
+        count = len(some)
+        for _ in range(_ROUNDS):
+            faced = Faced.of(*self._rows(some))
+            ways = faced.unseen()
+            if not ways.shape[1]:
+                found = faced.search()
+                ways = faced.allowed() if found.way is None and not found.overlap else found.ways(len(self.flat))
+            if not ways.shape[1]:
+                return
+            objecting, moved = self._objections(ways, max(1, count // ways.shape[1]))
+            for way, rows, some_move in zip(ways.T, objecting, moved, strict=True):
+                if not len(rows) and some_move:
+                    raise separable(self._named(way))
+            if not any(len(rows) for rows in objecting):
+                return
+            some = np.unique(np.concatenate([some, *objecting]))
+
+    def _objections(self, ways: Array, count: int) -> tuple[list[Indices], npt.NDArray[np.bool_]]:
+        """For each way the rows that object to it most, and whether some row is moved by it."""
+        worst: list[list[tuple[Array, Indices]]] = [[] for _ in ways.T]
+        moved = np.zeros(ways.shape[1], bool)
+        for rows, faced in self._pieces():
+            along = faced.along(ways)
+            moved |= (np.abs(along) > MARGIN).any(axis=(0, 1))
+            against = np.where(faced.both[..., None], np.abs(along), along).max(axis=1)
+            for j, column in enumerate(against.T):
+                most = np.flatnonzero(column > OBJECTS)
+                most = most[np.argsort(-column[most], kind="stable")[:count]]
+                worst[j].append((column[most], rows[most]))
+        chosen = []
+        for parts in worst:
+            size, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
+            chosen.append(rows[np.argsort(-size, kind="stable")[:count]])
+        return chosen, moved
+
+    def _named(self, way: Array) -> Indices:
+        """The columns that a direction is made of."""
+        coordinates = np.flatnonzero(np.abs(way) > 1e-6 * np.abs(way).max())
+        return np.asarray(self.columns[np.unique(coordinates % len(self.columns))], np.int64)
+
+
+def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
+    """Refuse a shared parameter that neither the rows nor its prior determine."""
+    loss = target.loss
+    if not loss.shared:
+        return
+    weight = float(target.n if target.weights is None else target.weights.sum())
+    precision = float(target.prior_precision[coefficients:].min())
+    flat = bool((target.prior_strength[coefficients:] == 0).any())
+    known = loss.mixture and not flat and target.heavy is None  # then the law is known, and its prior holds the spread
+    exact = loss.spread and not known and _fitted_exactly(target, weight, precision)
+    if (flat or exact) and (why := loss.unsettled(weight, free, exact)) is not None:
+        raise requirement(
+            "shared_prior" if not exact else "y",
+            f"one with which the parameter that rows of {loss} share has a posterior" if not exact
+            else f"labels that leave residuals for {loss}",
+            "a flat one" if not exact else "labels that leave none",
+            f"{why}; {'give a shared_prior' if not exact else loss.without_residuals}",
+            NoResidualsError if exact else ValueError,
+        )  # fmt: skip
+
+
+def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
+    """Whether some coefficients fit every label, and rows say so many times more than the prior of the spread, that
+    what is left of it is below rounding: f falls by W|τ|, and its prior gives back ½·precision·τ². Where the law given
+    τ is known, coefficients are integrated out, and take rank·|τ| of it back.
+    """
+    width, n = target.rows.columns, target.n
+    known = int(target.loss.mixture)
+    if width > _MOST_COLUMNS or weight - known * min(n, width) < _DIGITS * precision:
+        return False
+    heard = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
+    label = target.y if target.offset is None else target.y - target.offset
+    some = heard[np.unique(np.linspace(0, len(heard) - 1, 2 * width + 50).astype(np.int64))]
+    size = _EXACT * float(np.abs(label[heard]).max())
+    A = target.rows.taken(some)
+    scale = np.abs(A).max(axis=0)
+    scale[scale == 0] = 1.0
+    fit, _, rank, _ = np.linalg.lstsq(A / scale, label[some], rcond=None)
+    if np.abs(A / scale @ fit - label[some]).max() > size or weight - known * rank < _DIGITS * precision:
+        return False
+    away = target.rows.seen_once.predict((fit / scale)[None, :])[0] - label
+    return bool(np.abs(away[heard]).max() <= 10 * size)

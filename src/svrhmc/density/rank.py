@@ -1,0 +1,174 @@
+"""Posteriors that have no density, and the errors that say so.
+
+f does not grow for ever along d where the prior is flat, Λd = 0, and either no row sees d (Ad = 0: the columns of X are
+linearly dependent) or no row's loss grows with it (the data are separable). Neither depends on units: columns are
+scaled before their rank is judged, and the aᵢᵀd of rows are compared with each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import EIGENVECTORS, piece
+from svrhmc.core.errors import requirement
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.rows.base import Rows
+
+SINGULAR = 1e-13  # of the scaled Hessian: dependent columns leave 3e-15 by rounding, and here variances are good to 3%
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # times dim, where columns are many
+_SIZE, _RESTARTS = 40, 10  # of Lanczos, after which columns too many for a dense Hessian pass for independent
+_NAMED = 8  # columns, in an error
+
+
+class Modelled(Protocol):
+    """What is asked of a model."""
+
+    n: int
+    dim: int
+    rows: Rows
+    prior_precision: Array
+    prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
+
+    def operator(self, curvature: Array, bend: Array) -> Any:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
+
+
+def require_rank(target: Modelled, hessian: Array) -> None:
+    """Refuse a Hessian that is singular when its columns are scaled."""
+    diagonal = np.diag(hessian)
+    if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
+        return
+    scale = _inverse_root(diagonal)
+    with piece(EIGENVECTORS * target.dim**3):
+        values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
+    if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
+        raise dependent(target, vectors[:, 0])
+
+
+def require_rank_of(target: Modelled, gram: Array, columns: Indices) -> None:
+    """Refuse columns of which one is a combination of others, by a pivoted Cholesky factor of their scaled Gram matrix.
+
+    P has the pivots: G[P, P] = LLᵀ. A column j beyond them is their combination L⁻ᵀL⁻¹G[P, j], which names it.
+    """
+    from scipy.linalg import cho_solve
+    from scipy.linalg.lapack import dpstrf
+
+    scale = _inverse_root(np.diag(gram))
+    unit = gram * scale * scale[:, None]
+    if not unit.diagonal().all():
+        raise empty_columns(target, columns[unit.diagonal() == 0])
+    lower, pivots, rank, _ = dpstrf(unit, tol=max(SINGULAR, _ROUNDING * len(gram)), lower=1)
+    if rank == len(gram):
+        return
+    kept, other = pivots[:rank] - 1, int(pivots[rank] - 1)
+    share = cho_solve((lower[:rank, :rank], True), unit[kept, other])
+    used = np.abs(share) > 1e-4
+    factors = share[used] * scale[kept[used]] / scale[other]
+    why = f"column {columns[other]} is a combination of the others"
+    if used.sum() == 1:
+        near, factor = kept[used][0], factors[0]
+        first, second, factor = (near, other, factor) if near < other else (other, near, 1 / factor)
+        why = f"column {columns[second]} is {factor:.4g} times column {columns[first]}"
+    raise dependent_columns(target, np.sort(columns[np.append(kept[used], other)]), why)
+
+
+def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array) -> None:
+    """The same without a dim × dim matrix; what it does not find in so many products is let pass."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    unseen = diagonal == 0
+    if unseen.any():
+        raise dependent(target, unseen)
+    flat = target.prior_strength == 0
+    if flat.sum() > target.n:
+        raise dependent(target, flat)
+    if target.dim == 1:
+        return
+    scale, product = _inverse_root(diagonal), target.operator(curvature, target.prior_strength)
+    scaled: Any = LinearOperator(product.shape, matvec=lambda z: scale * product.matvec(scale * z.ravel()), dtype=float)
+    start = Stream(0, np.arange(1)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)[0]
+    size = min(_SIZE, target.dim)
+    try:
+        values, vectors = eigsh(scaled, k=1, which="SA", v0=start, ncv=size, maxiter=_RESTARTS, tol=1e-6)
+    except ArpackNoConvergence:
+        return
+    if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
+        raise dependent(target, vectors[:, 0])
+
+
+def dependent(target: Modelled, direction: Array) -> ValueError:
+    """The error for columns that depend on each other along a direction, given in scaled columns."""
+    places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    return dependent_columns(target, target.rows.columns_of(places), "")
+
+
+def dependent_columns(target: Modelled, columns: Indices, why: str) -> ValueError:
+    """The error for columns that depend on each other, with what is known of how."""
+    return requirement(
+        "prior_precision",
+        "positive where the columns of X are linearly dependent",
+        f"{target.prior_strength[columns].min():g} for {_listed(columns)}, which {'are' if len(columns) > 1 else 'is'}",
+        f"{why + ', so ' if why else ''}the posterior is improper; give prior_precision > 0 or drop a column",
+    )
+
+
+def empty_columns(target: Modelled, columns: Indices) -> ValueError:
+    """The error for columns of zeros, or of numbers so small that their squares are 0 in float64."""
+    many = len(columns) > 1
+    why = "nothing but zeros is in them or in their squares" if many else "it is all zeros, or its squares are"
+    return dependent_columns(target, columns, why)
+
+
+def _listed(columns: Indices, names: tuple[str, ...] = ()) -> str:
+    words = [repr(names[j % len(names)]) if names else str(j) for j in columns[:_NAMED]]
+    shown = ", ".join(words) + (", …" if len(columns) > _NAMED else "")
+    return f"columns {shown}" if len(columns) > 1 else f"column {shown}"
+
+
+def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
+    """The error for a Hessian without a Cholesky factor: its rank in float64, and the columns that depend on others."""
+    scale = _inverse_root(np.diag(hessian))
+    values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
+    rank = int((values > max(SINGULAR, _ROUNDING * target.dim)).sum())
+    columns = np.flatnonzero(np.abs(vectors[:, 0]) > 1e-4 * np.abs(vectors[:, 0]).max())
+    which = _listed(columns, target.rows.names)
+    return requirement(
+        "prior_precision",
+        "larger where the columns of X depend on each other to rounding",
+        f"{target.prior_precision[columns].min():g} for {which}, where X is of rank {rank} of {target.dim}",
+        "drop a column, scale them to about 1, or give a larger prior_precision",
+    )
+
+
+def no_density(target: Modelled) -> ValueError:
+    """The error for a Hessian that is not positive definite."""
+    return requirement(
+        "prior_precision",
+        "positive where the columns of X are linearly dependent or the data are separable",
+        f"a smallest value of {target.prior_precision.min():g}",
+        "the posterior is improper",
+    )
+
+
+def separable(columns: Indices | None = None) -> ValueError:
+    """The error for data that pull the mode to infinity."""
+    which = "" if columns is None else f" (that of {_listed(columns)})"
+    return ValueError(
+        "the posterior is improper and has no mode: the data are separable and the prior is flat along a direction "
+        f"that separates them{which}: no row becomes less likely along it, however far; give prior_precision > 0 or a "
+        "prior."
+    )
+
+
+def least_eigenvalue(hessian: Array) -> float:
+    """Of the Hessian with its columns scaled."""
+    scale = _inverse_root(np.diag(hessian))
+    return float(np.linalg.eigvalsh(hessian * scale * scale[:, None])[0])
+
+
+def _inverse_root(diagonal: Array) -> Array:
+    """Scales that make it 1; a column of zeros keeps them."""
+    return np.asarray(np.where(diagonal > 0, diagonal, 1.0) ** -0.5, np.float64)

@@ -1,0 +1,69 @@
+"""Densities without an upper bound, whose search for a mode never ends, though their posterior is proper: funnels.
+
+In a hierarchy θⱼ ~ N(μ, τ²), j = 1 … k, with unknown τ, the density of (log τ, μ, θ) grows like τ^{−k} where τ → 0 and
+all θⱼ = μ. There is no mode. But the volume in which it is so large shrinks like τᵏ, and what is left of both is the
+marginal law of log τ, which is proper by the prior of τ.
+
+Let a search have ended at x, H = ∇²f(x), and let S = diag(s) have the spread of the prior. At a minimum no coordinate
+has a Newton step ∇ⱼf/|Hⱼⱼ| as long as sⱼ. Let δ be −sⱼ sign(∇ⱼf) in those that do, and 0 in the others. Where f(x + tδ)
+falls by ½t or more, up to t = 4, it falls without end, as far as can be told. With B an orthonormal basis of the
+directions across S⁻¹δ, the mass across the way is
+
+    log m(x) = −f(x) − ½ log det BᵀSHSB + const,
+
+by the Gaussian law there. Where m falls along δ, the way leads into a funnel, with less and less of the posterior in
+it; where it does not, the posterior is improper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.density.lbfgs import Mask
+
+_TIMES = (0.5, 1.0, 2.0, 4.0)  # t, along the way
+_LEAST = 0.5  # by which f falls for each δ
+_LESS = 0.01  # that log m falls along δ, more than rounding does
+_ROUNDING = 1e-10  # of the largest eigenvalue
+_NAMED = 3  # coordinates that a sentence names
+
+
+def funnel(target: Any, x: Array, spread: Array) -> str:
+    """Of a search that ended at x: why the posterior has no mode, in words, where it is a funnel; else empty."""
+    states = np.asarray(x, np.float64)[None]
+    f, slope = target.energies(states)
+    H = target.hessian(x)
+    if not (np.isfinite(f).all() and np.isfinite(slope).all() and np.isfinite(H).all()):
+        return ""
+    endless: Mask = np.abs(slope[0]) > np.abs(np.diag(H)) * spread
+    if not endless.any():
+        return ""
+    way = np.where(endless, -np.sign(slope[0]) * spread, 0.0)
+    falls = [float(f[0] - target.potentials(states + t * way)[0]) for t in _TIMES]
+    if not all(fall >= _LEAST * t for fall, t in zip(falls, _TIMES, strict=True)):
+        return ""
+    further = target.hessian(x + way)
+    if not np.isfinite(further).all() or not _narrowing(H, further, way, spread) > falls[_TIMES.index(1.0)] + _LESS:
+        return ""
+    moved = np.flatnonzero(endless)[:_NAMED]
+    names = target.names or tuple(f"coordinate {j}" for j in range(len(x)))
+    named = " and ".join(f"{names[j]} {'falls' if way[j] < 0 else 'grows'}" for j in moved)
+    return (
+        f"the start of the search alone, because the density has no upper bound: it rises without end as {named}, in a "
+        "funnel that holds less and less of the posterior. Where effects are drawn around a mean with an unknown "
+        "scale, theta ~ Normal(mu, tau), standardised effects are sampled faster: z ~ Normal(0, 1), theta = mu + tau z"
+    )
+
+
+def _narrowing(before: Array, after: Array, way: Array, spread: Array) -> float:
+    """By how much −½ log det BᵀSHSB falls from one Hessian to another, by their large eigenvalues: rounding hides the
+    small ones of directions that do not narrow.
+    """
+    unit = way / spread
+    basis = np.linalg.svd(unit[None] / np.linalg.norm(unit))[2][1:].T
+    first, last = (np.linalg.eigvalsh(basis.T @ (H * spread * spread[:, None]) @ basis) for H in (before, after))
+    large = (first > _ROUNDING * first.max()) & (last > _ROUNDING * last.max())
+    return 0.5 * float(np.log(last[large] / first[large]).sum())

@@ -1,0 +1,1 @@
+"""Models from functions in JAX, and from NumPyro, PyMC and Bambi."""

@@ -1,0 +1,259 @@
+"""A model as JAX functions: log p(row | params) and log p(params), over any pytrees, with all their derivatives.
+
+Everything here is traced by JAX, inside `core.jax.scope`. States are flat, x = ravel(params), in float64; the user's
+functions see params in `dtype`. Sums over rows are made block by block in float64, in the order of the rows, wherever
+these are (`placement.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from svrhmc.core.jit import program
+from svrhmc.core.recording import recorded
+from svrhmc.models.placement import Place, grouped
+from svrhmc.models.validation import differentiated
+
+COLUMNS = 32  # of a Hessian that are found together
+_COUNTED = 256  # rows whose operations are counted
+_UNKNOWN = 64  # turns of a loop whose end is not known beforehand
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """What the user gave, and sums of it over rows.
+
+    likelihood: of (params, rows), rows having a leading axis: log p of every row, or (with `summed`) their sum.
+    prior: of params. unravel: params from a flat x. The data are no part of it but an argument of programs: JAX keeps
+    what these are compiled for as long as it lives. forward: whether ∇ can be differentiated in forward mode; that of a
+    function with a rule for reverse mode alone (`jax.custom_vjp`, as `odeint` has) cannot.
+    """
+
+    n: int
+    dim: int
+    likelihood: Callable[[Any, Any], Any]
+    prior: Callable[[Any], Any]
+    unravel: Callable[[Any], Any]
+    dtype: Any
+    place: Place
+    forward: bool = True
+
+    def params(self, x: Any) -> Any:
+        """The pytree of a state."""
+        return self.unravel(x.astype(self.dtype))
+
+    def log_prior(self, x: Any) -> Any:
+        """At one state, in float64."""
+        return jnp.asarray(self.prior(self.params(x))).astype(jnp.float64)
+
+    def total(self, x: Any, rows: Any) -> Any:
+        """Σ log p over some rows, at one state."""
+        with jax.default_matmul_precision("highest"):  # else a GPU rounds factors to 10 bits
+            log_likelihood = self.likelihood(self.params(x), rows)
+        return jnp.sum(log_likelihood.astype(jnp.float64))
+
+    def prior_gradient(self, x: Any) -> Any:
+        """Of log p(params), at many states."""
+        return jax.vmap(jax.grad(self.log_prior))(x)
+
+    def batch_gradient(self, x: Any, taken: Any) -> Any:
+        """Σ_b ∇log p(row_b), for rows taken for each chain: (chains, dim), (chains, batch, …) → (chains, dim)."""
+        return jax.vmap(jax.grad(self.total))(x, taken)
+
+    def each_gradient(self, x: Any, taken: Any) -> Any:
+        """∇log p of every row by itself: (chains, batch, dim)."""
+        return jax.vmap(self._alone)(x, taken)
+
+    def every_gradient(self, data: Any, x: Any) -> Any:
+        """The same of all rows: (chains, n, dim)."""
+        return self.place.each(data, lambda rows, at: jax.vmap(lambda state: self._alone(state, rows))(at), x)
+
+    def _alone(self, x: Any, rows: Any) -> Any:
+        return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
+
+    def summed(self, data: Any, function: Callable[[Any, Any], Any], x: Any) -> Any:
+        """What a function of a state and some rows gives, summed over all rows, at many states."""
+        return self.place.summed(data, grouped(lambda rows, at: jax.vmap(lambda state: function(state, rows))(at)), x)
+
+    def whole_gradient(self, data: Any, x: Any) -> Any:
+        """Σᵢ ∇log p(rowᵢ), at many states."""
+        return self.summed(data, jax.grad(self.total), x)
+
+    def whole(self, data: Any, x: Any) -> Any:
+        """Σᵢ log p(rowᵢ), at many states."""
+        return self.summed(data, self.total, x)
+
+    def energies(self, data: Any, x: Any) -> tuple[Any, Any]:
+        """f = −Σᵢ log p(rowᵢ) − log p(params) and ∇f, at many states, in one pass."""
+        value, slope = self.summed(data, jax.value_and_grad(self.total), x)
+        prior, prior_slope = jax.vmap(jax.value_and_grad(self.log_prior))(x)
+        return -value - prior, -slope - prior_slope
+
+    def products(self, data: Any, x: Any, directions: Any) -> Any:
+        """∇²f(x)·d for some directions, at one state: (count, dim) → (count, dim)."""
+
+        def of_rows(rows: Any, at: Any, along: Any) -> Any:
+            return jax.vmap(partial(self.product, lambda state: self.total(state, rows), at))(along)
+
+        data_part = self.place.summed(data, grouped(of_rows), x, directions)
+        return -data_part - jax.vmap(partial(self.product, self.log_prior, x))(directions)
+
+    def product(self, function: Callable[[Any], Any], x: Any, d: Any) -> Any:
+        """∇²g(x)·d of a function g: the derivative of ∇g along d, or, the same, ∇(∇gᵀd) by reverse mode alone."""
+        if self.forward:
+            return jax.jvp(jax.grad(function), (x,), (d,))[1]
+        return jax.grad(lambda state: jnp.vdot(jax.grad(function)(state), d))(x)
+
+
+@partial(program, static_argnames="functions")
+def potentials(functions: Functions, data: Any, x: Any) -> Any:
+    """f at many states."""
+    return -functions.whole(data, x) - jax.vmap(functions.log_prior)(x)
+
+
+@partial(program, static_argnames="functions")
+def energies(functions: Functions, data: Any, x: Any) -> tuple[Any, Any]:
+    """f and ∇f at many states."""
+    return functions.energies(data, x)
+
+
+@partial(program, static_argnames="functions")
+def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """∇log p of some rows by themselves."""
+    return functions.each_gradient(x, functions.place.taken(data, rows))
+
+
+@partial(program, static_argnames="functions")
+def prior_gradient(functions: Functions, x: Any) -> Any:
+    """Of log p(params)."""
+    return functions.prior_gradient(x)
+
+
+@partial(program, static_argnames="functions")
+def log_likelihoods(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """log p of some rows by themselves, at one state."""
+    taken = functions.place.taken(data, rows)
+    return jax.vmap(lambda row: functions.total(x, jax.tree.map(lambda leaf: leaf[None], row)))(taken)
+
+
+@partial(program, static_argnames="functions")
+def total_of(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+    """Σ log p over some rows, at one state."""
+    return functions.total(x, functions.place.taken(data, rows))
+
+
+@partial(program, static_argnames=("functions", "constrain"))
+def stated(functions: Functions, constrain: Callable[[Any], Any], x: Any) -> Any:
+    """What `constrain` makes of the params of many states."""
+    return jax.lax.map(lambda state: constrain(functions.params(state)), x, batch_size=4096)
+
+
+@partial(program, static_argnames="functions")
+def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
+    """∇²f(x)·d."""
+    return functions.products(data, x, directions)
+
+
+@partial(program, static_argnames="functions")
+def prior_bend(functions: Functions, x: Any) -> Any:
+    """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
+    return -functions.product(functions.log_prior, x, jnp.ones_like(x))
+
+
+_COPIES: WeakKeyDictionary[Functions, tuple[Functions, Any]] = WeakKeyDictionary()
+
+
+def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
+    """The same with all rows on each of the devices over which they are cut; made once."""
+    if functions not in _COPIES:
+        place, copies = functions.place.copied(data)
+        _COPIES[functions] = replace(functions, place=place), copies
+    return _COPIES[functions]
+
+
+def hessian(functions: Functions, data: Any, x: Any) -> Any:
+    """∇²f at one state, some columns at a time."""
+    columns = []
+    for first in range(0, functions.dim, COLUMNS):
+        which = np.arange(first, first + COLUMNS)
+        unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
+        columns.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
+    H = np.concatenate(columns)[: functions.dim]
+    return (H + H.T) / 2
+
+
+def differentiable(functions: Functions) -> Functions:
+    """The same, with `forward` as it can be; an error where JAX cannot differentiate it twice. Nothing is computed, but
+    programs are lowered: where a rule for forward mode is missing is not known before.
+    """
+    rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((1, *one.shape), one.dtype), functions.place.row)
+    x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
+
+    def whole(state: Any, some: Any) -> Any:
+        return functions.total(state, some) + functions.log_prior(state)
+
+    def curved(way: Functions) -> Any:
+        return jax.jit(lambda state, some: way.product(lambda at: whole(at, some), state, state)).lower(x, rows)
+
+    differentiated(lambda: jax.eval_shape(jax.grad(whole), x, rows))
+    try:
+        curved(functions)
+    except (ValueError, TypeError, NotImplementedError):
+        functions = replace(functions, forward=False)
+        differentiated(lambda: curved(functions), "twice")
+    return functions
+
+
+def operations_of_row(functions: Functions) -> tuple[float, float, float]:
+    """Operations, bytes and turns of loops of log p of a row and its gradient, as the compiler counts operations and
+    bytes for some rows together. It counts what a loop does once, however often that is done: `looped` counts the rest.
+    """
+    count = min(functions.n, _COUNTED)
+    rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), functions.place.row)
+    x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
+    both = jax.value_and_grad(functions.total)
+    counted: Any = jax.jit(both).lower(x, rows).compile().cost_analysis() or {}
+    more, turns = looped(jax.make_jaxpr(both)(x, rows).jaxpr)
+    operations = float(counted.get("flops", 0.0)) + more
+    return operations / count, float(counted.get("bytes accessed", 0.0)) / count, turns / count
+
+
+def looped(program: Any) -> tuple[float, float]:
+    """Numbers that loops make after their first turn, and turns that they make in all, loops within loops included.
+
+    A loop whose end is known when it is compiled (`scan`, `fori_loop`) has its length, any other (`while_loop`, as in
+    `odeint`) is taken for one of 64 turns.
+    """
+    more, turns = 0.0, 0.0
+    for equation in program.eqns:
+        length = 1
+        if equation.primitive.name == "scan":
+            length = int(equation.params["length"])
+        elif equation.primitive.name == "while":
+            length = _UNKNOWN
+        for inner in _within(equation):
+            inner_more, inner_turns = looped(inner)
+            more += length * inner_more + (length - 1) * _numbers(inner)
+            turns += length * inner_turns
+        turns += length if length > 1 else 0
+    return more, turns
+
+
+def _numbers(program: Any) -> float:
+    """That a program makes, without its loops' further turns."""
+    own = sum(float(np.prod(one.aval.shape)) for equation in program.eqns for one in equation.outvars)
+    return own + sum(_numbers(inner) for equation in program.eqns for inner in _within(equation))
+
+
+def _within(equation: Any) -> list[Any]:
+    """The programs that an equation runs."""
+    params = (one for value in equation.params.values() for one in (value if isinstance(value, tuple) else (value,)))
+    return [inner for inner in (getattr(one, "jaxpr", one) for one in params) if hasattr(inner, "eqns")]

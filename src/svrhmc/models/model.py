@@ -1,0 +1,422 @@
+"""Any differentiable model: a log-likelihood of a row and a log prior, as JAX functions over pytrees.
+
+    fᵢ(x) = −n log p(rowᵢ | params) − log p(params),      x = ravel(params),
+
+so that f = (1/n) Σ fᵢ is minus the log posterior. JAX is loaded by the first model.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.deadline import look, looked
+from svrhmc.core.errors import one_of, requirement, truth
+from svrhmc.core.jax import load, scoped
+from svrhmc.core.progress import compiling
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.recording import once, recorded
+from svrhmc.core.serialise import pickled
+from svrhmc.density.base import FiniteSum, Moments
+from svrhmc.density.minima import DENSE, Minima, minima, only_minimum
+from svrhmc.rows.forms import FunctionsForm
+
+_ROUNDING = {"float64": 1e-6, "float32": 1e-3}  # of a gradient, relative to its length, by what rows are summed in
+TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
+_OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
+_TURN = 200.0  # nanoseconds of a turn of a loop, for each of some states together
+STATES = 64  # around the mode, at which f is looked at together
+_QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many states to compile it
+_ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
+_LOOKED_AT = 4096  # rows, together
+_STATED = 1 << 9  # draws of which parameters are found at once
+_CARRIED = ("functions", "constrain", "data")  # what a pickle may not know by name, or reads in float32 by itself
+_STATES = 1 << 22  # numbers of gradients of single rows, at once
+
+
+@scoped
+def model(
+    log_likelihood: Callable[[Any, Any], Any],
+    log_prior: Callable[[Any], Any],
+    data: Any,
+    init: Any,
+    *,
+    batched: bool = False,
+    dtype: str = "float64",
+    constrain: Callable[[Any], Any] | None = None,
+    devices: Any = None,
+    log_concave: bool = False,
+) -> Model:
+    """A target made of JAX functions of your own.
+
+    log_likelihood: a function of (params, row) that returns log p(row | params), one number. A row is `data` with one
+        entry of each array. With batched=True it is a function of (params, rows), the arrays of which have a leading
+        axis, and returns one number for each row, or their sum.
+    log_prior: a function of params that returns log p(params), up to a constant.
+    data: any pytree of arrays with the same number of rows, such as (X, y) or {"x": X, "y": y}. They are copied to the
+        device, unless one is a memory map (`np.load(…, mmap_mode="r")`) or they have no room there: then they stay
+        where they are, and blocks and batches of rows are read when they are needed.
+    init: any pytree of floating-point arrays: the shape of params, and where the search for the mode starts.
+    dtype: of params and rows as your functions see them, "float64" or "float32" (faster on most GPUs, and half the
+        memory). With float32, what they compute and its gradient within a block of rows is float32, so that
+        differences between states below 1e-7 of their size are lost, and normals have 32 random bits each; states and
+        the sums of blocks are float64 with either.
+    constrain: a function of params that returns what is to be reported instead of them, such as exp of a log scale, as
+        a dictionary of arrays; None to report params as they are. A coordinate that has the name of something else
+        there is called "sampled" so.
+    devices: None for JAX's default device; "all" to cut the rows over all devices of this host, "gpu" or "cpu" over all
+        of that kind; or a list of devices. Each device sums its own rows; chains whose steps use batches are cut over
+        the devices instead, where these have room for copies of all rows and are not more than the chains. The draws
+        are the same on any number of devices, to rounding.
+    log_concave: whether you know that log p(params) + Σ log p(row | params) is concave in params, so that there is one
+        mode: no other is looked for, and the verdict can be "exact" in place of "local". Gradients at 64 points are
+        compared, and an error says so where they refute it.
+
+    >>> import jax.numpy as jnp
+    >>> def log_likelihood(params, row):
+    ...     x, y = row
+    ...     return -0.5 * (y - params["slope"] * x) ** 2
+    >>> def log_prior(params):
+    ...     return -0.5 * params["slope"] ** 2
+    >>> target = model(log_likelihood, log_prior, (np.array([1.0, 2.0]), np.array([1.0, 3.0])), {"slope": 0.0})
+    >>> target.mode().round(6), target.names
+    (array([1.166667]), ('slope',))
+    """
+    jax = load()
+    from jax.flatten_util import ravel_pytree
+
+    from svrhmc.models import validation as checked
+    from svrhmc.models.functions import Functions, differentiable
+    from svrhmc.models.placement import place
+
+    for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
+        if not callable(function):
+            raise requirement(name, "a function", repr(function))
+    truth("batched", batched)
+    truth("log_concave", log_concave)
+    kind = jax.numpy.dtype(one_of("dtype", dtype, ("float64", "float32")))
+    params = checked.parameters(init, kind)
+    n = checked.rows(data)
+    where, placed = place(data, n, kind, devices)
+    flat, unravel = ravel_pytree(params)
+    checked.scalar("log_prior(params)", checked.traced("log_prior", "(params)", log_prior, params))
+    if batched:
+        count = min(n, 3)
+        few = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), where.row)
+        found = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
+        checked.by_row("log_likelihood(params, rows)", found, count)
+        likelihood = log_likelihood
+    else:
+        found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
+        checked.scalar("log_likelihood(params, row)", found)
+        likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
+    functions = differentiable(Functions(n, len(flat), likelihood, log_prior, unravel, kind, where))
+    with compiling(None):
+        named = checked.coordinates(params, constrain)
+        target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain, log_concave)
+        target.require_sound()
+    return target
+
+
+class Model(FiniteSum):
+    """A log-likelihood and a log prior; made by `model`, whose example shows it.
+
+    names: of the coordinates. `params` gives the pytree of a state. log_concave: whether its density was declared so.
+    note: of a model of another library, why all of its data are one component, where they are.
+    """
+
+    scalar_parts = False
+    unbounded = "the smoothness of a model is not known; use svrhmc.sample"
+    travels = False  # functions need not be known by a name
+
+    def __init__(
+        self,
+        functions: Any,
+        data: Any,
+        start: Array,
+        names: tuple[str, ...],
+        entries: float,
+        constrain: Callable[[Any], Any] | None,
+        log_concave: bool = False,
+    ) -> None:
+        self.log_concave = log_concave
+        self.functions, self.data, self.start, self.names, self.constrain = functions, data, start, names, constrain
+        self.n, self.dim = functions.n, functions.dim
+        self.row_size, self._entries = self.dim, entries
+        self._form = FunctionsForm(functions, data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: the functions by their names or, where no module has them by name, by value."""
+        state = {name: value for name, value in self.__dict__.items() if name not in (*_CARRIED, "_form")}
+        return {**state, "pickled": pickled(tuple(getattr(self, name) for name in _CARRIED))}
+
+    @scoped
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From a pickle."""
+        functions = pickle.loads(state.pop("pickled"))
+        self.__dict__.update(state, **dict(zip(_CARRIED, functions, strict=True)))
+        self._form = FunctionsForm(self.functions, self.data)
+
+    def __copy__(self) -> Model:
+        made = Model.__new__(Model)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self.__copy__()  # functions and arrays of JAX are never changed
+
+    def __repr__(self) -> str:
+        return f"Model(n={self.n}, dim={self.dim}{f', note={self.note!r}' if self.note else ''})"
+
+    @scoped
+    def require_sound(self) -> None:
+        """Refuse functions that are not finite at `init`, not sums over rows, or whose gradient is not their own."""
+        from svrhmc.models import functions as of
+        from svrhmc.models import validation as checked
+
+        x, functions = self.start, self.functions
+        prior = float(functions.log_prior(x))
+        if not np.isfinite(prior):
+            raise requirement("log_prior(init)", "finite", prior)
+        found = checked.differentiated(lambda: of.energies(functions, self.data, x[None]))
+        if not np.isfinite(found[0]).all():
+            self._require_finite_rows()
+        noise = Stream(0, np.arange(1)).normals(0, self.dim, Purpose.START, Purpose.START_FINE)[0]
+        alike, precise = False, functions.dtype == np.float64
+        aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
+        for at in (x, aside) if precise else (x,):
+            alike = checked.sums(partial(of.total_of, functions, self.data, at), self.n)
+        if precise and alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
+            why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
+            raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
+        slope = np.asarray(found[1])[0]
+        if not np.isfinite(slope).all():
+            which = self.names[int(np.argmax(~np.isfinite(slope)))]
+            why = (
+                "a derivative that is infinite or 0/0 at init; give another init, or guard the function with jnp.where"
+            )
+            raise requirement(f"the gradient at init, in {which},", "finite", "nan or inf", why)
+        if precise:
+            checked.slopes(lambda at: self.potentials(at[None])[0], slope, x)
+
+    def _require_finite_rows(self) -> None:
+        """An error that names the first row whose log-likelihood at `init` is not finite."""
+        from svrhmc.models.functions import log_likelihoods
+
+        wrong, row, told = 0, 0, ""
+        for begin in looked(range(0, self.n, _LOOKED_AT)):
+            rows = np.arange(begin, min(begin + _LOOKED_AT, self.n))
+            values = np.asarray(log_likelihoods(self.functions, self.data, self.start, rows))
+            bad = np.flatnonzero(~np.isfinite(values))
+            if len(bad) and not wrong:
+                row, told = int(rows[bad[0]]), f"{values[bad[0]]}"
+            wrong += len(bad)
+        if wrong:
+            why = f"{wrong:,} of {self.n:,} rows; give another init, or mend the data"
+            raise requirement(f"log_likelihood(init, row {row})", "finite", told, why)
+
+    def params(self, x: Any) -> Any:
+        """The pytree that a state stands for."""
+        with_scope = scoped(self.functions.params)
+        return with_scope(np.asarray(x, np.float64))
+
+    @scoped
+    def stated(self, draws: Array) -> tuple[tuple[str, ...], Array] | None:
+        """What `constrain` makes of every draw."""
+        if self.constrain is None:
+            return None
+        from svrhmc.models.functions import stated
+        from svrhmc.models.validation import names, values
+
+        constrain, flat = self.constrain, draws.reshape(-1, self.dim)
+        known = names(load().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
+        size = min(_STATED, len(flat))
+        padded = np.concatenate([flat, np.repeat(flat[-1:], -len(flat) % size, axis=0)]).reshape(-1, size, self.dim)
+
+        def of(some: Array) -> Any:
+            return values(stated(self.functions, constrain, some))
+
+        found = [recorded(partial(of, some), (size, len(known))) for some in padded]
+        return known, np.concatenate(found)[: len(flat)].reshape(*draws.shape[:2], -1)
+
+    def form(self) -> FunctionsForm:
+        """The functions."""
+        return self._form
+
+    @scoped
+    def identity(self) -> dict[str, Any]:
+        """The data, and what the functions give for a hundred rows at two points."""
+        functions = self.functions
+        return {**super().identity(), "data": digest(*functions.place.host(self.data))}
+
+    @property
+    def row_entries(self) -> float:
+        """Numbers of a row."""
+        return self._entries
+
+    def mode(self) -> Array:
+        """The heaviest of the minima, found once."""
+        return self.minima.first.copy()
+
+    def modes(self) -> Array:
+        """All minima found that matter, the heaviest first."""
+        return self.minima.points.copy()
+
+    @property
+    def doubt(self) -> str:  # type: ignore[override]
+        """That of the minima."""
+        return self.minima.doubt
+
+    def recall_mode(self, mode: Array) -> None:
+        """Unless it is known already."""
+        self.recall_modes(mode[None, :], "", "one that was given", None)
+
+    def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
+        """Unless they are known already."""
+        self.__dict__.setdefault("minima", Minima(np.array(modes), 0.0, starts, doubt))
+
+    @property
+    def one_mode(self) -> str | None:
+        """As was declared."""
+        return "its density is log-concave, as was declared" if self.log_concave else None
+
+    @property
+    def mode_starts(self) -> str:
+        """Those of the minima."""
+        return self.minima.starts
+
+    @cached_property
+    def minima(self) -> Minima:
+        """Where f has minima, the heaviest first."""
+        if self.log_concave:
+            found = only_minimum(self, self.start, _ROUNDING[self.functions.dtype.name])
+        else:
+            found = minima(self, self.start)
+        self.mode_passes = found.passes
+        return found
+
+    @cached_property
+    def modal_hessian(self) -> Array:
+        """∇²f at the mode."""
+        return self.hessian(self.mode())
+
+    @scoped
+    def warm(self) -> None:
+        """Compile what passes over the rows need, so that it is not timed with them."""
+        from svrhmc.models.functions import COLUMNS
+
+        self.energies(self.start[None])
+        for count in (1, COLUMNS if self.dim <= DENSE else TOGETHER):
+            self.hessian_products(self.start, np.zeros((count, self.dim)))
+        if self.n * self.row_nanoseconds < _QUICK:
+            self.energies(np.repeat(self.start[None], STATES, axis=0))
+
+    @cached_property
+    @scoped
+    def row_nanoseconds(self) -> float:  # type: ignore[override]
+        """What f and ∇f of a row take at one state, from operations and bytes that the compiler counts, and the turns
+        of loops, of which each takes its time however little it does.
+        """
+        from svrhmc.models.functions import operations_of_row
+
+        operations, moved, turns = operations_of_row(self.functions)
+        return float(max(operations / _OPERATIONS, moved / _BYTES, 1.0) + _TURN * turns)
+
+    @scoped
+    def hessian(self, x: Array) -> Array:
+        """∇²f at one state, dense."""
+        from svrhmc.models.functions import hessian
+
+        look()
+        return np.asarray(hessian(self.functions, self.data, np.asarray(x, np.float64)), np.float64)
+
+    @scoped
+    def hessian_products(self, x: Array, directions: Array) -> Array:
+        """∇²f(x)·d for some directions."""
+        from svrhmc.models.functions import products
+
+        at = np.asarray(x, np.float64)
+        return np.array(
+            recorded(lambda: products(self.functions, self.data, at, directions), directions.shape, (at, directions))
+        )
+
+    @scoped
+    def prior_spread(self) -> Array:
+        """A standard deviation of every coordinate under the prior, by its curvature at `init`; 1 where it is flat."""
+        from svrhmc.models.functions import prior_bend
+
+        bend = np.asarray(prior_bend(self.functions, self.start))
+        known = np.isfinite(bend) & (bend > 0)
+        return np.asarray(np.where(known, np.where(known, bend, 1.0) ** -0.5, 1.0), np.float64)
+
+    @scoped
+    def potentials(self, x: Array) -> Array:
+        """f at each state."""
+        from svrhmc.models.functions import potentials
+
+        look()
+        return np.array(recorded(lambda: potentials(self.functions, self.data, x), (len(x),), x))
+
+    @scoped
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """f and ∇f at each state, by one pass."""
+        from svrhmc.models.functions import energies
+
+        look()
+        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), of=np.asarray(x))
+        return np.array(value), np.array(slope)
+
+    def gradients(self, x: Array) -> Array:
+        """∇f at each state."""
+        return self.energies(x)[1]
+
+    @scoped
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """−n∇log p of single rows."""
+        from svrhmc.models.functions import parts
+
+        rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
+        size = max(1, _STATES // (self.dim * max(1, len(x))))
+        found = [
+            np.asarray(parts(self.functions, self.data, x, rows[:, first : first + size]))
+            for first in looked(range(0, rows.shape[1], size))
+        ]
+        return np.asarray(-self.n * np.concatenate(found, axis=1), np.float64)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """The mean over the batch."""
+        mean: Array = parts.mean(axis=1)
+        return mean
+
+    @scoped
+    def prior_gradient(self, x: Array) -> Array:
+        """−∇log p(params)."""
+        from svrhmc.models.functions import prior_gradient
+
+        return -np.array(prior_gradient(self.functions, x))
+
+    def laplace(self) -> Moments:
+        """The Gaussian at the mode with the inverse Hessian there."""
+        covariance = np.linalg.inv(self.modal_hessian)
+        return Moments(self.mode(), (covariance + covariance.T) / 2)
+
+    def _with_quadratic(self, strength: float, centre: Array) -> Model:
+        """The same with another log prior."""
+        from dataclasses import replace
+
+        inner, jax = self.functions.prior, load()
+        from jax.flatten_util import ravel_pytree
+
+        def prior(params: Any) -> Any:
+            away = ravel_pytree(params)[0] - jax.numpy.asarray(centre)
+            return inner(params) - strength / 2 * (away @ away)
+
+        functions = replace(self.functions, prior=prior)
+        made = Model(functions, self.data, self.start, self.names, self._entries, self.constrain, self.log_concave)
+        made.note = self.note
+        return made

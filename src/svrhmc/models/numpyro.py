@@ -1,0 +1,354 @@
+"""The door for NumPyro: a model is run on one row at a time, by NumPyro's own handlers.
+
+Let the model have latent z and, in a plate of n rows, observed yᵢ. Its log density is log p(z) + Σᵢ log p(yᵢ | z). The
+term of row i is what the model gives in that plate where every array of rows among its arguments is cut to row i, and
+the plate to size 1; a plate that is subsampled multiplies by n / size, and that is undone. All outside the plate,
+observed or not, is taken for log p(z), with the Jacobians by which NumPyro makes z unconstrained. Both are compared
+with NumPyro's density of all rows, site by site. What is sampled is the model on a batch of rows at a time, as it was
+written: the same sum, without an axis of length 1 in every array, by which a gradient would take four times as long.
+
+A model that is no such sum (a Gaussian process, a hidden Markov model, an effect of each row) is one component: a
+single "row" that has all data, with log p(y | z) whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import requirement
+from svrhmc.core.jax import scope
+from svrhmc.models.description import (
+    DRAWN,
+    LONG,
+    Described,
+    NotByRowsError,
+    Own,
+    Params,
+    Parts,
+    Row,
+    needed,
+    nudged,
+    points,
+    require_sum,
+    total,
+)
+from svrhmc.models.numpyro_sites import (
+    Arguments,
+    Model,
+    Rows,
+    Site,
+    first_look,
+    require_all_rows,
+    require_sampled,
+    sites_of,
+)
+
+_CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
+
+
+def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwargs: Any) -> Described:
+    """Take a NumPyro model apart; the arguments are the model's own."""
+    needed("numpyro", "from_numpyro")
+    if not callable(model):
+        raise requirement("model", "a function with NumPyro's statements in it", repr(model))
+    with scope():
+        arguments = Arguments.of(model, args, kwargs)
+        sites = first_look(model, arguments)
+        require_sampled(sites)
+        try:
+            return _by_rows(model, arguments, sites, plate)
+        except NotByRowsError as error:
+            if plate is not None:  # the user asked for rows
+                raise
+            return _as_one(model, arguments, sites, error)
+
+
+def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plate: str | None) -> Described:
+    """The model as a sum over the rows of a plate."""
+    rows = Rows.of(sites, arguments, plate)
+    apart = _Apart(model, arguments.on_device(rows.arrays), rows, 1)
+    _require_shared(sites, apart.sites())
+    data = {name: arguments.leaves[name] for name in rows.arrays}
+    some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
+    origin, own = apart.origin(sites), apart.own(some)
+    apart.require_rows(origin)
+    init = nudged(origin, own)
+    require_sum(apart.parts, apart.log_prior, some, init, own)
+    same = apart.names(init, some)
+    names = tuple(name for name in sites if name in same)
+    return Described(
+        total(apart.observed),
+        apart.log_prior,
+        data,
+        init,
+        apart.constrain(names),
+        names,
+        batched=True,
+        prior_draws=apart.prior_draws(init),
+    )
+
+
+def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRowsError) -> Described:
+    """The model as one component, whose only row has all arrays among the arguments."""
+    require_all_rows(sites)
+    arrays = _traceable(model, arguments)
+    observed = tuple(site.name for site in sites.values() if site.observed)
+    known = arguments.on_device(arrays) if arrays else arguments
+    apart = _Apart(model, known, Rows(1, arrays, observed, None), None)
+    data = {name: np.asarray(arguments.leaves[name])[None] for name in arrays} or {"all data": np.zeros(1)}
+
+    def parts(params: Params, row: Row) -> Parts:
+        return apart.observed(params, {name: row[name] for name in arrays})
+
+    def log_likelihood(params: Params, rows: Row) -> Any:
+        return total(parts)(params, {name: value[0] for name, value in rows.items()})
+
+    own = apart.own({name: arguments.leaves[name] for name in arrays})
+    init = nudged(apart.origin(sites), own)
+    try:
+        require_sum(parts, apart.log_prior, data, init, own)
+    except NotByRowsError:
+        raise requirement(
+            "model",
+            "one that has the same density each time it is run",
+            "two densities at the same parameters",
+            "it draws random numbers of its own, such as the weights of a network without priors; draw them by "
+            "numpyro.sample, or give them to the model as arguments",
+        ) from error
+    long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > LONG)
+    names = tuple(name for name in apart.quantities(init) if name not in long)
+    constrain = apart.constrain(names)
+    drawn = apart.prior_draws(init)
+    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note(long), drawn)
+
+
+def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
+    """The arrays among the arguments, if the model runs where their numbers are not known; else none."""
+    import jax
+
+    arrays = {name: leaf for name, leaf in arguments.leaves.items() if np.ndim(leaf)}
+    try:
+        sites_of(model, arguments.on_device(arrays), arrays)
+    except jax.errors.JAXTypeError:
+        return ()
+    return tuple(arrays)
+
+
+class _Apart:
+    """A model on some of its rows. shown: how many of them quantities are computed with, which need none; None: all."""
+
+    def __init__(self, model: Model, arguments: Arguments, rows: Rows, shown: int | None) -> None:
+        import jax.numpy as jnp
+
+        self._model, self._arguments, self._rows = model, arguments, rows
+        self._first = {name: jnp.asarray(arguments.leaves[name][:shown]) for name in rows.arrays}
+
+    def sites(self) -> dict[str, Site]:
+        """The statements of the model where there is only one row."""
+        with _one_row(self._rows.arrays):
+            plate = self._rows.plate
+            one = self._model if plate is None else _of_size(self._model, plate, 1)
+            return sites_of(one, self._arguments, self._first)
+
+    def require_rows(self, params: Params) -> None:
+        """Refuse a model whose density cannot be had for one row."""
+        import jax
+
+        with _one_row(self._rows.arrays):
+            jax.eval_shape(self.observed, params, self._first)
+
+    def parts(self, params: Params, row: Row) -> Parts:
+        """The log density of one row at every observed site."""
+        one = {name: row[name][None] for name in self._rows.arrays}
+        return self.observed(params, one)
+
+    def observed(self, params: Params, data: Mapping[str, Any], seed: int = 0) -> Parts:
+        """The log density at every observed site that belongs to rows."""
+        from numpyro import handlers
+        from numpyro.infer.util import compute_log_probs
+
+        model, args, kwargs = self._run(data, seed)
+        latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
+        inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
+        found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
+        return found
+
+    def log_prior(self, params: Params) -> Any:
+        """All that belongs to no row."""
+        from numpyro.infer.util import potential_energy
+
+        return -potential_energy(*self._outside(), params)
+
+    def quantities(self, params: Params) -> dict[str, Any]:
+        """All latent and derived quantities, as they are where there are only the rows shown."""
+        return self._constrained(params, self._first)
+
+    def constrain(self, names: tuple[str, ...]) -> Callable[[Params], dict[str, Any]]:
+        """A function of params that gives the quantities of these names."""
+
+        def constrain(params: Params) -> dict[str, Any]:
+            quantities = self.quantities(params)
+            return {name: quantities[name] for name in names}
+
+        return constrain
+
+    def origin(self, order: Iterable[str]) -> Params:
+        """The unconstrained parameters, all of them 0, in this order."""
+        import jax
+        from numpyro import handlers
+        from numpyro.infer import init_to_median
+
+        def median(model: Model) -> Model:
+            return handlers.substitute(model, substitute_fn=init_to_median())
+
+        shapes = jax.eval_shape(lambda: self._unconstrained(0, median))
+        return {name: np.zeros(shapes[name].shape) for name in order if name in shapes}
+
+    def prior_draws(self, init: Params) -> Params | None:
+        """Of the unconstrained parameters, always the same, as many as `described.DRAWN` along a leading axis; None
+        where one has a prior that cannot be drawn, such as a flat one.
+        """
+        import jax
+
+        try:
+            found = jax.vmap(lambda key: self._unconstrained(key, lambda model: model))(
+                jax.random.split(jax.random.PRNGKey(0), DRAWN)
+            )
+        except NotImplementedError:
+            return None
+        return {name: np.asarray(found[name]) for name in init}
+
+    def _unconstrained(self, seed: Any, drawn: Callable[[Model], Model]) -> Params:
+        """The parameters of one run of the model without what belongs to rows, its statements drawn so."""
+        from numpyro import handlers
+        from numpyro.infer.util import unconstrain_fn
+
+        model, args, kwargs = self._outside(seed)
+        sites = handlers.trace(drawn(model)).get_trace(*args, **kwargs).items()
+        latent = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
+        found: Params = unconstrain_fn(model, args, kwargs, latent)
+        return found
+
+    def own(self, data: Mapping[str, Any]) -> Own:
+        """NumPyro's density of all these rows together: by observed site, and the whole.
+
+        With other random numbers than elsewhere, so that a model that draws some of its own is found out.
+        """
+        from numpyro.infer.util import potential_energy
+
+        from svrhmc.core.jit import program
+
+        @program
+        def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
+            return self.observed(params, data, 1), -potential_energy(*self._run(data, 1), params)
+
+        return lambda params: both(params, data)
+
+    def names(self, init: Params, data: Mapping[str, Any]) -> set[str]:
+        """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
+        import jax
+
+        from svrhmc.core.jit import program
+
+        one, every = jax.eval_shape(lambda p, d: (self.quantities(p), self._constrained(p, d)), init, data)
+        same = [name for name in one if one[name].shape == every[name].shape]
+
+        @program
+        def both(params: Params, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            one, every = self.quantities(params), self._constrained(params, data)
+            return {name: one[name] for name in same}, {name: every[name] for name in same}
+
+        *_, last = points(init)
+        found, expected = both(last, data)
+        return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
+
+    def _outside(self, seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+        """The model without what belongs to rows."""
+        from numpyro import handlers
+
+        model, args, kwargs = self._run(self._first, seed)
+        return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
+
+    def _run(self, data: Mapping[str, Any], seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+        """The model and its arguments with these rows only."""
+        from numpyro import handlers
+
+        seeded = handlers.seed(self._model, seed)
+        if self._rows.plate is not None:
+            seeded = _of_size(seeded, self._rows.plate, len(next(iter(data.values()))))
+        return self._arguments.called(seeded, data)
+
+    def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
+        from numpyro.infer.util import constrain_fn
+
+        found: dict[str, Any] = constrain_fn(*self._run(data), params, return_deterministic=True)
+        return found
+
+
+def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> None:
+    """Refuse a latent of each row: one of another shape where there is one row alone."""
+    for name, site in sites.items():
+        latent = site.kind == "sample" and not site.observed
+        if latent and (name not in alone or site.shape != alone[name].shape):
+            raise NotByRowsError(
+                f"every row has a {name!r} of its own",
+                "one whose parameters are shared by the rows",
+                f"{name!r}, which every row has for itself",
+                "a batch of rows says nothing about the others' values; sum or integrate it out",
+            )
+
+
+@contextmanager
+def _one_row(arrays: Iterable[str]) -> Iterator[None]:
+    """Where a model is run on one row; says why it cannot be."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JAXTypeError as error:
+        raise NotByRowsError(
+            "it looks at the numbers in its rows while it runs",
+            "one that takes its rows as numbers still unknown",
+            f"one that looks at them ({_line(error)})",
+            "compute what it looks for outside, and give it to the model as an argument",
+        ) from error
+    except (TypeError, ValueError, IndexError, AssertionError) as error:
+        raise NotByRowsError(
+            "it cannot be run on a single row",
+            "one that can be run on a single row",
+            _line(error),
+            f"it was given one row of each of {', '.join(arrays)}; rows that are not among the model's "
+            "arguments, and numbers of rows that are written into it, have to become arguments",
+        ) from error
+
+
+def _of_size(model: Model, plate: str, count: int) -> Model:
+    """A model whose plate has so many rows, all of them there and none counted for others."""
+    import jax.numpy as jnp
+    from numpyro.primitives import Messenger
+
+    class Sized(Messenger):  # type: ignore[misc]
+        factor = 1.0
+
+        def process_message(self, message: dict[str, Any]) -> None:
+            if message["type"] == "plate" and message["name"] == plate:
+                size = message["args"][0]
+                message["args"], message["value"], self.factor = (size, None), jnp.arange(count), size / count
+            elif message["type"] == "sample" and plate in {frame.name for frame in message["cond_indep_stack"]}:
+                message["scale"] = None if message["scale"] is None else message["scale"] / self.factor
+
+    return Sized(model)
+
+
+def _spread(data: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Some of the rows, from first to last."""
+    chosen = np.linspace(0, count - 1, _CHECKED_ROWS).astype(np.int64)
+    return {name: value[chosen] for name, value in data.items()}
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,352 @@
+"""Where the rows of a model are: on a device, cut over several, or on the host, from where blocks and batches are read.
+
+Every place gives the same sums: those of blocks of rows, added in their order. On several devices the rows are cut into
+sections, whose number does not depend on how many devices there are; each sums its own, and the sums of all sections
+are gathered and added in order. So full gradients, and the chains made of them, do not depend on the devices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from svrhmc.core.devices import AXIS, chosen, mesh_of, require_room, room_each, sharding
+from svrhmc.core.errors import requirement
+
+_BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
+_BLOCK_ELSEWHERE = 1 << 26
+_LEAST_BLOCK, _MOST_BLOCK = 512, {"cpu": 1 << 13}  # rows: what is found of them at many states stays in a CPU's cache
+_WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows at once, and the rows of one
+_SECTIONS = 32
+_USED = 0.8  # of a device's free memory that rows may take: chains need some too
+
+Rows = Any  # a pytree of arrays, the first axes of which are those of row numbers
+Of = Callable[..., Any]  # a function of some rows, and of what else it is given
+
+
+@dataclass(frozen=True, eq=False)
+class Place(ABC):
+    """Rows of some data: how many, what one looks like (a pytree of shapes), and how many are looked at together."""
+
+    n: int
+    row: Any = field(compare=False)  # arrays of other shapes make other programs by themselves
+    block: int
+
+    @abstractmethod
+    def taken(self, data: Any, rows: Any) -> Rows:
+        """Some rows, by an array of their numbers."""
+
+    @abstractmethod
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+        """What is found of every block of rows, added up in their order. What a program found before has to be given,
+        and not be known to `of` by itself: other devices would not have it.
+        """
+
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """What is found of every row, the numbers of which are the second axis: (chains, n, …)."""
+        return of(self.taken(data, jnp.arange(self.n)), *given)
+
+    @property
+    def numbers(self) -> float:
+        """Of a row."""
+        return float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(self.row)))
+
+    fetches: ClassVar[bool] = False  # whether `fetch` should read batches before a program on the device needs them
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices, where they were chosen."""
+        return None
+
+    def copied(self, data: Any) -> tuple[Place, Any]:
+        """All rows on each of these."""
+        raise NotImplementedError
+
+    def host(self, data: Any) -> list[Any]:
+        """All rows, as arrays of the host."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
+
+
+@dataclass(frozen=True)
+class OnDevice(Place):
+    """Rows in the memory of one device, or of each by itself: data is a pytree of arrays."""
+
+    def taken(self, data: Any, rows: Any) -> Rows:
+        """By index."""
+        return jax.tree.map(lambda leaf: leaf[rows], data)
+
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+        """Block by block."""
+        return _blocks_of(data, self.n, self.block, of, given)
+
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """All at once."""
+        return of(data, *given)
+
+
+@dataclass(frozen=True)
+class OnDevices(Place):
+    """Sections of equal size, cut over the devices of a mesh, and the few rows that are left, on all of them.
+
+    data: a pair of pytrees, arrays (sections, size, …), with copies of the last one where devices have more room than
+    there are sections, and (left, …).
+    """
+
+    devices: Mesh
+    sections: int
+    size: int
+
+    @property
+    def mesh(self) -> Mesh:
+        """All of them."""
+        return self.devices
+
+    def taken(self, data: Any, rows: Any) -> Rows:
+        """Each device gives those that it has."""
+        edge = self.sections * self.size
+
+        def of_leaf(leaf: Any, left: Any) -> Any:
+            early = self._everywhere(self._mine, leaf, rows)
+            if not len(left):
+                return early
+            late = _wide(rows >= edge, left.ndim - 1)
+            return jnp.where(late, left[jnp.clip(rows - edge, 0, len(left) - 1)], early)
+
+        return jax.tree.map(of_leaf, *data)
+
+    def _mine(self, mine: Any, rows: Any) -> Any:
+        flat = mine.reshape(-1, *mine.shape[2:])
+        away = rows - jax.lax.axis_index(AXIS) * len(flat)
+        here = _wide((away >= 0) & (away < len(flat)), flat.ndim - 1)
+        own = jnp.where(here, flat[jnp.clip(away, 0, len(flat) - 1)], jnp.zeros((), flat.dtype))
+        if own.dtype == bool:
+            return jax.lax.psum(own.astype(jnp.int32), AXIS) > 0
+        return jax.lax.psum(own, AXIS)
+
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+        """Section by section, and what is left."""
+        every = self._sections(data, lambda section, *more: _blocks_of(section, self.size, self.block, of, more), given)
+        total = jax.tree.map(lambda leaf: leaf[0], every)
+        total = jax.lax.fori_loop(
+            1, self.sections, lambda k, sofar: jax.tree.map(lambda s, leaf: s + leaf[k], sofar, every), total
+        )
+        return jax.tree.map(jnp.add, total, of(data[1], *given)) if self._left else total
+
+    def each(self, data: Any, of: Of, *given: Any) -> Any:
+        """Section by section, and what is left."""
+
+        def joined(every: Any) -> Any:
+            chains, _, *rest = every.shape[1:]
+            return jnp.moveaxis(every[: self.sections], 0, 1).reshape(chains, -1, *rest)
+
+        sections = jax.tree.map(joined, self._sections(data, of, given))
+        if not self._left:
+            return sections
+        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), sections, of(data[1], *given))
+
+    @property
+    def _left(self) -> int:
+        return self.n - self.sections * self.size
+
+    def _sections(self, data: Any, of: Of, given: tuple[Any, ...]) -> Any:
+        """What is found of each section, on all devices."""
+
+        def mine(some: Any, *more: Any) -> Any:
+            own = jax.lax.map(lambda section: of(section, *more), some)
+            return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), own)
+
+        return self._everywhere(mine, data[0], *given)
+
+    def copied(self, data: Any) -> tuple[OnDevice, Any]:
+        """All rows on each of the devices."""
+
+        def whole(cut: Any, left: Any) -> Any:
+            return jnp.concatenate([cut[: self.sections].reshape(-1, *left.shape[1:]), left])
+
+        made = jax.jit(lambda parts: jax.tree.map(whole, *parts), out_shardings=sharding(self.mesh, False))
+        return OnDevice(self.n, self.row, self.block), made(data)
+
+    def _everywhere(self, function: Of, cut: Any, *given: Any) -> Any:
+        """What a function of a device's own sections gives, which is the same for all."""
+        specs = PartitionSpec(AXIS), *(PartitionSpec() for _ in given)
+        made = jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        return made(cut, *given)
+
+    def host(self, data: Any) -> list[Any]:
+        """Without the copies."""
+        pairs = zip(*(jax.tree.leaves(part) for part in data), strict=True)
+        return [
+            np.concatenate([np.asarray(cut)[: self.sections].reshape(-1, *left.shape[1:]), np.asarray(left)])
+            for cut, left in pairs
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class OnHost(Place):
+    """Rows that stay where they are, such as in memory maps: blocks and batches are copied to the device when they are
+    needed. data is empty, or the rows of one batch that were fetched beforehand.
+    """
+
+    fetches = True
+    leaves: Any
+
+    def taken(self, data: Any, rows: Any) -> Rows:
+        """Those fetched, or asked for now."""
+        if jax.tree.leaves(data):
+            return data
+        return self._asked(self.fetch, rows.shape, rows)
+
+    def fetch(self, rows: Any) -> Rows:
+        """From the host, in the order of their numbers, which a disk likes best."""
+        which, places = np.unique(np.asarray(rows).ravel(), return_inverse=True)
+
+        def of_leaf(leaf: Any, one: Any) -> Any:
+            return np.asarray(leaf[which], one.dtype)[places].reshape(*np.shape(rows), *one.shape)
+
+        return jax.tree.map(of_leaf, self.leaves, self.row)
+
+    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+        """Block by block, each read when it is its turn."""
+
+        def block(number: Any, size: int) -> Any:
+            def read(which: Any) -> Rows:
+                first = int(which) * self.block
+                some = slice(first, first + size)
+                return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
+
+            return of(self._asked(read, (size,), number), *given)
+
+        return _by_blocks(self.n, self.block, block)
+
+    def _asked(self, read: Callable[[Any], Rows], shape: tuple[int, ...], numbers: Any) -> Rows:
+        """What `read` gives of some numbers, as a program on the device asks for it.
+
+        It answers in another thread, in which JAX may round what has 64 bits to 32: so all goes there and back as
+        words of 32 bits.
+        """
+        flat, tree = jax.tree.flatten(self.row)
+        twice = [one.dtype.itemsize == 8 for one in flat]
+        shapes = [
+            jax.ShapeDtypeStruct((*shape, *one.shape, 2), np.uint32) if two
+            else jax.ShapeDtypeStruct((*shape, *one.shape), one.dtype)
+            for one, two in zip(flat, twice, strict=True)
+        ]  # fmt: skip
+
+        def words(asked: Any) -> list[Any]:
+            leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(read(np.asarray(asked)))]
+            return [
+                leaf.view(np.uint32).reshape(like.shape) if two else leaf
+                for leaf, like, two in zip(leaves, shapes, twice, strict=True)
+            ]
+
+        given = jax.pure_callback(words, shapes, jnp.asarray(numbers).astype(jnp.uint32))
+        rows = [
+            jax.lax.bitcast_convert_type(leaf, one.dtype) if two else leaf
+            for leaf, one, two in zip(given, flat, twice, strict=True)
+        ]
+        return jax.tree.unflatten(tree, rows)
+
+    def host(self, data: Any) -> list[Any]:
+        """As they are."""
+        return jax.tree.leaves(self.leaves)
+
+
+def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
+    """Where rows will be, and the arrays there. Floating-point numbers finer than `dtype` are rounded to it."""
+    leaves = jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else np.asarray(leaf), data)
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], _kind(leaf.dtype, dtype)), leaves)
+    every = jax.tree.leaves(leaves)
+    entries = sum(leaf.size for leaf in every) / n
+    there = chosen(devices)
+    mapped = any(isinstance(leaf, np.memmap) for leaf in every)
+    platform = jax.default_backend() if there is None else there[0].platform
+    most = min(n, _MOST_BLOCK.get(platform, n))
+    block = int(max(_LEAST_BLOCK, min(most, _BLOCK_NUMBERS.get(platform, _BLOCK_ELSEWHERE) // max(entries, 1.0))))
+    block = max(1, block // _GROUP) * _GROUP if platform in _WIDE and block > _GROUP else block
+    needed = float(sum(n * np.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(row)))
+    if there is None:
+        room = _USED * room_each(None)
+        if mapped or (needed > room and all(isinstance(leaf, np.ndarray) for leaf in every)):
+            return OnHost(n, row, block, leaves), ()
+        return OnDevice(n, row, block), jax.tree.map(lambda leaf, one: jnp.asarray(leaf, one.dtype), leaves, row)
+    if mapped:
+        why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
+        raise requirement("devices", "None for data in a memory map", repr(devices), why)
+    require_room("data", needed / len(there), "give more devices, or none, to read from the host", there)
+    return cut_over(mesh_of(there), n, row, block, leaves)
+
+
+def cut_over(mesh: Mesh, n: int, row: Any, block: int, leaves: Any) -> tuple[OnDevices, Any]:
+    """Sections and the rest, on the devices; each reads only what is its own."""
+    sections = min(_SECTIONS, n)
+    where = OnDevices(n, row, block, mesh, sections, n // sections)
+    length, edge = -(-sections // mesh.size) * mesh.size, sections * where.size
+
+    def cut(leaf: Any, one: Any) -> Any:
+        array = np.asarray(leaf)[:edge].reshape(sections, where.size, *one.shape)
+
+        def mine(index: Any) -> Any:
+            which = np.minimum(np.arange(length)[index[0]], sections - 1)
+            return np.asarray(array[which], one.dtype)
+
+        return jax.make_array_from_callback((length, where.size, *one.shape), sharding(mesh, True), mine)
+
+    def rest(leaf: Any, one: Any) -> Any:
+        return jax.device_put(np.asarray(leaf[edge:], one.dtype), sharding(mesh, False))
+
+    return where, (jax.tree.map(cut, leaves, row), jax.tree.map(rest, leaves, row))
+
+
+def _kind(given: Any, dtype: Any) -> Any:
+    return np.dtype(dtype) if given == np.float64 else np.dtype(given)
+
+
+def _wide(flags: Any, axes: int) -> Any:
+    return flags.reshape(*flags.shape, *(1,) * axes)
+
+
+def _cut(rows: Rows, first: Any, size: int) -> Rows:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), rows)
+
+
+def grouped(of: Of) -> Of:
+    """The same of some rows; on devices that do much at once, of groups of them side by side, and then added."""
+
+    def in_groups(rows: Rows, *given: Any) -> Any:
+        size = len(jax.tree.leaves(rows)[0])
+        whole = size // _GROUP * _GROUP
+        if jax.default_backend() not in _WIDE or whole <= _GROUP:
+            return of(rows, *given)
+        groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
+        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda group: of(group, *given))(groups))
+        return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole), *given)) if whole < size else total
+
+    return in_groups
+
+
+def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[Any, ...]) -> Any:
+    """What is found of rows that are at hand, block by block."""
+    if block >= n:
+        return of(rows, *given)
+    return _by_blocks(n, block, lambda k, size: of(_cut(rows, k * block, size), *given))
+
+
+def _by_blocks(n: int, block: int, of_block: Callable[[Any, int], Any]) -> Any:
+    """What a function of a block's number and size gives, added up in the order of the blocks."""
+    full, left = divmod(n, block)
+    if full == 0:
+        return of_block(0, n)
+    if full == 1:
+        total = of_block(0, block)
+    else:  # from 0, so that the function is compiled once
+        shapes = jax.eval_shape(lambda: of_block(0, block))
+        nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+        total = jax.lax.fori_loop(0, full, lambda k, sofar: jax.tree.map(jnp.add, sofar, of_block(k, block)), nothing)
+    return jax.tree.map(jnp.add, total, of_block(full, left)) if left else total

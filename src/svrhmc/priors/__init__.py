@@ -1,0 +1,1 @@
+"""Priors: terms of the log density that depend on coefficients alone."""

@@ -1,0 +1,102 @@
+"""The labels of rows in partitions: one list of classes for all of them, and what a loss has for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.families.base import Loss
+from svrhmc.rows.base import Rows
+from svrhmc.rows.columns import rows_of_block
+from svrhmc.rows.forms import RowsForm
+from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.reading import Block, Partitions, Reader
+from svrhmc.rows.sparse import make_rows
+
+_MOST_CLASSES = 1000
+_FEW = 8  # values of labels
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """The labels of a loss: values as they are read, in order, and what the loss has for them; or as they are."""
+
+    loss: Loss
+    values: npt.NDArray[Any] | None = None
+    meant: Array | None = None
+
+    def form(self, block: Block, where: str) -> RowsForm:
+        """The rows of a block with their labels, and no prior."""
+        rows: Rows = seen_by(rows_of_block(block.X, make_rows), self.loss)
+        nothing = np.zeros(rows.dim)
+        return RowsForm(
+            rows, self._meant(block, where), self.loss, nothing, nothing, offset=block.offset, weights=block.weights
+        )
+
+    def _meant(self, block: Block, where: str) -> Array:
+        try:
+            if self.values is None or self.meant is None:
+                return self.loss.observed(block.y, len(block.y)).y
+            places = _places(self.values, block.y)
+            if not (found := self.values[places] == block.y).all():
+                row = int(np.argmin(found))
+                raise DataError(
+                    f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
+                )
+            meant: Array = self.meant[places]
+            return meant
+        except ValueError as error:
+            raise DataError(f"{where}, rows from {block.first} on: {error}") from None
+
+
+def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
+    """The number of the last value that is no larger than each label, or 0: counted where values are few, which is
+    faster than a search for each label.
+    """
+    if len(values) > _FEW:
+        return np.maximum(np.searchsorted(values, y, "right") - 1, 0)
+    places = np.zeros(len(y), np.uint8)
+    for value in values[1:]:
+        places += y >= value
+    return places
+
+
+def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:
+    """How labels as they are read become those of a loss, and what classes they stand for.
+
+    Where labels are events or classes, all partitions are asked for theirs: so the classes are one list for all.
+    """
+    if loss.outcome not in ("events", "classes"):
+        return Coding(loss), None
+    reader = data.reader
+    found = data.each(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
+    known = [each for each in found if each is None or len(each)]
+    if not known:
+        raise DataError("there are no rows in any partition.")
+    if any(each is None for each in known) or len(values := _union(known)) > _MOST_CLASSES:
+        raise requirement("y", f"labels of at most {_MOST_CLASSES} classes for {loss}", "more")
+    coded = loss.coded(values)
+    return Coding(coded.loss, values, coded.loss.observed(coded.y, len(values)).y), coded.classes
+
+
+def _union(known: list[Any]) -> npt.NDArray[Any]:
+    kinds = {each.dtype.kind for each in known}
+    if len(kinds) > 1 and kinds & set("USO") and kinds - set("USO"):
+        raise DataError("the labels are texts in some partitions and numbers in others. Give all of them one type.")
+    return np.unique(np.concatenate(known))
+
+
+def surveyed(reader: Reader, number: int, most: int) -> npt.NDArray[Any] | None:
+    """The values that labels of a partition have, in order; None where they are more than `most`."""
+    known: npt.NDArray[Any] | None = None
+    for y in reader.labels(number):
+        found = np.unique(y)
+        known = found if known is None else np.union1d(known, found)
+        if len(known) > most:
+            return None
+    return np.zeros(0) if known is None else known

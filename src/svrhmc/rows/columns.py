@@ -1,0 +1,110 @@
+"""Rows of a block of a table, whose entries lie column by column as tables have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.rows.base import DenseRows, Rows
+
+_BLOCK = 1 << 20  # entries
+
+
+class ColumnRows(Rows):
+    """Rows of an array (rows, columns) in Fortran's order: sums in float64 by one thread, which reads columns."""
+
+    storage = "columns"
+
+    def __init__(self, X: npt.NDArray[Any]) -> None:
+        self.X, self._columns = X, X.T
+        self.n, self.dim = X.shape
+        self.dtype = X.dtype
+
+    def predict(self, x: Array) -> Array:
+        """Tile by tile."""
+        out = np.zeros((len(x), self.n))
+        for state, t in zip(np.ascontiguousarray(x), out, strict=True):
+            self._sums.predict(self._columns, state, t)
+        return out
+
+    def combine(self, weights: Array) -> Array:
+        """Column by column."""
+        out = np.zeros((len(weights), self.dim))
+        for some, total in zip(np.ascontiguousarray(weights), out, strict=True):
+            self._sums.combine(self._columns, some, total)
+        return out
+
+    def gram(self, weights: Array, precise: bool = False) -> Array:
+        """Tile by tile, always in float64."""
+        return self.combined_and_gram(np.zeros(self.n), weights)[1]
+
+    def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """In one product for both."""
+        out = self._sums.gram(self._columns, np.ascontiguousarray(slopes), np.ascontiguousarray(weights))
+        upper = np.triu(out[: self.dim, : self.dim])
+        return out[: self.dim, self.dim].copy(), upper + np.triu(upper, 1).T
+
+    def image_squares(self, factor: Array) -> Array:
+        """Tile by tile."""
+        out = np.empty(self.n)
+        self._sums.squares(self._columns, np.ascontiguousarray(factor.T), out)
+        return out
+
+    def squares(self, weights: Array) -> Array:
+        """Column by column."""
+        return np.array([float(weights @ column.astype(np.float64) ** 2) for column in self._columns])
+
+    def squared_norms(self) -> Array:
+        """Column by column."""
+        return np.asarray(sum(column.astype(np.float64) ** 2 for column in self._columns), np.float64)
+
+    def predict_at(self, x: Array, indices: Indices) -> Array:
+        """By rows in memory."""
+        return self._in_rows.predict_at(x, indices)
+
+    def combine_at(self, weights: Array, indices: Indices) -> Array:
+        """By rows in memory."""
+        return self._in_rows.combine_at(weights, indices)
+
+    def taken(self, indices: Indices) -> Array:
+        """With the entries of a row side by side."""
+        return np.ascontiguousarray(self.X[indices], np.float64)
+
+    def choose(self, indices: Indices) -> Rows:
+        """A copy, with the entries of a row side by side."""
+        return DenseRows(np.ascontiguousarray(self.X[indices]))
+
+    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+        """Block by block."""
+        size = max(1, _BLOCK // self.dim)
+        return np.concatenate([norms(self.X[low : low + size]) for low in range(0, self.n, size)])
+
+    @property
+    def _sums(self) -> Any:
+        """What is compiled, loaded where it is used."""
+        from svrhmc.kernels import columns
+
+        return columns
+
+    @property
+    def _in_rows(self) -> DenseRows:
+        return DenseRows(self.X)
+
+    @property
+    def entries(self) -> float:
+        """All of them."""
+        return float(self.dim)
+
+    def digest(self) -> str:
+        """Of the array."""
+        return self._in_rows.digest()
+
+
+def rows_of_block(X: Any, make: Callable[[Any], Rows]) -> Rows:
+    """Rows of a block as they lie: column by column where they do, else as `make` has them."""
+    by_columns = isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous
+    return ColumnRows(X) if by_columns and X.dtype in (np.float32, np.float64) else make(X)

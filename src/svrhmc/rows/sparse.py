@@ -1,0 +1,145 @@
+"""Rows of sparse matrices, and the one door to rows of any storage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices, digest, tally
+from svrhmc.core.deadline import SPARSE, looked, piece
+from svrhmc.core.errors import real_array
+from svrhmc.rows.base import DenseRows, Rows
+from svrhmc.rows.csr import checked_csr
+
+_BLOCK_ELEMENTS = 1 << 20
+_BLOCK_PRODUCTS = 1 << 22  # of entries of sparse rows
+
+
+class SparseRows(Rows):
+    """Rows of a scipy CSR matrix or array, with float32 or float64 entries."""
+
+    storage = "sparse"
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.dim = X.shape
+        self.dtype = X.dtype
+        self._products = float((np.diff(X.indptr).astype(np.float64) ** 2).sum())  # of two entries of a row
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Entries, columns and the beginnings of rows."""
+        from svrhmc.kernels.rows import sparse_rows
+
+        return sparse_rows(self.X)
+
+    def predict(self, x: Array) -> Array:
+        """A sparse product."""
+        return np.ascontiguousarray(np.asarray(self.X @ x.T).T, np.float64)
+
+    def predict_at(self, x: Array, indices: Indices) -> Array:
+        """Sums over the entries of the chosen rows."""
+        entries, slot, columns = self._entries(indices)
+        chain = slot // indices.shape[1]
+        return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
+
+    def taken(self, indices: Indices) -> Array:
+        """With their zeros."""
+        return np.asarray(self.X[indices].toarray(), np.float64)
+
+    def combine(self, weights: Array) -> Array:
+        """A sparse product with the transpose."""
+        return np.ascontiguousarray(np.asarray(self.X.T @ weights.T).T, np.float64)
+
+    def combine_at(self, weights: Array, indices: Indices) -> Array:
+        """Sums over the entries of the chosen rows."""
+        entries, slot, columns = self._entries(indices)
+        chains, batch = indices.shape
+        place = slot // batch * self.dim + columns
+        return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
+
+    def gram(self, weights: Array, precise: bool = False) -> Array:
+        """Sparse products, in float64 as the weights are, some columns at a time."""
+        weighted, left = self.X.multiply(weights[:, None]).tocsc(), self.X.T
+        total = np.empty((self.dim, self.dim))
+        some = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
+        for begin in looked(range(0, self.dim, some)):
+            total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
+        return total
+
+    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
+        """A sparse product, or compiled sums."""
+        from scipy.sparse import csr_matrix, diags
+
+        products = self._products
+        if self.dim <= full and products > self.dim**2 / 2:
+            from svrhmc.kernels.float64 import lower_gram
+
+            lower = np.diag(diagonal)
+            with piece(SPARSE / 8 * products):  # compiled
+                lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
+            return lower
+        if products > most:
+            return None
+        with piece(2 * SPARSE * products):  # and sorted
+            weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
+            total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
+            total.sort_indices()
+        return total
+
+    def squares(self, weights: Array) -> Array:
+        """Sums over each column's entries."""
+        entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
+        return tally(self.X.indices, entries, self.dim)
+
+    def squared_norms(self) -> Array:
+        """Sums over each row's entries."""
+        rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
+        return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+
+    @property
+    def entries(self) -> float:
+        """Those that are not left out as 0."""
+        return float(self.X.nnz) / self.n
+
+    def digest(self) -> str:
+        """Of entries, columns and the beginnings of rows."""
+        return digest(self.X.data, self.X.indices.astype(np.int64), self.X.indptr.astype(np.int64))
+
+    def choose(self, indices: Indices) -> SparseRows:
+        """A copy."""
+        return SparseRows(self.X[indices])
+
+    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+        """Block by block, each made dense."""
+        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        begins = looked(range(0, self.n, size))
+        return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in begins])
+
+    def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
+        """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
+        rows = indices.ravel()
+        start, count = self.X.indptr[rows].astype(np.int64), np.diff(self.X.indptr)[rows].astype(np.int64)
+        slot = np.repeat(np.arange(len(rows)), count)
+        place = np.arange(len(slot)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(start, count)
+        return self.X.data[place].astype(np.float64), slot, self.X.indices[place].astype(np.int64)
+
+
+def make_rows(X: Any) -> Rows:
+    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
+    if not is_sparse(X):
+        return DenseRows(real_array("X", X, ("n", "dim")))
+    return SparseRows(checked_csr(X))
+
+
+def is_sparse(X: object) -> bool:
+    """Whether it is a sparse matrix or array of scipy's."""
+    if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
+        return False
+    from scipy.sparse import issparse
+
+    return bool(issparse(X))

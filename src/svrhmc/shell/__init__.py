@@ -1,0 +1,1 @@
+"""The shell: `svrhmc fit`, `predict`, `compare`, `plan`, `reproduce` and `warm`."""

@@ -1,0 +1,142 @@
+"""The arguments of `svrhmc fit`: the formula that they make, and the same call in the shell and in Python."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.families.labels import names_rows
+from svrhmc.posterior import usual_settings
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, wanted
+from svrhmc.tables.formula import quoted
+from svrhmc.tables.partitions import TableInPartitions
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """The options of `svrhmc fit`; empty texts are those not given."""
+
+    file: Path | None
+    target: str
+    formula: str
+    family: str
+    weights: str
+    offset: str
+    exposure: str
+    trials: str
+    missing: str
+    out: Path
+    draws: int
+    tolerance: float
+    seed: int
+    budget: float | None
+    reading: Reading
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Options that name a column."""
+        given = {
+            "--weights": self.weights, "--offset": self.offset, "--exposure": self.exposure, "--trials": self.trials,
+        }  # fmt: skip
+        return {option: name for option, name in given.items() if name}
+
+    def sampling(self) -> dict[str, Any]:
+        """The settings of `sample`."""
+        return {
+            "draws": self.draws, "tolerance": self.tolerance, "seed": self.seed, "budget_seconds": self.budget,
+        }  # fmt: skip
+
+    def command(self) -> str:
+        """The same in the shell."""
+        words = ["svrhmc", "fit", *([] if self.file is None else [str(self.file)])]
+        options: dict[str, Any] = {
+            "--target": self.target if self.file is not None else "", "--formula": self.formula,
+            "--family": self.family, **(self.columns if self.file is not None else {}),
+            "--missing": self.missing if self.missing != DEFAULTS["missing"] else "",
+            "--draws": self.draws if self.draws != DEFAULTS["draws"] else "",
+            "--tolerance": self.tolerance if self.tolerance != DEFAULTS["tolerance"] else "",
+            "--seed": self.seed if self.seed else "", "--budget": "" if self.budget is None else self.budget,
+            "--delimiter": self.reading.delimiter or "",
+            "--encoding": self.reading.encoding if self.reading.encoding != "utf-8" else "",
+            "--decimal": self.reading.decimal if self.reading.decimal != "." else "",
+        }  # fmt: skip
+        for option, value in options.items():
+            words += [] if value == "" else [option, str(value)]
+        for option, values in (("--na", self.reading.na), ("--text", self.reading.as_text)):
+            for value in values:
+                words += [option, value]
+        return shlex.join([*words, "--out", str(self.out)])
+
+    def python(self, formula: str) -> str:
+        """The same in Python, for a table that is at hand."""
+        words = [repr(formula), "table", *([repr(self.family)] if self.family else [])]
+        words += [f"{option.removeprefix('--')}={name!r}" for option, name in self.columns.items()]
+        words += [f"missing={self.missing!r}"] if self.missing != DEFAULTS["missing"] else []
+        defaults = {name: value for name, value in usual_settings().items() if name != "seed"}
+        words += [f"{name}={value!r}" for name, value in self.sampling().items() if value != defaults.get(name, "")]
+        return f"import svrhmc\n\nposterior = svrhmc.fit({', '.join(words)})\nposterior.report('report.html')"
+
+
+DEFAULTS: dict[str, Any] = {
+    "missing": "refuse", **{word: usual_settings()[word] for word in ("draws", "tolerance")},
+}  # fmt: skip
+
+
+def require_columns(data: Read, file: Path, arguments: FitArguments, target: str) -> None:
+    """Refuse columns that are not in the file, with the nearest name that is."""
+    for option, name in {**({"--target": target} if target else {}), **arguments.columns}.items():
+        if name not in data.names:
+            hint = nearest(name, data.names) or f"it has {wanted(data.names)}."
+            raise DataError(f"{file} has no column {name!r} for {option}: {hint}")
+
+
+def formula_of(data: Read, arguments: FitArguments, target: str) -> tuple[str, tuple[str, ...]]:
+    """The target by all other columns that can be used, and what is to be said of those that cannot."""
+    if arguments.formula:
+        if "~" in arguments.formula:
+            return arguments.formula, ()
+        if not target:
+            raise requirement("--target", "given", "nothing", "--formula has no response before '~'")
+        return f"{quoted(target)} ~ {arguments.formula}", ()
+    if not target:
+        raise requirement("--target", "the name of a column", "nothing", f"the file has {wanted(data.names)}")
+    others = [name for name in data.names if name != target and name not in arguments.columns.values()]
+    unusable = _unusable(data, others)
+    predictors = [name for name in others if name not in unusable]
+    notes = tuple(f"column {name!r} is left out: {why}" for name, why in unusable.items())
+    if not predictors:
+        why = f" ({'; '.join(notes[:3])})" if notes else ""
+        raise DataError(f"the file has no column beside {target!r} that can be used{why}: there is nothing to fit.")
+    return f"{quoted(target)} ~ " + " + ".join(map(quoted, predictors)), notes
+
+
+def _unusable(data: Read, names: Sequence[str]) -> dict[str, str]:
+    """Why some columns cannot be used: dates, texts that differ in most rows, one value only."""
+    if isinstance(data.table, dict):
+        return {}
+    if isinstance(data.table, TableInPartitions):
+        kinds = data.table.source.kinds
+        return {name: "it holds neither numbers nor texts" for name in names if kinds[name] == "other"}
+    try:
+        import narwhals
+    except ModuleNotFoundError:
+        raise missing("narwhals", "formula", "a table") from None
+
+    frame, reasons = narwhals.from_native(data.table, eager_only=True), dict[str, str]()
+    for name in names:
+        kind = frame[name].dtype
+        if kind.is_temporal():
+            reasons[name] = "it holds dates or times; make a number or a category of them to use it"
+        elif kind == narwhals.String and names_rows(different := frame[name].n_unique(), data.n):
+            reasons[name] = f"it has {different:,} different texts, and is taken for a name of each row"
+        elif data.n > 1 and (present := frame[name].drop_nulls()).n_unique() == 1:
+            value = present[0]
+            reasons[name] = (
+                f"it is {value!r} in every row" if len(present) == data.n else f"it has no value but {value!r}"
+            )
+    return reasons

@@ -1,0 +1,298 @@
+"""`svrhmc fit`: a file in; coefficients, a verdict and a report out."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from dataclasses import replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from svrhmc.checkpoint import remove_checkpoint
+from svrhmc.core import processes
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
+from svrhmc.core.progress import Progress, stage
+from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
+from svrhmc.reporting import Coefficient, coefficients
+from svrhmc.results.posterior import Posterior
+from svrhmc.results.report import misfit, scale, verdict
+from svrhmc.results.summary import entangled, number
+from svrhmc.shell import outputs
+from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
+from svrhmc.shell.errors import interrupted, say, show
+from svrhmc.tables.columns import Column, columns_of
+from svrhmc.tables.csv import Reading
+from svrhmc.tables.files import Read, read
+
+_SHOWN = 60  # coefficients of the table on the screen
+_EXAMPLE = "titanic.csv"
+_SOURCE = (
+    "who was saved from the Titanic: the British Board of Trade's inquiry, 1912, as counted by R. J. M. Dawson, "
+    "Journal of Statistics Education 3(3), 1995"
+)
+
+
+def fit_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A table: .csv, .tsv, .txt (also .gz), .parquet, .libsvm, .npy or .npz, or a folder of Parquet files; "
+            "else an example."
+        ),
+    ] = None,
+    target: Annotated[str, typer.Option(help="The column to be explained.")] = "",
+    formula: Annotated[str, typer.Option(help="Such as 'age + C(plan)'; all other columns if not set.")] = "",
+    family: Annotated[
+        str, typer.Option(help="bernoulli, poisson, gaussian, …; guessed from the target if not set.")
+    ] = "",
+    weights: Annotated[str, typer.Option(help="A column: how many observations a row stands for.")] = "",
+    offset: Annotated[str, typer.Option(help="A column that is added to the predictor.")] = "",
+    exposure: Annotated[str, typer.Option(help="A column: how long or how much a count was observed.")] = "",
+    trials: Annotated[str, typer.Option(help="A column: the trials of a binomial target.")] = "",
+    missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
+    draws: Annotated[int, typer.Option(help="Effective draws.", min=10)] = DEFAULTS["draws"],
+    tolerance: Annotated[float, typer.Option(help="Error allowed, in posterior sd.")] = DEFAULTS["tolerance"],
+    seed: Annotated[int, typer.Option(help="Fixes every draw.", min=0)] = 0,
+    budget: Annotated[float | None, typer.Option(help="Seconds that sampling may take.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns; found if not set.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of a text, such as latin-1.")] = "utf-8",
+    decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
+    na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    progress: Annotated[bool, typer.Option("--progress", help="Show progress without a terminal, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Fit a regression to a table, and write a report.
+
+    The target is explained by the other columns, or by those of --formula.
+    Coefficients are in the units of the data, a verdict says how far they are
+    computed correctly, and failures of the model to fit are named. The folder
+    gets report.html, coefficients.csv, model.posterior (for svrhmc predict) and
+    posterior.nc (for ArviZ).
+
+    Started again after an interrupt, it goes on where it stopped. Without FILE
+    it fits who was saved from the Titanic.
+
+    [bold]Example[/bold]: svrhmc fit customers.csv --target churn
+    """
+    one_of("--missing", missing, ("refuse", "drop"))
+    reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
+    folder = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
+    arguments = FitArguments(
+        file, target, formula, family, weights, offset, exposure, trials,
+        missing, folder, draws, tolerance, seed, budget, reading,
+    )  # fmt: skip
+    shown: Progress = True if progress else False if as_json or quiet else None
+    if file is None:
+        arguments = replace(arguments, target=target or "survived", weights=weights or "persons")
+        with as_file(files("svrhmc").joinpath("data", _EXAMPLE)) as example:
+            _fit(arguments, example, shown, as_json, quiet)
+    else:
+        _fit(arguments, file, shown, as_json, quiet)
+
+
+def _fit(arguments: FitArguments, file: Path, progress: Progress, as_json: bool, quiet: bool) -> None:
+    began = time.perf_counter()
+    unfinished = arguments.out / outputs.UNFINISHED
+    require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
+    with stage(f"reading {file.name}", progress):
+        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading)
+    formula, notes = _model(arguments, data, file)
+    with outputs.folder(arguments.out):
+        interruption = f"Interrupted: what is done is kept in {arguments.out}, and the same command goes on."
+        processes.last_words(interruption)
+        try:
+            posterior = _posterior(arguments, data, file, formula, progress)
+            rows = coefficients(posterior)
+            if not (as_json or quiet):
+                _show(arguments, data, posterior, rows, notes, time.perf_counter() - began)
+            with stage("report", progress):
+                about = {
+                    "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
+                    "python": arguments.python(formula) if formula else "", "notes": notes,
+                }  # fmt: skip
+                written = outputs.write_all(arguments.out, posterior, rows, about)
+        except KeyboardInterrupt:
+            if unfinished.exists():
+                raise interrupted(interruption) from None
+            raise
+        if not written.errors:
+            remove_checkpoint(unfinished)
+    if as_json:
+        lines, seconds = [*notes, *written.notes, *written.errors], time.perf_counter() - began
+        print(json.dumps(_as_json(arguments, data, posterior, rows, written.files, lines, seconds)))
+    elif not quiet:
+        if "report" in written.files:
+            show(f"Report: {written.files['report']}")
+        for line in written.notes:
+            say(escape(line))
+    for line in written.errors:
+        say(f"[bold red]error:[/bold red] {escape(line)}")
+    if written.errors:
+        raise typer.Exit(1)
+
+
+def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[str, ...]]:
+    """The formula, empty for sparse rows, and what is to be said of the data."""
+    if data.X is not None:
+        if arguments.family:
+            return "", data.notes
+        response = _labels(data, None)[1]
+        return "", (*data.notes, f"the family is {response.loss.name}, as {response.guessed}")
+    target = arguments.target or data.response
+    require_columns(data, file, arguments, "" if "~" in arguments.formula else target)
+    formula, notes = formula_of(data, arguments, target)
+    return formula, (*data.notes, *((_SOURCE,) if arguments.file is None else ()), *notes)
+
+
+def _posterior(arguments: FitArguments, data: Read, file: Path, formula: str, progress: Progress) -> Posterior:
+    """The fit, from where an interrupted one of the same settings left it; complaints about the data name the file."""
+    unfinished = arguments.out / outputs.UNFINISHED
+    settings = {**arguments.sampling(), "progress": progress, "checkpoint": unfinished}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VerdictWarning)  # the verdict is printed
+            return _fitted(arguments, data, formula, settings)
+    except CheckpointInUseError:
+        raise
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} Remove {unfinished} to begin anew, or name another --out.") from error
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[str, Any]) -> Posterior:
+    family = arguments.family or None
+    if data.X is not None:
+        if arguments.columns or arguments.formula:
+            raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
+        column, response = _labels(data, family)
+        classes = response.classes or None
+        model = regression(data.X, response.coded(column), response.loss, names=data.names, classes=classes)
+        return posterior_of(model, **settings)
+    return fit(
+        formula,
+        data.table,
+        family,
+        weights=arguments.weights or None,
+        offset=arguments.offset or None,
+        exposure=arguments.exposure or None,
+        trials=arguments.trials or None,
+        missing=arguments.missing,
+        **settings,
+    )
+
+
+def _read_folder(folder: Path, arguments: FitArguments) -> Read:
+    """A folder of Parquet files, whose rows stay there, and are read in passes."""
+    from svrhmc.data import from_parquet
+
+    if not arguments.target and "~" not in arguments.formula:
+        raise DataError(f"{folder} is a folder: say which column is to be explained, by --target.")
+    if arguments.trials:
+        raise DataError("--trials is for a single file.")
+    data = from_parquet(folder)
+    sizes = data.source.sizes
+    note = f"rows stay in {len(sizes):,} partitions of {folder}, and are read in passes"
+    return Read(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
+
+
+def _labels(data: Read, family: str | None) -> tuple[Column, Response]:
+    """The labels of sparse rows, and how they are coded."""
+    column = columns_of({data.response: data.y}, [data.response])[data.response]
+    return column, response_of(data.response, column, family)
+
+
+def _show(
+    arguments: FitArguments,
+    data: Read,
+    posterior: Posterior,
+    rows: tuple[Coefficient, ...],
+    notes: tuple[str, ...],
+    seconds: float,
+) -> None:
+    design = posterior.design
+    dropped = 0 if design is None else design.dropped
+    family = posterior.family + (f" ({design.guessed})" if design is not None and design.guessed else "")
+    show(f"{arguments.file or _EXAMPLE}: {data.n - dropped:,} rows, {family}.")
+    if dropped:
+        show(f"{dropped:,} rows with missing values were left out.")
+    for note in notes:
+        show(f"Note: {note}.")
+    show(f"\nWhat one more of a column adds to {scale(posterior)}:")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("")
+    for name in ("mean", "sd", "5%", "95%", "P(> 0)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows[:_SHOWN]:
+        cells = (*(number(value) for value in (row.mean, row.sd, row.lower, row.upper)), f"{row.positive:.3f}")
+        table.add_row(escape(row.name), *cells)
+    Console().print(table)
+    if len(rows) > _SHOWN:
+        show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
+    if design is not None and design.baselines:
+        show(f"Compared with {', '.join(design.baselines)}.")
+    compiled = posterior.compile_seconds
+    once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
+    for line in (entangled(posterior), verdict(posterior), misfit(posterior)):
+        if line:
+            show(line)
+    show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
+
+
+def _as_json(
+    arguments: FitArguments,
+    data: Read,
+    posterior: Posterior,
+    rows: tuple[Coefficient, ...],
+    files: dict[str, str],
+    notes: list[str],
+    seconds: float,
+) -> dict[str, Any]:
+    design = posterior.design
+    return {
+        "file": str(arguments.file or _EXAMPLE),
+        "rows": data.n,
+        "dropped": 0 if design is None else design.dropped,
+        "formula": "" if design is None else design.formula,
+        "family": posterior.family,
+        "guessed": "" if design is None else design.guessed,
+        "classes": [] if design is None else list(design.classes),
+        "baselines": [] if design is None else list(design.baselines),
+        "verdict": posterior.certificate.verdict,
+        "sentence": verdict(posterior),
+        "misfits": list(posterior.misfits),
+        "checked_rows": posterior.checked_rows,
+        "tolerance": posterior.certificate.tolerance,
+        "complete": posterior.complete,
+        "method": posterior.method,
+        "seconds": round(seconds, 3),
+        "compile_seconds": round(posterior.compile_seconds, 3),
+        "coefficients": [row._asdict() for row in rows],
+        "files": files,
+        "notes": notes,
+    }
+
+
+def _stem(file: Path) -> str:
+    """The name of a file without its endings, in the folder that the command runs in."""
+    name = file.name
+    for _ in range(2):
+        name = name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _ENDINGS else name
+    return name
+
+
+_ENDINGS = (
+    ".gz", ".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq", ".npy", ".npz", ".libsvm", ".svm", ".svmlight",
+)  # fmt: skip

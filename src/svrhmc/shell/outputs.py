@@ -1,0 +1,89 @@
+"""The files of a fit: looked at before the work, and each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from svrhmc.core.errors import DataError
+from svrhmc.core.storage import require_free, write_text
+from svrhmc.reporting import Coefficient, coefficients_csv, report
+from svrhmc.results.posterior import Posterior
+from svrhmc.shell.errors import require_folder, require_place
+
+MODEL, TABLE, REPORT, NETCDF, UNFINISHED = (
+    "model.posterior", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
+)  # fmt: skip
+_GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it, and for its own lists
+
+
+@contextmanager
+def folder(out: Path) -> Iterator[None]:
+    """The folder of a fit, looked at before any work; where nothing came of it, it is gone again."""
+    is_new = not out.exists()
+    require_folder("--out", out)
+    try:
+        for name in (MODEL, TABLE, REPORT, NETCDF):
+            require_place("--out", out / name)
+        yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # it is kept where there is something in it
+                out.rmdir()
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files by what they are; notes on those that need a package which is not there; errors of the others."""
+
+    files: dict[str, str]
+    notes: tuple[str, ...]
+    errors: tuple[str, ...]
+
+
+def write_all(out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], about: dict[str, Any]) -> Outputs:
+    """Write all files, each whatever became of the others."""
+    writers: dict[str, tuple[str, Callable[[Path], object]]] = {
+        "model": (MODEL, posterior.save),
+        "coefficients": (TABLE, lambda path: write_text(path, coefficients_csv(rows))),
+        "report": (REPORT, lambda path: report(posterior, path, **about)),
+        "netcdf": (NETCDF, lambda path: _netcdf(posterior, path)),
+    }
+    files, notes, errors = dict[str, str](), list[str](), list[str]()
+    for what, (name, write) in writers.items():
+        try:
+            write(out / name)
+            files[what] = str(out / name)
+        except ImportError:
+            notes.append(f"{name} is not written: it needs ArviZ, h5netcdf and h5py (pip install 'svrhmc[arviz]').")
+        except (OSError, ValueError) as error:
+            errors.append(f"{out / name} is not written: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.")
+    return Outputs(files, tuple(notes), tuple(errors))
+
+
+def _netcdf(posterior: Posterior, path: Path) -> None:
+    """As ArviZ keeps it. HDF5 does not survive a full disk, so there is room for the file before it is begun."""
+    data = posterior.to_arviz()
+    groups = data.children.values() if hasattr(data, "children") else (data[name] for name in data.groups())
+    require_free(path, _GROWTH * sum(group.nbytes for group in groups) + _OVERHEAD)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        data.to_netcdf(str(partial))
+        partial.replace(path)
+    except ValueError as error:  # so xarray says that it has nothing to write by
+        raise ImportError(str(error)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def model_in(place: Path) -> Posterior:
+    """The posterior of a fit's folder, or of a file."""
+    file = place / MODEL if place.is_dir() else place
+    if not file.exists():
+        unfinished = " The fit was interrupted: the same command goes on." if (place / UNFINISHED).exists() else ""
+        raise DataError(f"{place} holds no fit: it has no {MODEL}.{unfinished}")
+    return Posterior.load(file)

@@ -1,0 +1,274 @@
+"""Passes over a table in partitions that learn what a design needs: levels, means, knots; and some of its rows."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import DataError
+from svrhmc.rows.workers import Workers, each_of
+from svrhmc.tables.columns import NUMBER, Column, Columns, Texts
+from svrhmc.tables.design import response_of
+from svrhmc.tables.expressions import expression
+from svrhmc.tables.formula import Factor
+from svrhmc.tables.sources import Source
+from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
+from svrhmc.tables.transforms import Learner, Statistic, learner
+
+MOST_LEVELS = 1000
+_ROWS = 1 << 18  # of a batch that is looked at for its values
+Levels = Mapping[str, tuple[Any, ...]]
+
+
+class Table(NamedTuple):
+    """A table in partitions, who reads it, and the columns whose missing values leave a row out (none: refused)."""
+
+    source: Source
+    workers: Workers
+    drop: tuple[str, ...]
+
+    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
+        """work(source, number, *arguments, drop) of every partition."""
+        tasks = [(k, *arguments, self.drop) for k in range(len(self.source.sizes))]
+        return list(each_of(self.workers, self.source, work, tasks, purpose))
+
+
+def whole_rows(columns: Columns) -> Columns:
+    """The rows that miss nothing."""
+    rows = columns.whole()
+    return columns if rows.all() else chosen_rows(columns, np.flatnonzero(rows))
+
+
+def chosen_rows(columns: Columns, places: npt.NDArray[np.int64]) -> Columns:
+    """Some rows, by their numbers."""
+    some = {name: Column(c.kind, c.values[places], None, (), c.ordered) for name, c in columns.by_name.items()}
+    return Columns(some, len(places))
+
+
+def used(
+    source: Source, number: int, names: Sequence[str], drop: tuple[str, ...]
+) -> Iterator[tuple[Columns, dict[str, int]]]:
+    """Blocks of the rows that are used, with how many values are missing by column."""
+    for _, columns in source.columns(number, list(dict.fromkeys([*names, *drop])), _ROWS, bool(drop)):
+        yield (whole_rows(columns), columns.gaps()) if drop else (columns, {})
+
+
+class Survey(NamedTuple):
+    """Of some rows: how many are used, how many values are missing by column, and by column its different values (None:
+    too many), the order that it has them in, and the ends of numbers and whether all are whole.
+    """
+
+    rows: int
+    gaps: dict[str, int]
+    values: dict[str, Any]
+    orders: dict[str, tuple[Any, ...]]
+    ends: dict[str, tuple[float, float, bool]]
+
+    @staticmethod
+    def nothing(asked: Sequence[str]) -> Survey:
+        """Of no rows."""
+        return Survey(0, {}, {name: set() for name in asked}, {}, {})
+
+    @staticmethod
+    def of(columns: Columns, gaps: dict[str, int], asked: Sequence[str]) -> Survey:
+        """Of a block."""
+        some = {name: columns[name] for name in asked}
+        ends = {}
+        for name, column in some.items():
+            if column.kind == NUMBER and columns.n:
+                x = np.asarray(column.values, np.float64)
+                ends[name] = float(x.min()), float(x.max()), bool((x == np.floor(x)).all())
+        values = {name: set(_different(column)) for name, column in some.items()}
+        orders = {name: tuple(column.values.different) for name, column in some.items() if column.ordered}
+        return Survey(columns.n, gaps, values, orders, ends)
+
+    def __add__(self, other: Survey) -> Survey:  # type: ignore[override]
+        gaps = {name: self.gaps.get(name, 0) + other.gaps.get(name, 0) for name in {**self.gaps, **other.gaps}}
+        values = {name: _union(self.values[name], other.values.get(name)) for name in self.values}
+        names = {**self.orders, **other.orders}
+        orders = {name: _order(name, self.orders.get(name, ()), other.orders.get(name, ())) for name in names}
+        ends = dict(self.ends)
+        for name, (low, high, whole) in other.ends.items():
+            here = ends.get(name, (low, high, whole))
+            ends[name] = min(low, here[0]), max(high, here[1]), whole and here[2]
+        return Survey(self.rows + other.rows, gaps, values, orders, ends)
+
+
+def surveyed(source: Source, number: int, asked: list[str], drop: tuple[str, ...]) -> Survey:
+    """Of one partition."""
+    total = Survey.nothing(asked)
+    for columns, gaps in used(source, number, asked, drop):
+        total = total + Survey.of(columns, gaps, [name for name in asked if total.values[name] is not None])
+    return total
+
+
+def surveyed_response(
+    source: Source, number: int, text: str, transforms: Transforms, state: dict[str, Any], drop: tuple[str, ...]
+) -> Survey:
+    """Of a response that is computed, in one partition."""
+    total, factor = Survey.nothing([text]), Factor(text, expression(text))
+    for columns, gaps in used(source, number, factor.variables, drop):
+        y = Columns({text: response_of(factor, columns, transforms, state)}, columns.n)
+        total = total + Survey.of(y, gaps, [text])
+    return total
+
+
+def _different(column: Column) -> list[Any]:
+    if isinstance(column.values, Texts):
+        return column.values.present()
+    values = np.asarray(column.values)
+    few = np.unique(values[: 2 * MOST_LEVELS])
+    return list((np.unique(values) if len(few) <= MOST_LEVELS else few).tolist())
+
+
+def _union(a: set[Any] | None, b: set[Any] | None) -> set[Any] | None:
+    return None if a is None or b is None or len(a | b) > MOST_LEVELS else a | b
+
+
+def _order(name: str, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One order of the levels of an ordered category, where partitions agree on it."""
+    short, long = sorted((a, b), key=len)
+    if tuple(level for level in long if level in set(short)) != short:
+        raise DataError(f"the column {name!r} has its levels in one order in some partitions, and another in others.")
+    return long
+
+
+def first_rows(table: Table, names: Sequence[str], most: int = 1000) -> Columns:
+    """Some rows that are used, of the first partition that has any."""
+    for number in np.flatnonzero(table.source.sizes):
+        for columns, _ in used(table.source, int(number), names, table.drop):
+            if columns.n:
+                return chosen_rows(columns, np.arange(min(columns.n, most)))
+    raise DataError("the table has no rows.")
+
+
+def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, levels: Levels) -> dict[str, Any]:
+    """What the transformations of some factors remember. A pass serves all that can be learned at a time; what stands
+    within another is learned before it.
+    """
+    whole = {factor.text: factor.expression for factor in factors if factor.expression is not None}
+    waiting = {one.key(node): (one, node) for one in whole.values() for node in one.learning}
+    own = {name: levels[name] for name in sorted({name for one in whole.values() for name in one.variables})}
+    first = first_rows(table, list(own)) if waiting else Columns({}, 0)
+    state: dict[str, Any] = {}
+    active: dict[str, tuple[str, int, Learner, Statistic]] = {}
+
+    def advance(key: str, text: str, place: int, steps: Learner, total: Any) -> None:
+        try:
+            active[key] = text, place, steps, steps.send(total)
+        except StopIteration as stop:
+            active.pop(key, None)
+            state[key] = json.loads(remembered(stop.value, key))
+
+    with plainly(" + ".join(whole)):
+        while waiting or active:
+            for key, (one, node) in list(waiting.items()):
+                inner = {one.key(call) for call in ast.walk(node) if isinstance(call, ast.Call) and call is not node}
+                if not inner & (waiting.keys() | active.keys()):
+                    call = one.call(node, new_rows(first, transforms, state, own))
+                    del waiting[key]
+                    if call.learns:
+                        advance(key, one.text, one.learning.index(node), learner(call), None)
+            if active:
+                calls = [(text, place, statistic) for text, place, _, statistic in active.values()]
+                parts = table.parts(summed, (calls, transforms, state, own), "what transformations learn")
+                totals = reduce(_added, [part for part in parts if part is not None])
+                for (key, (text, place, steps, _)), total in zip(list(active.items()), totals, strict=True):
+                    advance(key, text, place, steps, total)
+    return state
+
+
+def summed(
+    source: Source,
+    number: int,
+    calls: list[tuple[str, int, Statistic]],
+    transforms: Transforms,
+    state: dict[str, Any],
+    levels: Levels,
+    drop: tuple[str, ...],
+) -> list[Any] | None:
+    """Statistics of what some calls of expressions are made with, over one partition; None where it has no rows."""
+    wholes = [(expression(text), place, statistic) for text, place, statistic in calls]
+    total = None
+    for columns, _ in used(source, number, list(levels), drop):
+        if columns.n:
+            rows, part = new_rows(columns, transforms, state, levels), []
+            for whole, place, statistic in wholes:
+                call = whole.call(whole.learning[place], rows)
+                part.append(statistic((call.arguments or list(call.keywords.values()))[0]))
+            total = part if total is None else _added(total, part)
+    return total
+
+
+def _added(a: list[Any], b: list[Any]) -> list[Any]:
+    return list(map(add, a, b))
+
+
+def require_rowwise(
+    factors: Sequence[Factor], columns: Columns, transforms: Transforms, state: dict[str, Any], levels: Levels
+) -> None:
+    """Refuse an expression in which a row depends on others, as in `lag(x)`: rows come in blocks. It is computed of
+    some rows, and of each half of them.
+    """
+    rows = np.arange(columns.n)
+    parts = [chosen_rows(columns, some) for some in (rows, *np.array_split(rows, 2))] if columns.n > 1 else []
+    halves = [new_rows(part, transforms, state, levels) for part in parts]
+    for factor in factors if parts else ():
+        if factor.expression is not None:
+            with plainly(factor.text):
+                values = [_arrays(factor.expression.compute(some)) for some in halves]
+            for whole, *separate in zip(*values, strict=True):
+                if not np.allclose(whole, np.concatenate(separate), 1e-9, 1e-12, equal_nan=True):
+                    raise DataError(
+                        f"the formula's {factor.text[:80]!r} makes of a row what depends on other rows, and cannot be "
+                        "used on rows in partitions: make a column of it first."
+                    )
+
+
+def _arrays(values: Any) -> list[npt.NDArray[np.float64]]:
+    """The columns of numbers that a factor has."""
+    inner = getattr(values, "__wrapped__", values)
+    arrays = [np.asarray(column) for column in (inner.values() if isinstance(inner, dict) else [inner])]
+    return [np.asarray(array, np.float64) for array in arrays if array.ndim and array.dtype.kind in "iufb"]
+
+
+def rows_at(table: Table, sizes: npt.NDArray[np.int64], names: Sequence[str], places: npt.NDArray[np.int64]) -> Columns:
+    """Some of the rows that are used, by their numbers among all of them, which are in order. sizes: how many are used
+    of each partition.
+    """
+    ends = np.cumsum([0, *sizes])
+    tasks = [
+        (k, list(names), places[low:high] - ends[k], table.drop)
+        for k, (low, high) in enumerate(pairwise(np.searchsorted(places, ends)))
+        if high > low
+    ]
+    return _joined(list(each_of(table.workers, table.source, taken, tasks, "rows for average effects")))
+
+
+def taken(
+    source: Source, number: int, names: list[str], places: npt.NDArray[np.int64], drop: tuple[str, ...]
+) -> Columns:
+    """Some rows of one partition."""
+    first, parts = 0, []
+    for columns, _ in used(source, number, names, drop):
+        low, high = np.searchsorted(places, [first, first + columns.n])
+        parts.append(chosen_rows(columns, places[low:high] - first))
+        first += columns.n
+    return _joined(parts)
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    """Blocks one after another; numbers as float64."""
+    joined = {}
+    for name, column in parts[0].by_name.items():
+        values = np.concatenate([np.asarray(part[name].values) for part in parts])
+        joined[name] = Column(column.kind, values.astype(np.float64) if column.kind == NUMBER else values, None)
+    return Columns(joined, sum(part.n for part in parts))

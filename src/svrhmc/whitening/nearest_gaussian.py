@@ -1,0 +1,117 @@
+"""The Gaussian law that is nearest to a posterior, for models whose mode is far from where their posterior lies.
+
+Effects of groups whose scale σ is unknown are an example: in the variables (log σ, standardised effects) the density is
+highest where σ is large and the effects are small, and next to nothing of the posterior is there.
+
+Of all laws N(μ, Σ), Σ = WWᵀ, the one with the least KL(N(μ, Σ) ‖ π) = E f − log det W + const has
+
+    E ∇f(x) = 0   and   E ∇²f(x) = Σ⁻¹,      x = μ + Wε,   ε ~ N(0, I),
+
+and by Stein's identity E ε(Wᵀ∇f)ᵀ = Wᵀ E∇²f W, so that gradients at draws tell both. From N(μ, Σ) a step along the
+natural gradient of length ρ is, with m = E Wᵀ∇f and A = E ε(Wᵀ∇f)ᵀ,
+
+    Σ⁻¹ ← W⁻ᵀ((1 − ρ)I + ρA)W⁻¹,      μ ← μ − ρ W((1 − ρ)I + ρA)⁻¹m .
+
+The draws of a step are new ones, and come in pairs ±ε. Eigenvalues of A are kept within a range, and so is the length
+of a step, as the first ones are made where f is nothing like the quadratic that A stands for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, middle_spread
+from svrhmc.core.deadline import Deadline
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.recording import repeat
+from svrhmc.models.model import STATES, Model
+from svrhmc.whitening.maps import DenseWhitening, Whitening
+
+MOST = 300  # coordinates for which it is looked for
+POOR = 2.4  # the spread of f(μ + Wε) − ½|ε|² from which another law may be nearer
+_STEP, _LEAST, _LARGEST = 0.3, 0.2, 5.0  # ρ, and the range of eigenvalues
+_WINDOW, _WINDOWS, _GAIN = 10, 40, 0.1  # steps that are judged together, at most so many times; what they must gain
+_LAST = 30  # steps that become shorter, at the end
+_LONGEST = 30.0  # seconds, about, for the others
+
+
+def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> Whitening:
+    """Variables in which the nearest Gaussian is N(0, I), where those of `how` are poor and these are twice as good;
+    `how` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
+
+    Good means that R = f(x) − ½|ε|² has a small spread over draws of N(0, I), as it is what is not Gaussian.
+    """
+    count = STATES * max(1, -(-target.dim // (STATES // 2)))
+
+    def pays(steps: int) -> bool:
+        return spent.pays(steps * count * seconds, float(steps * count))
+
+    if target.dim > MOST or not pays(1):
+        return how
+    law = _Law(target, how.centre, np.ascontiguousarray(how.displace(np.eye(target.dim)).T), spent)
+    before = _spread(law)
+    if before < POOR:
+        return how
+    affordable = _LONGEST / max(_WINDOW * count * seconds, 1e-300)
+
+    def window(number: int, state: Any) -> Any:
+        """Some steps; the state has KL before them, and how many steps were made, or −1 where no more are paid for."""
+        law.centre, law.factor, earlier, made = state
+        if not pays(_WINDOW + _LAST + 1):
+            return law.centre, law.factor, earlier, -1.0, True
+        now = float(np.mean([law.step(count, int(made) + k, _STEP) for k in range(_WINDOW)]))
+        return law.centre, law.factor, now, made + _WINDOW, now > earlier - _GAIN
+
+    def shorter(number: int, state: Any) -> Any:
+        law.centre, law.factor = state
+        law.step(count, int(made) + number, _STEP / (1 + number / 5))
+        return law.centre, law.factor, False
+
+    start = (law.centre, law.factor, np.inf, 0.0)
+    law.centre, law.factor, _, made = repeat(window, start, int(min(_WINDOWS, affordable)))
+    if made < 0:
+        return how
+    law.centre, law.factor = repeat(shorter, (law.centre, law.factor), _LAST if made else 0)
+    return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else how
+
+
+class _Law:
+    """N(μ, WWᵀ), on its way."""
+
+    def __init__(self, target: Model, centre: Array, factor: Array, spent: Deadline) -> None:
+        self.target, self.centre, self.factor, self.spent = target, centre, factor, spent
+
+    def at(self, count: int, number: int) -> tuple[Array, Array, Array]:
+        """ε, R and Wᵀ∇f of so many draws; R is infinite, and Wᵀ∇f is 0, where they are not finite."""
+        half = Stream(0, np.arange(count // 2)).normals(number, len(self.centre), Purpose.DATA, Purpose.DATA_FINE)
+        noise = np.concatenate([half, -half])
+        self.spent.evaluations += float(count) * self.target.n
+        blocks = (self.centre + noise @ self.factor.T).reshape(-1, STATES, len(self.centre))
+        f, slopes = (np.concatenate(each) for each in zip(*map(self.target.energies, blocks), strict=True))
+        sound = np.isfinite(f) & np.isfinite(slopes).all(axis=1)
+        rest = np.where(sound, f, np.inf) - 0.5 * (noise * noise).sum(axis=1)
+        return noise, rest, np.where(sound[:, None], slopes, 0.0) @ self.factor
+
+    def step(self, count: int, number: int, rho: float) -> float:
+        """One step; KL before it, up to a constant."""
+        noise, rest, pulled = self.at(count, number)
+        sound = np.isfinite(rest)
+        if not 2 * sound.sum() > count:  # most draws are where f is not known
+            self.factor = self.factor * 0.7
+            return np.inf
+        found = float(rest[sound].mean()) - float(np.linalg.slogdet(self.factor)[1])
+        A = noise.T @ pulled / sound.sum()
+        values, turn = np.linalg.eigh((A + A.T) / 2)
+        bent = (1 - rho) + rho * np.clip(values, _LEAST, _LARGEST)
+        way = -rho * (turn / bent) @ (turn.T @ (pulled.sum(axis=0) / sound.sum()))
+        way *= min(1.0, 0.5 * np.sqrt(len(way)) / max(float(np.linalg.norm(way)), 1e-300))
+        self.centre = self.centre + self.factor @ way
+        self.factor = self.factor @ (turn * bent**-0.5) @ turn.T
+        return found
+
+
+def _spread(law: _Law) -> float:
+    """That of R, over some draws."""
+    return middle_spread(law.at(STATES, 1 << 20)[1])

@@ -1,0 +1,296 @@
+"""Rows in partitions in whitened variables: all that is said of single rows is said of rows that were fetched.
+
+    f(x̂ + W z) = bᵀz + ½|z|² + Σᵢ ρᵢ(aᵢᵀW z) + constant
+
+as in `targets.py`, with b and W of passes over all rows. Which rows a run asks for is known before it begins, as the
+random stream does not look at the state: so they are fetched together (`gather`), and a `Window` of them is a target
+like any other, on which estimates from single rows are made.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.randomness import Stream
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.rows.forms import RowsForm
+from svrhmc.rows.partitions import Gathered, Lengths, PartitionRows, Places, joined, root_of
+from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.sparse import make_rows
+from svrhmc.whitening.maps import Whitening
+from svrhmc.whitening.targets import Whitened, WhitenedRows
+
+_BITS = 60  # that the sum of all weights has, about
+_SPARE = 6  # of them for weights that are larger than they look
+_BEYOND = 1e-9  # P(|z| > R) for z ~ N(0, I), where bounds hold in a ball alone
+_MOST = 1 << 62
+_HELD = 1 << 26  # entries of rows that are kept for another call
+
+
+class WhitenedPartitions(Whitened):
+    """A generalised linear model of rows in partitions, in the variables z = W⁻¹(x − x̂)."""
+
+    target: GeneralisedLinear
+    rows: PartitionRows
+    rows_form: RowsForm
+    modal_first = True
+    unbounded = GeneralisedLinear.unbounded
+
+    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
+        super().__init__(target, how)
+        if how.kind != "dense":
+            raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
+        self.identity_hessian = True
+        self.rows_form, self.rows = target.form(), cast(PartitionRows, target.rows)
+        gradient = target.row_derivatives(how.centre).gradient + target.prior_gradient(how.centre)
+        self.force = -how.pull(gradient)
+        self._held: list[tuple[Places, Window]] = []
+        self._expected: list[Places] = []
+        self._within: dict[float, WhitenedPartitions] = {}
+
+    def prepare(self) -> None:
+        """The weights of the rows."""
+        if self.total == 0:
+            raise DataError(
+                "every row of the partitions has zeros in all columns, or a weight of 0, so that they say nothing of "
+                "the coefficients. Choose other columns, or sample rows in memory, whose posterior is then the prior."
+            )
+
+    @property
+    def at_hand(self) -> int:
+        """None."""
+        return 0
+
+    def form(self) -> RowsForm:
+        """The target's, with the map."""
+        return replace(self.rows_form, whitening=self.whitening)
+
+    def curvature_range(self, bound: bool) -> tuple[float, float] | None:
+        """1 at the mode."""
+        return None if bound else (1.0, 1.0)
+
+    def parts(self, x: Array, indices: Indices | None) -> Array:
+        """Only of rows in a `Window`."""
+        return self.target.parts(x, indices)
+
+    def assemble(self, parts: Array, indices: Indices | None) -> Array:
+        """Only of rows in a `Window`."""
+        return self.target.parts(parts, indices)
+
+    def prior_gradient(self, x: Array) -> Array:
+        """Only of a `Window`, which has it as `WhitenedRows` has."""
+        return self.target.parts(x, None)
+
+    # Rows by weight.
+
+    def within(self, radius: float | None) -> WhitenedPartitions:
+        """The same with bounds on |ℓ‴| that hold where |z| ≤ radius, and so with other weights; None for its own."""
+        if radius is None or radius == self.radius or self.target.loss.third_bound == 0:
+            return self
+        if radius not in self._within:
+            other = self._within[radius] = WhitenedPartitions(self.target, self.whitening)
+            other.radius = radius
+        return self._within[radius]
+
+    @cached_property
+    def radius(self) -> float:
+        """R: ∞ where |ℓ‴| has a bound everywhere, else so large that hardly a draw of N(0, I) is beyond it."""
+        loss = self.target.loss
+        if loss.third_bound is not None or not self.bounded:
+            return math.inf
+        from scipy.special import gammainccinv
+
+        return math.sqrt(2 * float(gammainccinv(self.dim / 2, _BEYOND)))
+
+    @cached_property
+    def bounded(self) -> bool:
+        """Whether weights are bounds on third derivatives, as subsampled Metropolis needs them."""
+        loss = self.target.loss
+        return loss.third_within(np.zeros(1), np.zeros(1)) is not None
+
+    @cached_property
+    def _weighed(self) -> tuple[Lengths, tuple[int, ...], float]:
+        """S and all that weights are made of, the sums Q before each partition, and what curvatures vary by.
+
+        S follows from n and dim alone, and from how large weights turn out only where they would overflow.
+        """
+        loss, how = self.target.loss, self.whitening
+        typical = (4 * self.dim / self.n) ** 1.5
+        power = _BITS - _SPARE - math.ceil(math.log2(self.n)) - math.floor(math.log2(typical))
+        third = (1.0 if math.isfinite(self.radius) else loss.third_bound) if self.bounded else None
+        floor = 0.0 if self.bounded and loss.third_bound != 0 else 0.1 * typical
+        root, shared = root_of(how.arrays()["factor"], loss, self.target.rows.columns)
+        while True:
+            lengths = Lengths(how.centre, root, shared, 2.0**power, third, self.radius, floor)
+            found = self.rows.weights_by(lengths)
+            if found is not None and sum(each.total for each in found) < _MOST:
+                break
+            power -= _SPARE
+        ends = [0]
+        for each in found:
+            ends.append(ends[-1] + each.total)
+        return lengths, tuple(ends), sum(each.noise for each in found)
+
+    @property
+    def lengths(self) -> Lengths:
+        """What weights are made of."""
+        return self._weighed[0]
+
+    @property
+    def total(self) -> int:
+        """Q."""
+        return self._weighed[1][-1]
+
+    @property
+    def curvature_noise(self) -> float:
+        """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by weight."""
+        return self._weighed[2] * self.total / self.dim
+
+    def third_sums(self, radius: float | None) -> tuple[float, float, float]:
+        """Q/S, in which bounds are contained."""
+        other = self.within(radius)
+        third = 1.0 if math.isfinite(other.radius) else self.target.loss.third_bound
+        assert third is not None
+        return other.radius, third, other.third_total
+
+    @property
+    def third_total(self) -> float:
+        """Q/S; 0 where third derivatives are, and weights are no bounds on them."""
+        return 0.0 if self.target.loss.third_bound == 0 else self.total / self.lengths.scale
+
+    def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
+        """At even distances among the places 0 … Q − 1."""
+        window, at = self.gather(self.spaced_places(count))
+        return window, at, 1 / (count * window.probabilities[at])
+
+    def spaced_places(self, count: int) -> Places:
+        """At even distances."""
+        step = self.total // count
+        return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
+
+    def places(self, w0: npt.NDArray[Any], w1: npt.NDArray[Any]) -> Places:
+        """⌊(w₀2³² + w₁)Q/2⁶⁴⌋ of words of the random stream."""
+        return scaled(w0, w1, self.total)
+
+    def expect(self, places: Places) -> None:
+        """Fetch the rows of these places too, when next any are fetched."""
+        self._expected.append(places.ravel())
+
+    def gather(self, places: Places) -> tuple[Window, Indices]:
+        """A window in which the rows of these places are, and where each is in it."""
+        wanted = np.unique(places)
+        for known, window in self._held:
+            if np.isin(wanted, known, assume_unique=True).all():
+                return window, window.at[np.searchsorted(known, places)]
+        wanted = np.unique(np.concatenate([wanted, *self._expected]))
+        self._expected = []
+        while self._held and sum(window.size for _, window in self._held) > _HELD // 2:
+            self._held.pop(0)
+        window = self._fetched(wanted)
+        if window.size <= _HELD // 2:
+            self._held.append((wanted, window))
+        return window, window.at[np.searchsorted(wanted, places)]
+
+    def empty_window(self) -> Window:
+        """Of one row of zeros, to compile for."""
+        reader = self.rows.partitions.reader
+        X: Any = np.zeros((1, self.target.rows.columns), reader.dtype)
+        if reader.storage == "sparse":
+            from scipy.sparse import csr_matrix
+
+            X = csr_matrix(X)
+        offset, weights = (np.zeros(1) if given else None for given in (reader.has_offset, reader.has_weights))
+        zero = np.zeros(1, np.int64)
+        return Window(self, Gathered(zero, X, np.ones(1), offset, weights, np.ones(1, np.uint64), zero))
+
+    def _fetched(self, wanted: Places) -> Window:
+        ends = np.array(self._weighed[1], np.uint64)
+        cuts = np.searchsorted(wanted, ends, "left")
+        each = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
+        found = [part for part in self.rows.gather(self.lengths, each) if part is not None]
+        return Window(self, joined(found))
+
+
+class Window(WhitenedRows):
+    """Some rows of a target in partitions, as if the others were not wanted; n counts all of them.
+
+    at: for each place that was asked for, its row. Draws by weight have probabilities qᵢ/Q.
+    """
+
+    _first: int
+    _drawn: Indices
+    _place: dict[int, int]
+
+    def __init__(self, tall: WhitenedPartitions, rows: Gathered) -> None:
+        target, how = tall.target, tall.whitening
+        some = seen_by(make_rows(rows.X), target.loss)
+        held = GeneralisedLinear(
+            some, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
+            target.heavy,
+        )  # fmt: skip
+        super().__init__(held, how, tall.force)
+        self.tall, self.at, self.held, self.n = tall, rows.found, some.n, tall.n
+        self.probabilities = rows.q.astype(np.float64) / float(tall.total)
+
+    @property
+    def at_hand(self) -> int:
+        """Those that were fetched."""
+        return self.held
+
+    def for_steps(self, first: int, chains: Indices, at: Indices) -> Window:
+        """The same with the rows that some chains draw at steps from `first` on: (steps, chains, batch)."""
+        other = copy(self)
+        other._first, other._drawn, other._place = first, at, {int(chain): k for k, chain in enumerate(chains)}
+        return other
+
+    def drawn(self, stream: Stream, step: int, count: int) -> Indices:
+        """Those of `for_steps`, for the chains that are asked for."""
+        places = [self._place[int(chain)] for chain in stream.chains]
+        found: Indices = self._drawn[step - self._first][places]
+        return found
+
+    def drawn_with(self, indices: Indices) -> Array:
+        """qᵢ/Q."""
+        found: Array = self.probabilities[indices]
+        return found
+
+    def region(self, all_rows: Any) -> Any:
+        """Where bounds on ℓ‴ hold, with what they are for these rows."""
+        if math.isinf(all_rows.radius):
+            return all_rows
+        lengths = self.whitening.norms(self.target.rows.taken(np.arange(self.held)))
+        reach = (1 + 1e-3) * all_rows.radius * lengths
+        bounds = self.target.loss.third_within(self.predictors - reach, self.predictors + reach)
+        return replace(all_rows, shares=bounds)
+
+    @property
+    def size(self) -> int:
+        """Entries that it holds."""
+        return self.held * self.target.rows.columns
+
+    def gradients(self, x: Array) -> Array:
+        """Of all rows, by passes."""
+        return self.tall.gradients(x)
+
+    def potentials(self, x: Array) -> Array:
+        """Of all rows, by passes."""
+        return self.tall.potentials(x)
+
+
+def scaled(w0: npt.NDArray[Any], w1: npt.NDArray[Any], total: int) -> Places:
+    """⌊(w₀2³² + w₁)·total/2⁶⁴⌋ for 32-bit words and total < 2⁶², exactly."""
+    shift, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a, b = w0.astype(np.uint64), w1.astype(np.uint64)
+    high, rest = np.uint64(total >> 32), np.uint64(total & 0xFFFFFFFF)
+    first, second = a * rest, b * high
+    middle = (first & low) + (second & low) + ((b * rest) >> shift)
+    return np.asarray(a * high + (first >> shift) + (second >> shift) + (middle >> shift), np.uint64)
