@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
+from svrhmc.priors.groups import Group
 from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
 from svrhmc.tables.expressions import Rows, require_transforms
@@ -38,7 +39,6 @@ from svrhmc.tables.terms import (
     shown,
     to_text,
 )
-from svrhmc.targets.groups import Group
 
 _BLOCK = 1 << 13  # rows that are put together at a time
 _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the others from where, rows are sparse

@@ -23,10 +23,10 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.labels import names_rows
+from svrhmc.priors.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns
 from svrhmc.tables.formula import GroupTerm, unusable
 from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, require_levels, shown, to_text
-from svrhmc.targets.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
 
 _MEASURED = 100  # different numbers that are not whole, above which a column is taken for a measurement
 _BYTES = 8  # of JSON in one number
