@@ -90,7 +90,7 @@ def test_all_else_is_refused_at_once(text: str) -> None:
         ("y ~ " + "*".join(f"x{j}" for j in range(40)), "more than 10,000 terms"),
         ("y ~ " + "(" * 500 + "x" + ")" * 500, "nested more than"),
         ("y ~ x[0]", "no subscripts"),
-        ("y ~ (1 | plan)", "no effects of groups"),
+        ("y ~ x:(1 | plan)", "stand in no product"),
         ("y ~ 2*x", "0 or 1"),
         ("y ~ x ~ k", "not expected"),
         ("y ~ np.mean(x)", "center"),

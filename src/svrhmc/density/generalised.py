@@ -66,6 +66,7 @@ class GeneralisedLinear(FiniteSum):
 
     scalar_parts = True
     unbounded = "rows in partitions, and terms of a prior, have no bound on it; use svrhmc.sample"
+    covariance_names: tuple[str, ...] = ()  # of effects of groups, of which there are none
     classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
     determined = False  # whether columns whose prior is flat were shown to be independent already (`propriety.py`)
 

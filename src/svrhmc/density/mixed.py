@@ -13,7 +13,7 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import Covariance
 from svrhmc.priors.groups import Group
-from svrhmc.priors.terms import Flat, HalfNormal, Settled, settle
+from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
 from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.predictors import seen_by
@@ -95,16 +95,26 @@ class MixedModel(FiniteSum):
         self.terms, self.effects, self.theta_dim = tuple(terms), slice(columns, place), theta
         self.inner_dim, self.effect_count = conditional.dim, place - columns
         self.dim = conditional.dim + theta
-        self.names = self._names()
+        self.names = (*(f"x[{j}]" for j in range(columns + self.shared)), *self.covariance_names)
 
-    def _names(self) -> tuple[str, ...]:
-        coefficients = [f"x[{j}]" for j in range(self.columns + self.shared)]
-        return (*coefficients, *(name for term in self.terms for name in term.group.parameter_names()))
+    @property
+    def covariance_names(self) -> tuple[str, ...]:
+        """Of the standard deviations and correlations of the effects."""
+        return tuple(name for term in self.terms for name in term.group.parameter_names())
 
     @property
     def shared(self) -> int:
         """Parameters of the family that all rows share, which are last in w."""
         return self.inner_dim - self.effects.stop
+
+    @property
+    def heavy(self) -> Heavy | None:
+        """The ψⱼ of coefficients and shared parameters, by their places without the effects."""
+        heavy = self.conditional.heavy
+        if heavy is None:
+            return None
+        places = np.where(heavy.columns >= self.effects.stop, heavy.columns - self.effect_count, heavy.columns)
+        return replace(heavy, columns=places)
 
     @property
     def reported_dim(self) -> int:

@@ -21,7 +21,9 @@ units of the data: a column in metres and one in millimetres give the same poste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.families.base import Loss
 from svrhmc.fitting.standardise import Scales
-from svrhmc.priors.terms import Flat, Normal, Prior
+from svrhmc.priors.groups import Group
+from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
 from svrhmc.sampling.coordinates import Units
 
 INTERCEPT = "Intercept"
@@ -46,15 +49,18 @@ def units_and_priors(
     size: float,
     intercept: bool,
     prior: Any,
+    scale_names: tuple[str, ...] = (),
 ) -> tuple[Units, list[Prior], list[Prior] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters.
 
-    names, parameters: of the columns, and of what all rows share.
+    names, parameters: of the columns, and of what all rows share. scale_names: what else of the model may be given a
+    prior, which `prior` has no more.
     """
     by_offset = loss.identity_link and intercept
     response, lifted = typical if by_offset else 0.0, not loss.has_intercept
     units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted)
-    slopes = _slopes(prior, names, scales, size, (INTERCEPT, *parameters) if intercept else parameters)
+    others = (INTERCEPT, *parameters) if intercept else parameters
+    slopes = _slopes(prior, names, scales, size, others, scale_names)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
@@ -63,8 +69,72 @@ def units_and_priors(
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
-def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, others: tuple[str, ...]) -> list[Prior]:
-    """Priors of the standardised slopes; others: what else of the model may be given one."""
+def with_priors(groups: Sequence[Group], prior: Any) -> tuple[tuple[Group, ...], Any]:
+    """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
+
+    The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
+    parameter, "sd(x | school)"; "plan | school" stands for all levels of plan that have none of their own, and
+    "cor(school)" for the correlations. Spaces do not matter.
+    """
+    if not groups or not isinstance(prior, Mapping):
+        return tuple(groups), prior
+    given = {_squeezed(str(name)): name for name in prior}
+    used: set[Any] = set()
+
+    def own(*names: str) -> Any:
+        """The prior by the first of these names that has one; all of the names are known."""
+        keys = [given[name] for name in map(_squeezed, names) if name in given]
+        used.update(keys)
+        return prior[keys[0]] if keys else None
+
+    made = []
+    for group in groups:
+        scales: list[Any] = group.priors([None] * group.width)
+        for j, name in enumerate(group.column_names or ()):
+            one = own(*_scale_names(group, name))
+            if one is not None and not (isinstance(one, Prior) and one.positive):
+                allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
+                raise requirement(f"the prior of '{name} | {group.name}'", allowed, repr(one))
+            scales[j] = scales[j] if one is None else one
+        correlations = own(_correlations(group)) if group.width > 1 else None
+        if not (correlations is None or isinstance(correlations, LKJ)):
+            raise requirement(f"the prior of {_correlations(group)!r}", "LKJ(eta)", repr(correlations))
+        some = any(one is not None for one in scales)
+        lkj = group.lkj if correlations is None else correlations.eta
+        made.append(replace(group, prior=tuple(scales) if some else None, lkj=lkj))
+    left = {name: one for name, one in prior.items() if name not in used}
+    return tuple(made), left or None
+
+
+def scale_names(groups: Sequence[Group]) -> tuple[str, ...]:
+    """By which priors of groups are given."""
+    scales = [f"{name} | {group.name}" for group in groups for name in group.column_names or ()]
+    return tuple(dict.fromkeys([*scales, *(_correlations(group) for group in groups if group.width > 1)]))
+
+
+def _scale_names(group: Group, name: str) -> tuple[str, ...]:
+    """The names of a standard deviation; that of the term without its level comes last."""
+    terms = (name, re.sub(r"\[[^]]*\]", "", name))
+    return tuple(f"{label}{term} | {group.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
+
+
+def _correlations(group: Group) -> str:
+    return f"cor({group.name})"
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"\s+", "", name)
+
+
+def _slopes(
+    prior: Any,
+    names: tuple[str, ...],
+    scales: Scales,
+    size: float,
+    others: tuple[str, ...],
+    scale_names: tuple[str, ...],
+) -> list[Prior]:
+    """Priors of the standardised slopes; others, scale_names: what else of the model may be given one."""
     usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
         return usual
@@ -72,17 +142,18 @@ def _slopes(prior: Any, names: tuple[str, ...], scales: Scales, size: float, oth
         return [prior.scaled(float(s)) for s in scales.scale]
     if not isinstance(prior, Mapping):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
-    odd = [each for each in prior.values() if not isinstance(each, Prior)]
-    if odd:
-        raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     more = (*others, *(_positive(name) for name in others if name != _positive(name)))
     known = {*names, *more}
     unknown = [name for name in prior if name not in known]
     if unknown:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        more = (*more, *(repr(name) for name in scale_names[:8]), *(("…",) if len(scale_names) > 8 else ()))
         allowed = f"by the names of the columns ({shown})" + (f" or {', '.join(more)}" if more else "")
         why = "this model has no intercept" if unknown[0] == INTERCEPT else ""
         raise requirement("prior", allowed, repr(unknown[0]), why)
+    odd = [each for each in prior.values() if not isinstance(each, Prior)]
+    if odd:
+        raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     return [
         prior[name].scaled(float(s)) if name in prior else one
         for name, s, one in zip(names, scales.scale, usual, strict=True)

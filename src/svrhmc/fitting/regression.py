@@ -20,7 +20,14 @@ from svrhmc.density.glm import checked_weights, glm
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
-from svrhmc.fitting.priors import INTERCEPT, locations_and_precisions, prior_in_words, units_and_priors
+from svrhmc.fitting.priors import (
+    INTERCEPT,
+    locations_and_precisions,
+    prior_in_words,
+    scale_names,
+    units_and_priors,
+    with_priors,
+)
 from svrhmc.fitting.standardise import (
     Scales,
     StandardReader,
@@ -31,7 +38,8 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.terms import Prior
+from svrhmc.priors.groups import INTERCEPT_COLUMN, Group
+from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
 from svrhmc.results.posterior import build_posterior
@@ -72,7 +80,7 @@ def fit(
     exposure: str | npt.ArrayLike | None = None,
     trials: str | npt.ArrayLike | None = None,
     noise_variance: float | None = None,
-    prior: Prior | Mapping[str, Prior] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     missing: str = "refuse",
     transforms: Mapping[str, Callable[..., Any]] | None = None,
     **settings: Any,
@@ -81,7 +89,8 @@ def fit(
 
     formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and interactions,
         arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
-        intercept unless the formula says 0.
+        intercept unless the formula says 0. (1 + x | school) lets the intercept and the slope of x vary by school, with
+        standard deviations and correlations that are estimated too.
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
         (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
@@ -92,8 +101,10 @@ def fit(
     noise_variance: the variance of the noise of "gaussian", where it is known.
     prior: in the units of the data, one of `svrhmc.targets.priors` for all coefficients but the intercept, or a
         dictionary by the names of coefficients or of categories (for all of their levels), with "Intercept" for the
-        intercept at the means of the columns and "sigma", "scale" or "shape" for that parameter of the family; None:
-        weak ones that follow the data's scale (`svrhmc.fitting.regress`). `posterior.prior` states all of them.
+        intercept at the means of the columns and "sigma", "scale" or "shape" for that parameter of the family, "1 |
+        school", "x | school" for the standard deviations of group effects, and "cor(school)" (`LKJ`) for their
+        correlations; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`). `posterior.prior` states
+        all of them.
     missing: "refuse" rows with missing values, or "drop" them.
     transforms: functions of your own that the formula calls, by their names: {"f": f} for "y ~ f(x)". They get columns
         as pandas series, and give one number for each row (or a row of numbers). No file holds them: pass them to
@@ -125,7 +136,8 @@ def fit(
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
     counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     table_rows = FittedRows.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
-    return _fitted(made.X, response.coded(made.y), design, response, {**given, **model}, table_rows, settings)
+    given |= {**model, "groups": made.groups}
+    return _fitted(made.X, response.coded(made.y), design, response, given, table_rows, settings)
 
 
 def _fitted(
@@ -157,7 +169,9 @@ def _fitted(
 
 def _described(design: Design, response: Response, special: Mapping[str, Any], dropped: int) -> Design:
     """A design that knows its labels, and where offsets, exposures and trials come from."""
-    columns = {word: value if isinstance(value, str) else "" for word, value in special.items() if word != "weights"}
+    columns: dict[str, Any] = {
+        word: value if isinstance(value, str) else "" for word, value in special.items() if word != "weights"
+    }
     beside = {word for word, value in special.items() if value is not None and not isinstance(value, str)}
     return replace(
         design,
@@ -227,8 +241,9 @@ def regress(
     trials: npt.ArrayLike | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    prior: Prior | Mapping[str, Prior] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     noise_variance: float | None = None,
+    groups: Sequence[Group] = (),
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
@@ -242,9 +257,11 @@ def regress(
     trials, offset, weights: as `svrhmc.targets.glm` takes them.
     prior: the prior of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but
         the intercept, or a dictionary by name, with "Intercept" for the intercept at the centre of the columns, and
-        "sigma", "scale" or "shape" ("log sigma", … for the logarithm) for what all rows share. None, and whatever the
-        dictionary does not name, stands for weakly informative priors that follow the scale of the data.
+        "sigma", "scale" or "shape" ("log sigma", … for the logarithm) for what all rows share, and "1 | school" and
+        "cor(school)" for groups, as in `fit`. None, and whatever the dictionary does not name, stands for weakly
+        informative priors that follow the scale of the data.
     noise_variance: the variance of the noise of "gaussian", if it is known.
+    groups: effects that vary by the levels of grouping factors.
     settings: those of `svrhmc.sample`.
 
     >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
@@ -264,6 +281,7 @@ def regress(
             weights=weights,
             prior=prior,
             noise_variance=noise_variance,
+            groups=groups,
         )
         return posterior_of(made, **settings)
 
@@ -297,7 +315,8 @@ def posterior_of(
     in the words of the door. design, table_rows: of a table.
     """
     answer, cost = find_answer(made.target, made.units, **{**usual_settings(), **settings})
-    heavy, mean = made.target.heavy, made.units.inward(answer.mean)
+    own = answer.trace.draws[..., : made.units.dim]  # without standard deviations and correlations of groups
+    heavy, mean = made.target.heavy, made.units.inward(answer.mean[: made.units.dim])
     precision = made.precision if heavy is None else heavy.equivalent(mean, made.precision)
     posterior = build_posterior(
         answer,
@@ -306,7 +325,7 @@ def posterior_of(
         made.units,
         made.names,
         family=made.target.loss.name,
-        prior=Influence.of(made.location, precision, made.units.inward(answer.trace.draws), made.prior_words),
+        prior=Influence.of(made.location, precision, made.units.inward(own), made.prior_words),
         given=made.given,
         design=design,
         table_rows=table_rows,
@@ -326,16 +345,19 @@ def regression(
     trials: npt.ArrayLike | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    prior: Prior | Mapping[str, Prior] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     classes: Sequence[Any] | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
+    groups: Sequence[Group] = (),
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
     varied: whether columns that say nothing are refused.
     """
     if isinstance(X, Partitions):
+        if groups:
+            raise requirement("groups", "() where X is in partitions", list(groups), "read the rows into memory first")
         given = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
         return _of_partitions(X, family, given, intercept, prior, noise_variance, classes)
     if y is None:
@@ -349,10 +371,14 @@ def regression(
     intercept = intercept and known_family.has_intercept
     if n and not columns and not known_family.has_intercept:
         raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
+    if groups and n and not (columns + intercept):
+        raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
     if not (n and columns + intercept):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
+    groups, prior = with_priors(groups, prior)
+    _require_groups(groups, n, known_family, weights)
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
@@ -377,8 +403,11 @@ def regression(
     scales = scales_of(X, None if plain else count, centred)
     if varied:
         _require_varied(X, names, centred, scales if plain else scales_of(X, None, centred))
-    units, priors, shared = units_and_priors(loss, scales, names, parameters, typical, size, intercept, prior)
+    units, priors, shared = units_and_priors(
+        loss, scales, names, parameters, typical, size, intercept, prior, scale_names(groups)
+    )
     by_offset = loss.identity_link and intercept
+    grouped: dict[str, Any] = {"groups": groups} if groups else {}
     target = glm(
         units.rows(X),
         label,
@@ -388,8 +417,25 @@ def regression(
         weights=weights,
         prior=priors,
         shared_prior=shared,
+        **grouped,
     )
     return _regression(target, units, names, labels, priors, shared, prior)
+
+
+def _require_groups(groups: Sequence[Group], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
+    """Refuse groups of other rows, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
+    for group in groups:
+        if not isinstance(group, Group):
+            raise requirement("groups", "a list of svrhmc.targets.Group", repr(group)[:60])
+        if len(group.index) != n:
+            raise requirement(f"the index of {group}", f"one whole number for each of {n:,} rows", len(group.index))
+        gaussian = loss.mixture and weights is None
+        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and len(np.unique(group.index)) == n:
+            raise DataError(
+                f"{group.name!r} has a level for each of the {n:,} rows, and the standard deviation of the effects of "
+                f"({group.label}) cannot be told from that of the noise: leave them out, give noise_variance=…, or "
+                "take another family."
+            )
 
 
 def _regression(
@@ -397,6 +443,7 @@ def _regression(
 ) -> Regression:
     location, precision = locations_and_precisions(priors, target.loss, shared)
     named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
+    named = (*named, *target.covariance_names)
     words = prior_in_words(
         prior, target.loss, priors[0] if units.intercept else None, units.response, parameters, shared
     )

@@ -18,7 +18,7 @@ from svrhmc.core.errors import positive, real_array, requirement, settle
 from svrhmc.priors.terms import Prior
 
 INTERCEPT_COLUMN = "1"
-_MOST_COLUMNS = 12  # of one term, whose covariances are dense
+MOST_COLUMNS = 12  # of one term, whose covariances are dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Group:
     name: that of the grouping factor, such as "school" or "school:class".
     column_names: of the columns; "1" is that of an intercept.
     prior: of the standard deviations, one of `svrhmc.targets.priors` for positive numbers, or one for each column;
-        None for a half-normal law on the scale of the data.
+        None, there too, for a half-normal law on the scale of the data.
     lkj: the parameter η of the prior ∝ |Ω|^{η−1} of the correlations of the columns; 1 is even.
 
     >>> Group([0, 0, 1, 2], name="school")
@@ -43,7 +43,7 @@ class Group:
     levels: tuple[str, ...] | None = None
     name: str = "group"
     column_names: tuple[str, ...] | None = None
-    prior: Prior | Sequence[Prior] | None = None
+    prior: Prior | Sequence[Any] | None = None
     lkj: float = 1.0
 
     def __post_init__(self) -> None:
@@ -59,8 +59,8 @@ class Group:
         columns = np.ones((len(index), 1)) if self.columns is None else self.columns
         columns = np.asarray(real_array("columns of a group", columns, (len(index), "columns")), np.float64)
         width = columns.shape[1]
-        if not 1 <= width <= _MOST_COLUMNS:
-            raise requirement("columns of a group", f"from 1 to {_MOST_COLUMNS}", width)
+        if not 1 <= width <= MOST_COLUMNS:
+            raise requirement("columns of a group", f"from 1 to {MOST_COLUMNS}", width)
         names = self.column_names
         if names is None:
             constant = bool((columns[:, 0] == 1).all())
@@ -102,10 +102,10 @@ class Group:
         """One for each column: those given, or the usual ones."""
         if self.prior is None:
             return list(usual)
-        given = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
+        given: list[Any] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
         if len(given) != self.width:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
-        return given
+        return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""

@@ -340,6 +340,21 @@ class Exponential(PositivePrior):
         return -math.log(self.rate) - _EULER, math.pi / math.sqrt(6)
 
 
+@dataclass(frozen=True)
+class LKJ:
+    """The prior ∝ |Ω|^{η−1} of the matrix Ω of the correlations of effects of groups: η = 1 is even over all matrices,
+    and the larger it is, the nearer are the correlations to 0 (Lewandowski, Kurowicka & Joe, 2009).
+
+    >>> LKJ(2.0)
+    LKJ(eta=2.0)
+    """
+
+    eta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ordinary("eta", self.eta)
+
+
 _EULER = 0.5772156649015329
 
 

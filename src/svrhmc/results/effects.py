@@ -266,10 +266,11 @@ def _changed(design: Any, loss: Loss) -> str:
 def _by_design(posterior: Any, rows: FittedRows, x: Array, names: Sequence[str] | None) -> tuple[list[Contrast], Array]:
     """Contrasts, and a value of each under every draw x (draws, dim) in the target's variables."""
     design = posterior.design
-    chosen = design.variables if names is None else tuple(names)
+    variables = design.coefficient_variables
+    chosen = variables if names is None else tuple(names)
     for name in chosen:
-        if name not in design.variables:
-            raise requirement("variables", f"of the formula ({', '.join(design.variables)})", repr(name))
+        if name not in variables:
+            raise requirement("variables", f"of the formula ({', '.join(variables)})", repr(name))
     if not chosen:
         raise requirement(
             "variables", "at least one column of the formula", "none", "of an intercept no change is made"

@@ -7,19 +7,21 @@ then applied to whatever rows there are, block by block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
+from svrhmc.priors.groups import Group
 from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
 from svrhmc.tables.expressions import Rows, require_transforms
-from svrhmc.tables.formula import Parsed, parsed
+from svrhmc.tables.formula import Parsed, parsed, unusable
+from svrhmc.tables.groups import GroupDesign, from_numbers, group_designs, to_numbers
 from svrhmc.tables.terms import (
     Category,
     Encoded,
@@ -32,6 +34,7 @@ from svrhmc.tables.terms import (
     new_rows,
     remembered,
     require_few,
+    require_finite,
     require_memory,
     shown,
     to_text,
@@ -45,7 +48,7 @@ _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the othe
 class Design:
     """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
     the one whose probability is modelled; the columns that offsets, exposures and trials come from; how many rows were
-    left out because of missing values; and why this family, where none was named.
+    left out because of missing values; why this family, where none was named; and what varies by groups (`groups`).
     """
 
     formula: str
@@ -60,11 +63,13 @@ class Design:
     guessed: str = ""
     shifted: bool = False  # whether an offset or an exposure was given beside the table
     tried: bool = False  # whether trials were given beside the table
+    group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them
     transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
         from_text(self.terms)
+        from_numbers(self.group_terms)
 
     def with_transforms(self, transforms: Mapping[str, Callable[..., Any]]) -> Design:
         """The same with functions that its formula calls by name, which no file holds."""
@@ -82,10 +87,25 @@ class Design:
         """Of the columns, without the intercept."""
         return tuple(name for term in self.made_of for name in term.names)
 
+    @cached_property
+    def groups(self) -> tuple[GroupDesign, ...]:
+        """The terms of group effects."""
+        return from_numbers(self.group_terms, self.transforms)
+
     @property
     def variables(self) -> tuple[str, ...]:
-        """The columns of a table that it needs."""
+        """The columns of a table that it needs: those of coefficients, of groups, and of what varies by them."""
+        return tuple(dict.fromkeys([*self.coefficient_variables, *self.group_variables]))
+
+    @property
+    def coefficient_variables(self) -> tuple[str, ...]:
+        """The columns of a table that the coefficients need."""
         return tuple(dict.fromkeys(name for term in self.made_of for name in term.variables))
+
+    @property
+    def group_variables(self) -> tuple[str, ...]:
+        """The columns of a table that the terms of group effects need."""
+        return tuple(dict.fromkeys(name for group in self.groups for name in group.variables))
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -125,12 +145,14 @@ class Design:
 
     def rows(self, table: Any) -> Any:
         """The rows of a new table; missing values are refused."""
-        columns = columns_of(table, self.variables)
-        if gaps := columns.gaps():
-            raise DataError(
-                f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them."
-            )
-        return self.matrix(columns)
+        return self.matrix(_whole_columns(table, self.coefficient_variables))
+
+    def groups_of(self, table: Any) -> list[tuple[Indices, Array]]:
+        """For each term of group effects, of the rows of a new table: their levels by number, −1 for one that was not
+        fitted, and the columns (n, r) that vary by level. table: any, or `Columns` of one; missing values are refused.
+        """
+        columns = table if isinstance(table, Columns) else _whole_columns(table, self.group_variables)
+        return [(group.index(columns), group.numbers(columns)) for group in self.groups]
 
     def offsets(self, table: Any) -> Any:
         """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""
@@ -173,7 +195,7 @@ class Design:
         for begin in range(0, columns.n, _BLOCK):
             for part, low, high in zip(parts, ends[:-1], ends[1:], strict=True):
                 out[begin : begin + _BLOCK, low:high] = part[begin : begin + _BLOCK]
-            self._require_finite(out[begin : begin + _BLOCK], begin)
+            require_finite(self.names, out[begin : begin + _BLOCK], begin)
         return out
 
     def fill(self, columns: Columns, out: npt.NDArray[Any]) -> None:
@@ -183,16 +205,6 @@ class Design:
             numbers = term.numbers(columns)
             out[:, place : place + numbers.shape[1]] = numbers
             place += numbers.shape[1]
-
-    def _require_finite(self, some: Any, begin: int) -> None:
-        """Refuse what a transformation, such as the log of 0, does not make a number of."""
-        bad = ~np.isfinite(some)
-        if bad.any():
-            row, j = (int(each) for each in np.unravel_index(int(np.argmax(bad)), bad.shape))
-            raise DataError(
-                f"the formula's {self.names[j]!r} must be finite; it is {some[row, j]} in row {begin + row} of those "
-                "that are used."
-            )
 
     def _sparse(self, columns: Columns) -> Any:
         from scipy.sparse import csr_matrix
@@ -216,8 +228,8 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Designed:
-    """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; and
-    the columns that all of it was made of.
+    """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; the
+    columns that all of it was made of; and the terms of group effects.
     """
 
     X: Any
@@ -227,6 +239,7 @@ class Designed:
     kept: npt.NDArray[np.bool_]
     gaps: dict[str, int]
     columns: Columns
+    groups: tuple[Group, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -271,7 +284,7 @@ def designed(
     X = design.matrix(columns)
     return Designed(
         X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
-        columns,
+        columns, tuple(group.made(columns) for group in design.groups),
     )  # fmt: skip
 
 
@@ -284,20 +297,54 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
     columns: those of the table, or their kinds and levels alone, with the number of rows. encode: for terms that
     formulaic codes, what their transformations learn of the columns, and the names of what they make.
     """
-    terms = _terms(made.terms, columns, made.intercept, encode)
-    design = Design(formula, made.response.text, to_text(terms), made.intercept).with_transforms(transforms)
-    if "Intercept" in design.variables:
-        raise DataError("column 'Intercept' has the name of another parameter of the model: rename the column.")
-    if made.response.text in design.variables:
+    if made.response.text in made.variables:
         raise DataError(
             f"the response {made.response.text!r} stands among its own predictors: take it out of the formula."
         )
+    terms = _terms(made.terms, columns, made.intercept, encode)
+    groups = [
+        design
+        for group in made.groups
+        for design in group_designs(formula, group, _terms(group.terms, columns, group.intercept, encode), columns)
+    ]
+    _require_separate(formula, terms, groups)
+    design = Design(
+        formula, made.response.text, to_text(terms), made.intercept, group_terms=to_numbers(groups)
+    ).with_transforms(transforms)
+    if "Intercept" in design.variables:
+        raise DataError("column 'Intercept' has the name of another parameter of the model: rename the column.")
     return design
 
 
 def wanted(made: Parsed) -> list[str]:
     """The columns that a formula needs."""
-    return list(dict.fromkeys([*made.response.variables, *(name for term in made.terms for name in term.variables)]))
+    return list(dict.fromkeys([*made.response.variables, *made.variables]))
+
+
+def _require_separate(formula: str, terms: Sequence[Term], groups: Sequence[GroupDesign]) -> None:
+    """Refuse names that collide, and an intercept by the levels of a category that has a coefficient for each."""
+    labels: dict[str, GroupDesign] = {}
+    coefficients = {name for term in terms for name in term.names}
+    categories = {term.variables[0] for term in terms if term.kind == "category"}
+    for group in groups:
+        for name in group.parameter_names:
+            if name in coefficients or name in labels:
+                raise unusable(formula, f"two parameters would be named {name!r}: rename a column of {group.text}")
+            labels[name] = group
+        if group.intercept and group.factors[:1] == group.factors and group.factors[0] in categories:
+            raise unusable(
+                formula,
+                f"the levels of {group.factors[0]!r} have a coefficient each, which the effects of {group.text} cannot "
+                "be told from: take one of the two out",
+            )
+
+
+def _whole_columns(table: Any, names: Sequence[str]) -> Columns:
+    """Columns of a new table, which must miss nothing."""
+    columns = columns_of(table, names)
+    if gaps := columns.gaps():
+        raise DataError(f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them.")
+    return columns
 
 
 def missing_values(gaps: dict[str, int]) -> DataError:

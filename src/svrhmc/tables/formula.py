@@ -3,11 +3,14 @@
     formula = response "~" sum                 sum     = ["+" | "-"] product {("+" | "-") product}
     product = inner {("*" | "/" | "%in%") inner}        inner = power {":" power}
     power   = atom [("**" | "^") number]       atom    = "0" | "1" | "." | factor | "(" sum ")"
-    factor  = column | `column` | function(…) | {expression}
+    factor  = column | `column` | function(…) | {expression}           group = "(" sum ("|" | "||") sum ")"
 
 A term is a product of factors; a sum is a list of different terms, in the order of their degrees. a*b is a + b + a:b,
-a/b is a + a:b, b %in% a is the same, (a + b)**2 has all products of up to two; `.` stands for all columns that are not
-in the response; 0 takes the intercept out. Expressions are read by `svrhmc.tables.expressions`. Nothing is evaluated.
+a/b is a + a:b, b %in% a is the same, (a + b)**2 has all products of up to two; `.` stands for all columns that are
+neither in the response nor grouping factors; 0 takes the intercept out. A group is a term of the outermost sum: what
+stands before its bar varies by the levels of what stands after it (Bates, Mächler, Bolker & Walker, "Fitting linear
+mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with || the effects of a level are
+independent of each other. Expressions are read by `svrhmc.tables.expressions`. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -26,9 +29,13 @@ _DEEPEST = 50
 _BLANK = re.compile(r"\s+")
 _QUOTED = re.compile(r"`([^`]+)`")
 _WORD = re.compile(r"[\w.]+")
-_SIGN = re.compile(r"%in%|\*\*|[-+*/:^()~|]")
+_SIGN = re.compile(r"%in%|\*\*|\|\||[-+*/:^()~|]")
+_BARS = ("|", "||")
 _TEXT = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""", re.DOTALL)
 _NUMBER = re.compile(r"\d[\d.]*|\.\d+")
+_ADDED = (
+    "effects of groups such as (1 | g) are added to the other terms: they stand in no product, power or other brackets"
+)
 _QUOTING = "a name with spaces or signs in it stands between backticks, such as `my column`"
 
 
@@ -84,12 +91,47 @@ INTERCEPT = Term(())
 _Sum = dict[frozenset[Factor], Term]  # a:b is b:a
 
 
+class GroupTerm(NamedTuple):
+    """Effects that vary by group, such as (1 + x | a:b).
+
+    terms, intercept: what varies. factor: the columns whose combinations are the levels. correlated: whether the
+    effects of a level are. coded: the columns of the factor that C(…) says to be categories. text: as the formula has
+    it.
+    """
+
+    terms: tuple[Term, ...]
+    intercept: bool
+    factor: Term
+    correlated: bool
+    coded: tuple[str, ...]
+    text: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns that it needs."""
+        return tuple(dict.fromkeys(name for term in (self.factor, *self.terms) for name in term.variables))
+
+    @property
+    def written(self) -> str:
+        """By itself, with its intercept."""
+        bar = "|" if self.correlated else "||"
+        left = [str(int(self.intercept)), *(term.written for term in self.terms)]
+        return f"({' + '.join(left)} {bar} {self.factor.written})"
+
+
 class Parsed(NamedTuple):
-    """The response, the terms without the intercept, and whether there is one."""
+    """The response, the terms without the intercept, whether there is one, and what varies by groups."""
 
     response: Factor
     terms: tuple[Term, ...]
     intercept: bool
+    groups: tuple[GroupTerm, ...] = ()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns that explain the response."""
+        parts = [*(term.variables for term in self.terms), *(group.variables for group in self.groups)]
+        return tuple(dict.fromkeys(name for names in parts for name in names))
 
 
 def parsed(formula: str, available: Sequence[str]) -> Parsed:
@@ -98,6 +140,8 @@ def parsed(formula: str, available: Sequence[str]) -> Parsed:
     >>> made = parsed("y ~ a*b + np.log(x) - 1", ["y", "a", "b", "x"])
     >>> [term.written for term in made.terms], made.intercept
     (['a', 'b', '{np.log(x)}', 'a:b'], False)
+    >>> [term.written for term in parsed("y ~ x + (x | a/b)", ["y", "x", "a", "b"]).groups]
+    ['(1 + x | a)', '(1 + x | a:b)']
     """
     if "~" not in str(formula):
         raise DataError(
@@ -109,7 +153,15 @@ def parsed(formula: str, available: Sequence[str]) -> Parsed:
 def terms_of(text: str) -> tuple[tuple[Term, ...], bool]:
     """The terms of a formula without a response, and whether it has an intercept."""
     parser = _Parser(text, ())
-    return parser.terms({})
+    found = parser.terms({})
+    if parser.groups:
+        raise unusable(text, "it has effects of groups")
+    return found
+
+
+def unusable(formula: object, why: str) -> DataError:
+    """Why a formula cannot be used."""
+    return DataError(f"the formula {_short(formula)} cannot be used: {why}.")
 
 
 def quoted(name: str) -> str:
@@ -132,8 +184,11 @@ class _Parser:
 
     def __init__(self, text: str, available: Sequence[str]) -> None:
         self.text, self.available = text, available
+        self.starts: list[int] = []  # of the tokens in the text
         self.tokens, self.at, self.depth = self._split(text), 0, 0
         self.response: Factor | None = None
+        self.groups: list[GroupTerm] = []
+        self.grouping = self._grouping()
 
     def formula(self) -> Parsed:
         """response ~ sum."""
@@ -144,11 +199,13 @@ class _Parser:
             )
         self.response, self.at = value, 2
         terms, intercept = self.terms({frozenset(): INTERCEPT})
-        return Parsed(value, terms, intercept)
+        return Parsed(value, terms, intercept, tuple(self.groups))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:
         """A sum up to the end, in the order of degrees."""
         found = self._sum(start)
+        if self._next()[1] in _BARS:
+            raise self._wrong("effects of groups stand in brackets, such as (1 | g); `or` of columns in {a | b}")
         if self.at < len(self.tokens):
             raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
         intercept = found.pop(frozenset(), None) is not None
@@ -161,7 +218,9 @@ class _Parser:
         while at < len(text):
             if blank := _BLANK.match(text, at):
                 at = blank.end()
-            elif name := _QUOTED.match(text, at):
+                continue
+            self.starts.append(at)
+            if name := _QUOTED.match(text, at):
                 tokens.append(("factor", Factor(name[1])))
                 at = name.end()
             elif text[at] == "{":
@@ -222,18 +281,103 @@ class _Parser:
     def _sum(self, found: _Sum) -> _Sum:
         sign = self._signs() or "+"
         while True:
-            terms, zero = self._product()
-            if zero:  # + 0 is - 1, and - 0 is + 1
-                sign = "-" if sign == "+" else "+"
-            if sign == "+":
-                for key, term in terms.items():
-                    found.setdefault(key, term)
+            if not self.depth and self._is_group():
+                self._group(sign)
             else:
-                for key in terms:
-                    found.pop(key, None)
+                self._add(found, sign)
             sign = self._signs()
             if not sign:
                 return found
+
+    def _add(self, found: _Sum, sign: str) -> None:
+        """A product, to a sum or from it."""
+        terms, zero = self._product()
+        if zero:  # + 0 is - 1, and - 0 is + 1
+            sign = "-" if sign == "+" else "+"
+        if sign == "+":
+            for key, term in terms.items():
+                found.setdefault(key, term)
+        else:
+            for key in terms:
+                found.pop(key, None)
+
+    def _grouping(self) -> set[str]:
+        """The columns of grouping factors: all that stand between a bar and the bracket that closes it."""
+        columns: set[str] = set()
+        depth = after = 0  # brackets that are open, and how many were at the last bar
+        for kind, value in self.tokens:
+            depth += (value == "(") - (value == ")")
+            if value in _BARS:
+                after = depth
+            elif depth < after:
+                after = 0
+            elif after and isinstance(value, Factor):
+                columns.update(value.variables)
+            elif after and kind == "dot":
+                raise self._wrong("'.' stands for no grouping factor: name the column, such as (1 | g)")
+        return columns
+
+    def _is_group(self) -> bool:
+        """Whether a bracket begins that has a bar in it, outside of further ones."""
+        depth = 0
+        for _, value in self.tokens[self.at :] if self._next() == ("sign", "(") else ():
+            depth += (value == "(") - (value == ")")
+            if not depth:
+                return False
+            if depth == 1 and value in _BARS:
+                return True
+        return False
+
+    def _group(self, sign: str) -> None:
+        """(sum | sum): a group for each term after the bar."""
+        begin = self.at
+        self.at, self.depth = self.at + 1, 1
+        left = self._sum({frozenset(): INTERCEPT})
+        bar = self._took(*_BARS)
+        if not bar:
+            raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
+        right = self._sum({})
+        if self._next()[1] in _BARS:
+            raise self._wrong("effects of groups have one bar, such as (1 | a) + (1 | b)")
+        if self._next()[1] != ")":
+            shown = "a bracket is not closed" if self._next()[0] == "end" else f"{self._shown()} is not expected there"
+            raise self._wrong(shown)
+        text = " ".join(self.text[self.starts[begin] : self.starts[self.at] + 1].split())
+        self.at, self.depth = self.at + 1, 0
+        if self._took("*", "/", "%in%", ":", "**", "^"):
+            raise self._wrong(_ADDED)
+        if sign == "-":
+            raise self._wrong(f"effects of groups are not taken out: leave {text} out")
+        if not left:
+            raise self._wrong(f"in {text} nothing varies: (1 | g) has an intercept that does, (0 + x | g) a slope")
+        if not right or frozenset() in right:
+            raise self._wrong(f"{text} has no grouping factor after its bar, such as (1 | g)")
+        intercept = left.pop(frozenset(), None) is not None
+        terms = tuple(sorted(left.values(), key=lambda term: len(term.factors)))
+        for term in right.values():
+            self._append(GroupTerm(terms, intercept, self._factors(term, text), bar == "|", _coded(term), text))
+
+    def _factors(self, term: Term, text: str) -> Term:
+        """Columns alone; C(g) is the column g."""
+        for factor in term.factors:
+            if factor.expression is not None and factor.expression.category is None:
+                raise self._wrong(
+                    f"a grouping factor is a column, or several that are joined by : or /, and {factor.text!r} in "
+                    f"{text} is none: make a column of it first"
+                )
+        return Term(tuple(dict.fromkeys(Factor(factor.variables[0]) for factor in term.factors)))
+
+    def _append(self, group: GroupTerm) -> None:
+        """A group that shares no effect with those before it."""
+        own = {INTERCEPT, *group.terms} if group.intercept else set(group.terms)
+        for other in self.groups:
+            shared = own & ({INTERCEPT, *other.terms} if other.intercept else set(other.terms))
+            if shared and set(other.factor.factors) == set(group.factor.factors):
+                twice = next(iter(shared)).written or "1"
+                of = f"in {other.text} and in {group.text}" if other.text != group.text else f"in {group.text}"
+                hint = "; (x | g) has an intercept of its own, (0 + x | g) has none" if twice == "1" else ""
+                raise self._wrong(f"({twice} | {group.factor.written}) stands twice, {of}: take one of them out{hint}")
+        self.groups.append(group)
 
     def _signs(self) -> str:
         """+ or −, of as many as there are."""
@@ -293,7 +437,7 @@ class _Parser:
         if isinstance(value, Factor):
             return _summed([Term((value,))]), False
         if kind == "dot":
-            used = set(() if self.response is None else self.response.variables)
+            used = self.grouping | set(() if self.response is None else self.response.variables)
             return _summed(Term((Factor(name),)) for name in self.available if name not in used), False
         if kind == "number":
             if value not in ("0", "1"):
@@ -306,8 +450,8 @@ class _Parser:
             if self.depth > _DEEPEST:
                 raise self._wrong(f"it is nested more than {_DEEPEST} times")
             found = self._sum({})
-            if self._next() == ("sign", "|"):
-                raise self._wrong("it has no effects of groups such as (1 | g); C(g) has one for each level")
+            if self._next()[1] in _BARS:
+                raise self._wrong(_ADDED)
             if not self._took(")"):
                 raise self._wrong("a bracket is not closed")
             self.depth -= 1
@@ -320,7 +464,12 @@ class _Parser:
         return str(value) if kind == "end" else repr(value.text if isinstance(value, Factor) else value)
 
     def _wrong(self, why: str) -> DataError:
-        return DataError(f"the formula {_short(self.text)} cannot be used: {why}.")
+        return unusable(self.text, why)
+
+
+def _coded(term: Term) -> tuple[str, ...]:
+    """The columns that C(…) says to be categories."""
+    return tuple(factor.variables[0] for factor in term.factors if factor.expression is not None)
 
 
 def _factor(text: str) -> Factor:

@@ -24,7 +24,7 @@ from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, no_column, require_usable
 from svrhmc.tables.design import Design, coded_columns, design_of, log_exposure, no_whole_row, response_of, wanted
 from svrhmc.tables.expressions import expression, require_transforms
-from svrhmc.tables.formula import Factor, Parsed, parsed
+from svrhmc.tables.formula import Factor, Parsed, parsed, unusable
 from svrhmc.tables.learning import (
     MOST_LEVELS,
     Survey,
@@ -358,6 +358,12 @@ def opened_by(
     given, source = require_transforms(transforms), data.source
     data.workers.require_known(given)
     made = parsed(formula, list(source.kinds))
+    if made.groups:
+        raise unusable(
+            formula,
+            f"effects of groups such as {made.groups[0].text} need the whole table in memory: read it first, as "
+            "pandas.read_parquet or pandas.read_csv do, or take C(g), which has a coefficient for each level",
+        )
     response, names = made.response, list(dict.fromkeys([*wanted(made), *extra]))
     for name in names:
         if name not in source.kinds:

@@ -160,7 +160,7 @@ class Category(Term):
 
     def require_sound(self) -> None:
         """Refuse levels that are none."""
-        _require_levels(self.levels)
+        require_levels(self.levels)
         if not self.levels:
             raise ValueError("a category without levels")
 
@@ -260,7 +260,7 @@ class Encoded(Term):
         if not len(self.needs) == len(self.kinds) == len(self.levels) or not set(self.kinds) <= set(KINDS):
             raise ValueError("kinds and levels that do not fit its columns")
         for levels in self.levels:
-            _require_levels(levels)
+            require_levels(levels)
 
     @cached_property
     def _terms(self) -> tuple[tuple[formula.Term, ...], bool]:
@@ -317,6 +317,17 @@ def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
         raise DataError(
             f"the formula makes {columns:,} columns of {rows:,} rows, which take about {needed / 1e9:.3g} GB, and "
             f"{available / 1e9:.3g} GB are free: take fewer terms, smaller bases, or a part of the rows."
+        )
+
+
+def require_finite(names: Sequence[str], some: Any, begin: int) -> None:
+    """Refuse what a transformation, such as the log of 0, does not make a number of. begin: the first of these rows."""
+    bad = ~np.isfinite(some)
+    if bad.any():
+        row, j = (int(each) for each in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        raise DataError(
+            f"the formula's {names[j]!r} must be finite; it is {some[row, j]} in row {begin + row} of those that are "
+            "used."
         )
 
 
@@ -441,7 +452,7 @@ def plainly(text: str) -> Iterator[None]:
         raise DataError(f"the formula {text[:120]!r} cannot be used: {why or type(error).__name__}") from error
 
 
-def _require_levels(levels: Any) -> None:
+def require_levels(levels: Any) -> None:
     """Refuse what is not a list of different texts, numbers or truth values."""
     if not isinstance(levels, tuple) or not all(isinstance(level, str | int | float) for level in levels):
         raise TypeError("levels that are no texts or numbers")

@@ -1,0 +1,261 @@
+"""Group effects of a design: which level of a grouping factor a row belongs to, and which columns vary by level.
+
+A term (x | a:b) has a level for each combination of a and b that occurs in the table, in the order of the levels of a,
+then of b, and named "a:b" by them. What stands before the bar makes columns as the rest of a formula does, with what
+transformations learned of the table. With || each column is a term of its own, whose effects are independent of the
+others'.
+
+In a file the terms are JSON, as the other terms of a design are. There may be a million levels, and texts in files are
+short, so that its bytes are kept as an array, eight of them to a number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.families.labels import names_rows
+from svrhmc.priors.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
+from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns
+from svrhmc.tables.formula import GroupTerm, unusable
+from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, require_levels, shown, to_text
+
+_MEASURED = 100  # different numbers that are not whole, above which a column is taken for a measurement
+_BYTES = 8  # of JSON in one number
+
+
+@dataclass(frozen=True, eq=False)
+class GroupDesign:
+    """How a table makes a `Group`.
+
+    text: the term as the formula has it. factors: the columns of the grouping factor. levels: those of each of these
+    columns. combinations: where there are several, the combinations of levels that occur, by their numbers, one after
+    another; else (). intercept, terms: what varies. column: the one column of the terms that does; −1: all of them.
+    """
+
+    text: str
+    factors: tuple[str, ...]
+    levels: tuple[tuple[Any, ...], ...]
+    combinations: tuple[int, ...]
+    intercept: bool
+    terms: tuple[Term, ...]
+    column: int = -1
+
+    @property
+    def name(self) -> str:
+        """Of the grouping factor, such as "school:class"."""
+        return ":".join(self.factors)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Of what varies; "1" is an intercept."""
+        names = tuple(name for term in self.terms for name in term.names)
+        return (INTERCEPT_COLUMN,) * self.intercept + (names if self.column < 0 else (names[self.column],))
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Of its standard deviations."""
+        return tuple(f"sd({name} | {self.name})" for name in self.column_names)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns of a table that it needs."""
+        return tuple(dict.fromkeys([*self.factors, *(name for term in self.terms for name in term.variables)]))
+
+    @cached_property
+    def level_names(self) -> tuple[str, ...]:
+        """Those of the columns, joined by colons; where two would have one name, as JSON has texts."""
+        parts = [[shown(level) for level in levels] for levels in self.levels]
+        if not self.combinations:
+            return tuple(parts[0])
+        numbers = self._combinations.tolist()
+        for written in (str, json.dumps):
+            texts = [[written(level) for level in levels] for levels in parts]
+            names = tuple(":".join(map(list.__getitem__, texts, row)) for row in numbers)
+            if len(set(names)) == len(names):
+                break
+        return names
+
+    @property
+    def _combinations(self) -> Indices:
+        return np.array(self.combinations, np.int64).reshape(-1, len(self.factors))
+
+    def index(self, columns: Columns) -> Indices:
+        """The level of each row, −1 where it was not fitted."""
+        codes = [
+            self._codes(name, columns[name], levels) for name, levels in zip(self.factors, self.levels, strict=True)
+        ]
+        if not self.combinations:
+            return codes[0]
+        known = self._combinations
+        keys = _keys(np.concatenate([known, np.column_stack(codes)]))
+        places = np.full(int(keys.max()) + 1, -1, np.int64)
+        places[keys[: len(known)]] = np.arange(len(known))
+        return np.asarray(places[keys[len(known) :]])
+
+    def numbers(self, columns: Columns) -> Array:
+        """(n, r): what the effects of a row's level are multiplied by."""
+        parts = [np.ones((columns.n, 1))] if self.intercept else []
+        for term in self.terms:
+            numbers = np.asarray(term.numbers(columns), np.float64)
+            require_finite(term.names, numbers, 0)
+            parts.append(numbers)
+        made = np.concatenate(parts, axis=1)
+        return made if self.column < 0 else np.ascontiguousarray(made[:, [self.column]])
+
+    def made(self, columns: Columns) -> Group:
+        """Of the table that is fitted."""
+        return Group(self.index(columns), self.numbers(columns), self.level_names, self.name, self.column_names)
+
+    def require_sound(self) -> None:
+        """Raise an error where it cannot be used; asked when it is read from a file."""
+        if not self.factors or len(self.levels) != len(self.factors):
+            raise ValueError("a group without levels")
+        if not all(isinstance(text, str) for text in (self.text, *self.factors)) or type(self.intercept) is not bool:
+            raise TypeError("a group of names that are no texts")
+        for levels in self.levels:
+            require_levels(levels)
+        if not all(type(number) is int for number in (*self.combinations, self.column)):
+            raise TypeError("a group whose levels have no numbers")
+        several = len(self.factors) > 1
+        if several != bool(self.combinations) or len(self.combinations) % len(self.factors):
+            raise ValueError("combinations of levels that do not fit")
+        if several:
+            numbers = self._combinations
+            if (numbers < 0).any() or (numbers >= [len(levels) for levels in self.levels]).any():
+                raise ValueError("a combination of levels that there are not")
+            if len(np.unique(_keys(numbers))) < len(numbers):
+                raise ValueError("a combination of levels that stands twice")
+        width = sum(len(term.names) for term in self.terms)
+        if not -1 <= self.column < max(width, 1) or not 1 <= len(self.column_names) <= MOST_COLUMNS:
+            raise ValueError("a group of no or too many columns")
+
+    @staticmethod
+    def _codes(name: str, column: Column, levels: tuple[Any, ...]) -> Indices:
+        texts = isinstance(levels[0], str)
+        if texts != (column.kind == CATEGORY and all(isinstance(level, str) for level in column.levels)):
+            kinds = ("texts", "numbers") if texts else ("numbers", "texts")
+            raise DataError(
+                f"the levels of {name!r} were {kinds[0]} in the table that was fitted; here they are {kinds[1]}, of "
+                "which none would be known: make them the same."
+            )
+        return np.asarray(column.codes(levels), np.int64)
+
+
+def group_designs(formula: str, group: GroupTerm, terms: tuple[Term, ...], columns: Columns) -> Iterator[GroupDesign]:
+    """Those of a term of a formula. terms: what varies beside the intercept, with what it learned of the columns."""
+    factors = tuple(factor.text for factor in group.factor.factors)
+    for name in factors:
+        if name not in group.coded:
+            _require_no_measurement(formula, group.text, name, columns[name])
+    levels = tuple(columns[name].distinct() for name in factors)
+    combinations: Indices = np.zeros((0, len(factors)), np.int64)
+    if len(factors) > 1:
+        codes = np.column_stack([columns[name].codes(each) for name, each in zip(factors, levels, strict=True)])
+        combinations = codes[np.unique(_keys(codes), return_index=True)[1]]
+    whole = GroupDesign(
+        group.text, factors, levels, tuple(combinations.ravel().tolist()), group.intercept, terms
+    )  # fmt: skip
+    if len(whole.level_names) < 2:
+        raise unusable(
+            formula,
+            f"{whole.name!r} has one level only, {whole.level_names[0]!r}, and nothing can vary by it: leave "
+            f"{group.text} out",
+        )
+    _require_columns(formula, whole, columns)
+    yield from [whole] if group.correlated else _separate(whole)
+
+
+def _require_columns(formula: str, group: GroupDesign, columns: Columns) -> None:
+    """Refuse too many columns that vary, two of one name, and those that are constant beside an intercept."""
+    names = group.column_names
+    if len(names) > MOST_COLUMNS:
+        raise unusable(
+            formula,
+            f"{group.text} makes {len(names):,} columns that vary by group, and takes at most {MOST_COLUMNS}: take "
+            "some of them out, or put levels together",
+        )
+    (twice, count), *_ = Counter(names).most_common(1)
+    if count > 1:
+        raise unusable(formula, f"{group.text} makes two columns named {twice!r}: take one of them out")
+    numbers = group.numbers(columns)
+    low, high = numbers.min(axis=0), numbers.max(axis=0)
+    for j in range(int(group.intercept), len(names)):
+        if low[j] == high[j] and (group.intercept or low[j] == 0):
+            why = "cannot be told from the intercept" if low[j] else "has no slope"
+            raise unusable(
+                formula, f"the column {names[j]!r} of {group.text} is {low[j]:g} in every row, and {why}: take it out"
+            )
+
+
+def _separate(group: GroupDesign) -> Iterator[GroupDesign]:
+    """A term for each column."""
+    if group.intercept:
+        yield replace(group, terms=())
+    for term in group.terms:
+        for place in range(len(term.names)):
+            column = place if len(term.names) > 1 else -1
+            yield replace(group, intercept=False, terms=(term,), column=column)
+
+
+def _require_no_measurement(formula: str, text: str, name: str, column: Column) -> None:
+    """Refuse a column of very many different numbers that are not whole."""
+    if column.kind != NUMBER:
+        return
+    values = np.asarray(column.values, np.float64)
+    if (values == np.floor(values)).all():
+        return
+    count = len(np.unique(values))
+    if count > _MEASURED or names_rows(count, len(values)):
+        raise unusable(
+            formula,
+            f"the grouping factor {name!r} of {text} has {count:,} different numbers that are not whole, and looks "
+            f"like a measurement: for an effect that changes with it take it as a column, such as {name} or "
+            f"bs({name}, df=4); if they are names of groups, write C({name})",
+        )
+
+
+def _keys(codes: Indices) -> Indices:
+    """A number for each row of codes from −1 on, 0, 1, …, in the order of the rows."""
+    keys = codes[:, 0] + 1
+    for j in range(1, codes.shape[1]):
+        keys = np.unique(keys, return_inverse=True)[1] * (int(codes[:, j].max()) + 2) + codes[:, j] + 1
+    return np.asarray(np.unique(keys, return_inverse=True)[1], np.int64)
+
+
+def to_numbers(groups: Sequence[GroupDesign]) -> Indices | None:
+    """As JSON, eight bytes to a number; None of none."""
+    if not groups:
+        return None
+    said = [{**asdict(replace(group, terms=())), "terms": to_text(group.terms)} for group in groups]
+    text = json.dumps(said, separators=(",", ":")).encode()
+    return np.frombuffer(text + b" " * (-len(text) % _BYTES), "<i8").astype(np.int64)
+
+
+def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) -> tuple[GroupDesign, ...]:
+    """What `to_numbers` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
+    if numbers is None:
+        return ()
+    try:
+        groups = tuple(_read(said, transforms) for said in json.loads(numbers.astype("<i8").tobytes()))
+        for group in groups:
+            group.require_sound()
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise requirement("group_terms", "those of a design", f"{np.shape(numbers)}", str(error)) from error
+    return groups
+
+
+def _read(said: Any, transforms: Transforms | None) -> GroupDesign:
+    terms = from_text(said.pop("terms"), transforms)
+    factors, combinations = tuple(said.pop("factors")), tuple(said.pop("combinations"))
+    return GroupDesign(
+        factors=factors, combinations=combinations, levels=tuple(map(tuple, said.pop("levels"))), terms=terms, **said
+    )
