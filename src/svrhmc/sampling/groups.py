@@ -52,8 +52,7 @@ _EXPECTED = 0.4  # effective draws of a draw
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-_COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # for many effects
-_MANY = 3000  # effects, from which a scan is coarse
+_COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # where a scale is well known
 _MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 _INVARIANT = (
@@ -306,30 +305,35 @@ class GroupSearch:
         model, space = self.model, self.variables.space
         draws = _theta_of(space, z.reshape(-1, model.dim))
         centre, sd = draws.mean(axis=0), draws.std(axis=0)
-        grid, alone, w = (_SCAN if model.effects.stop < _MANY else _COARSE), True, space.w
+        alone = True
         for term in model.terms:
             for a in range(term.width):
                 place = term.theta.start + a
-                unit = max(1.0, 1.5 * float(sd[place])) if sd[place] > _SPREAD_OUT else 4 * float(sd[place])
-                values = []
-                for step in grid:
-                    at = centre.copy()
-                    at[place] += step * unit
-                    values.append(log_marginal(model, at, w))
-                density = np.array(values)
-                if not np.isfinite(density).all():
-                    alone = False
-                    continue
-                alone = alone and _rises_and_falls_once(density)
-                if sd[place] > _SPREAD_OUT and len(grid) > len(_COARSE):
+                wide = sd[place] > _SPREAD_OUT
+                grid = _SCAN * max(1.0, 1.5 * float(sd[place])) if wide else _COARSE * 4 * float(sd[place])
+                density = self._along(centre, place, grid)
+                alone = alone and bool(np.isfinite(density).all()) and _rises_and_falls_once(density)
+                if wide and np.isfinite(density).all():
                     low = float(np.quantile(draws[:, place], 0.01))
-                    below = _mass_below(centre[place] + grid * unit, density, low)
+                    below = _mass_below(centre[place] + grid, density, low)
                     if below > _MISSED:
                         return _Scan(_unvisited(term.group.parameter_names()[a], below), None)
         loss = model.loss
         convex = bool(loss.convex or (loss.shared and loss.convex_given_shared))
         known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
         return _Scan("", known if alone and convex else None)
+
+    def _along(self, centre: Array, place: int, grid: Array) -> Array:
+        """Laplace's log density at steps of one coordinate of θ from a centre, outwards from there on both sides."""
+        values, middle = np.empty(len(grid)), int(np.argmin(np.abs(grid)))
+        for places in (range(middle, len(grid)), range(middle - 1, -1, -1)):
+            w = self.variables.space.w
+            for k in places:
+                look()
+                at = centre.copy()
+                at[place] += grid[k]
+                values[k], w = log_marginal(self.model, at, w)
+        return values
 
     def _effects(self, z: Array) -> GroupEffects:
         """Draws of all effects, or of every so many draws where they would be more than 1 GB."""

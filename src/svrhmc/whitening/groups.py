@@ -437,12 +437,12 @@ def _rough_sds(model: MixedModel, theta: Array, w: Array) -> Array:
     return sds
 
 
-def log_marginal(model: MixedModel, theta: Array, w: Array) -> float:
-    """log p(θ | y) in Laplace's approximation, −f(ŵ(θ), θ) − ½ log |H(θ)|, up to a constant; nan where H has no
-    factor.
+def log_marginal(model: MixedModel, theta: Array, w: Array) -> tuple[float, Array]:
+    """log p(θ | y) in Laplace's approximation, −f(ŵ(θ), θ) − ½ log |H(θ)|, up to a constant, and ŵ(θ), searched from
+    w; nan where H has no factor.
     """
     w = mode_given(model, theta, w)
     joint = np.concatenate([w, theta])[None, :]
     how = _factor(model, model.curvature(w).hessian, theta, w)
     volume = how.log_volume
-    return float("nan") if volume is None else volume - float(model.potentials(joint)[0])
+    return float("nan") if volume is None else volume - float(model.potentials(joint)[0]), w
