@@ -140,15 +140,11 @@ class GroupSearch:
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
-            space = GroupVariables(
-                model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
-            )
+            space = GroupVariables(model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,)))
             rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
             sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
-            return _Variables(
-                space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler
-            )
-        self.budget.compile(lambda: model.conditional.energies(np.zeros((2, model.inner_dim))))
+            return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
+        self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
@@ -237,9 +233,7 @@ class GroupSearch:
 
     def _drawing(self, sampler: Any, number: int) -> Drawing:
         request, space = self.request, self.variables.space
-        chains = sampler.chains(
-            space, request.seed + (number << 40), request.chains, request.threads, self.variables.start
-        )
+        chains = sampler.chains(space, request.seed + (number << 40), request.chains, request.threads, self.variables.start)
         settings = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
             "n": self.model.n, "step_size": None,
@@ -384,9 +378,7 @@ class GroupSearch:
     def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
         known, model = self.variables, self.model
         z = np.zeros((chains, min(count, LEAST), model.dim))
-        return replace(
-            self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy()
-        )
+        return replace(self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy())
 
 
 class _Scan(NamedTuple):
