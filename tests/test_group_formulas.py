@@ -1,6 +1,7 @@
 """Group effects in formulas: the grammar, the levels and columns of a design, what is refused, and priors by name."""
 
 import json
+import pickle
 from itertools import pairwise, product
 
 import numpy as np
@@ -8,6 +9,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_predict
 
 import svrhmc
 from svrhmc.core import serialise
@@ -417,3 +420,95 @@ def test_an_effect_of_each_row_needs_another_law_than_that_of_the_noise(reached)
 def test_groups_stand_beside_something():
     with pytest.raises(DataError, match="beside an intercept or a column"):
         svrhmc.fit("y ~ 0 + (1 | g)", table())
+
+
+QUICK = {"draws": 50, "chains": 2, "certificate": False}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::svrhmc.core.errors.VerdictWarning"
+)
+
+
+def schools(n=200, seed=1):
+    rng = np.random.default_rng(seed)
+    school = rng.integers(0, 8, n)
+    effects = np.linspace(-3, 3, 8)
+    X = pd.DataFrame({"age": rng.normal(size=n), "school": [f"s{k}" for k in school]})
+    return X, X["age"].to_numpy() + effects[school] + rng.normal(0, 0.5, n), effects
+
+
+NEW = pd.DataFrame({"age": [0.0, 0.0], "school": ["s7", "elsewhere"]})
+
+
+def test_an_estimator_has_the_posterior_of_the_formula():
+    X, y, effects = schools()
+    model = svrhmc.BayesianRegression(groups=["school"], **QUICK).fit(X, y)
+    other = svrhmc.fit("y ~ age + (1 | school)", X.assign(y=y), "gaussian", **QUICK)
+    np.testing.assert_array_equal(model.posterior_.trace.draws, other.trace.draws)
+    assert model.posterior_.names == ("Intercept", "age", "log sigma", "sd(1 | school)")
+    assert model.coef_.shape == (1,)
+    assert list(model.feature_names_in_) == ["age", "school"]
+    mean, sd = model.predict(NEW, return_std=True)
+    assert abs(mean[0] - effects[7]) < 0.6
+    assert mean[1] == model.intercept_
+    spread = np.exp(2 * other.trace.draws[..., 2]) + other.trace.draws[..., 3] ** 2
+    assert abs(sd[1] / np.sqrt(spread.mean()) - 1) < 0.3  # that of a level is in it
+    assert sd[0] < 0.7
+    low, high = model.predict_interval(NEW).T
+    assert high[1] - low[1] > 3 * (high[0] - low[0])
+    assert model.sample_y(NEW, 7, random_state=0).shape == (2, 7)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW), mean)
+    assert clone(model).get_params()["groups"] == ["school"]
+
+
+def test_estimators_take_groups_by_number_and_without_other_columns():
+    X, y, _ = schools()
+    numbers = np.column_stack([X["age"], [int(text[1:]) for text in X["school"]]])
+    by_name = svrhmc.BayesianRegression(groups=["school"], **QUICK).fit(X, y)
+    by_number = svrhmc.BayesianRegression(groups=[1], **QUICK).fit(numbers, y)
+    np.testing.assert_allclose(by_number.predict([[0.0, 7], [0.0, 99]]), by_name.predict(NEW), rtol=1e-12)
+    assert by_number.posterior_.names[-1] == "sd(1 | x1)"
+    alone = svrhmc.BayesianRegression(groups=["school"], **QUICK).fit(X[["school"]], y)
+    assert alone.coef_.shape == (0,)
+    assert alone.predict(NEW[["school"]])[1] == alone.intercept_
+    found = cross_val_predict(by_name, X, y, cv=2)
+    assert np.corrcoef(found, y)[0, 1] > 0.9
+
+
+def test_estimators_of_classes_and_counts_take_groups():
+    X, y, _ = schools()
+    weights = np.r_[0.0, np.ones(len(y) - 1)]
+    model = svrhmc.BayesianLogisticRegression(groups=["school"], **QUICK).fit(X, y > 0, weights)
+    (_, known), (_, unknown) = model.predict_proba(NEW)
+    assert known > 0.9 > unknown > 0.1
+    rates = np.random.default_rng(0).poisson(np.exp(y / 3)) + 0.5
+    counts = svrhmc.BayesianPoissonRegression(groups=["school"], **QUICK).fit(X, rates)
+    assert counts.predict(NEW)[0] > 1.5
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ("school", "a list of columns of X"), ([], "a list of columns"), (["schol"], "did you mean 'school'"),
+        ([2], "whole number from 0 to 1"), (["school", 1], "different columns"), (["age"], r"the text 's\d'"),
+    ],
+)  # fmt: skip
+def test_groups_of_an_estimator_are_columns_of_x(groups, why):
+    X, y, _ = schools()
+    with pytest.raises(ValueError, match=why):
+        svrhmc.BayesianRegression(groups=groups).fit(X, y)
+
+
+def test_levels_that_an_estimator_refuses():
+    X, y, _ = schools()
+    with pytest.raises(ValueError, match="new_groups must be one of"):
+        svrhmc.BayesianRegression(groups=["school"], new_groups="other").fit(X, y)
+    with pytest.raises(ValueError, match="X has no names of columns"):
+        svrhmc.BayesianRegression(groups=["school"]).fit(X[["age"]].to_numpy(), y)
+    with pytest.raises(DataError, match=r"groups=\['school'\] cannot be used: 'school' has one level only"):
+        svrhmc.BayesianRegression(groups=["school"]).fit(X.assign(school="one"), y)
+    with pytest.raises(DataError, match=r"missing values in 'school' \(1 missing\)"):
+        svrhmc.BayesianRegression(groups=["school"]).fit(X.assign(school=[None, *X["school"][1:]]), y)
+    model = svrhmc.BayesianRegression(groups=["school"], new_groups="refuse", **QUICK).fit(X, y)
+    model.predict(NEW[:1])
+    with pytest.raises(DataError, match="'elsewhere' in row 1"):
+        model.predict(NEW)
