@@ -241,19 +241,19 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any, numeric: bool = True) -> tuple[Any, Any]:
         """Rows and labels, which are numbers or classes."""
-        given = {"X": X, "y": y} if numeric else {"X": X}
+        labels = {"y": y} if numeric else {}
         if self.groups is None:
-            with read_as_numbers(**given):
+            with read_as_numbers(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
-        else:
-            one_of("new_groups", self.new_groups, _NEW_GROUPS)
-            validate_data(self, X, y, skip_check_array=True)
-            rows, columns = self._split(X)
-            with read_as_numbers(**{**given, "X": rows}):
-                rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
-            self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
-            X = GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_]))
-        return X, np.asarray(y, np.float64) if numeric else y
+                return X, np.asarray(y, np.float64) if numeric else y
+        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        validate_data(self, X, y, skip_check_array=True)
+        rows, columns = self._split(X)
+        with read_as_numbers(X=rows, **labels):
+            rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
+            y = np.asarray(y, np.float64) if numeric else y
+        self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
+        return GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_])), y
 
     def _name(self, j: int) -> str:
         """Of a column of X."""
