@@ -351,7 +351,7 @@ class GroupSearch:
             tuple(group.name for group in groups),
             tuple(group.column_names or () for group in groups),
             tuple(group.levels or () for group in groups),
-            np.concatenate([np.bincount(group.index, minlength=group.count) for group in groups]).astype(np.int64),
+            np.concatenate([group.row_counts() for group in groups]),
             out.reshape(chains, -1, count),
             every,
         )
