@@ -57,10 +57,15 @@ class Term:
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
         some = w[..., self.effects]
+        if self.width == 1:  # without the time that axes take
+            return some[None]
         return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
 
     def put(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
+        if self.width == 1:
+            into[..., self.effects] = blocks[0]
+            return
         flat = np.moveaxis(blocks, 0, -1)
         into[..., self.effects] = flat.reshape(*flat.shape[:-2], self.count * self.width)
 

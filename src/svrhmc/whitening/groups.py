@@ -69,6 +69,8 @@ class Bend:
 
     def __call__(self, t: Array) -> tuple[Array, Array, Array]:
         """g, g′ and g″ at (…, dim)."""
+        if not self.bend.any():
+            return self.centre + self.slope * t, np.broadcast_to(self.slope, t.shape), np.zeros(t.shape)
         v = self.knee - t
         root = np.sqrt(v * v + 1)
         H = 0.25 * (v * v + v * root + np.arcsinh(v))
@@ -250,7 +252,7 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
             S = np.zeros(K.shape[2:])  # entry (i, j) of Kᵀ(E + Eᵀ)K
             for p in range(i, r):
                 for q in range(j, r):
-                    if both[:, p, q].any():
+                    if r == 1 or both[:, p, q].any():
                         S += both[:, p, q, None] * (K[p, i] * K[q, j])
             if i == j:
                 S *= 0.5
@@ -258,7 +260,7 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
             total += np.einsum("sl,sl->s", S, a[i] * at.b[j] + a[j] * at.Ch[i])
     for p in range(r):
         for q in range(r):
-            if e[:, p, q].any():
+            if r == 1 or e[:, p, q].any():
                 total -= e[:, p, q] * np.einsum("sl,sl->s", at.Kb[p], at.Kb[q])
     return total
 
