@@ -15,6 +15,7 @@ import numpy as np
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import is_part
@@ -39,16 +40,16 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
 
-_PILOTS = (60, 120)  # draws of each chain in the pilot runs
+_PILOTS = (50, 100)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
 _EVERY, _WIDE = 8, 2000  # draws of a pilot run by which a step is chosen; coordinates from which it begins short
 _FIRST = 20  # draws after which the step of a pilot run is judged
 _ACCEPTED = 0.7  # share of proposals to be accepted
-_TUNING, _BURN_IN = 40, 100  # draws by which the step is judged, and draws that are not kept
+_BURN_IN = 60  # draws that are not kept, by which the step is judged
 _JUDGED = 1000  # effects whose effective draws and agreement are looked at
 _FAR, _SHRINKS = 5.0, 8
 _PILOT_SEED = 1 << 52
-_EXPECTED = 0.4  # effective draws of a draw
+_EXPECTED = 0.6  # effective draws of a draw
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -225,7 +226,10 @@ class GroupSearch:
 
     def _drawn(self) -> Answer:
         request = self.request
-        given = request.method if not (request.method is None or isinstance(request.method, str)) else None
+        given = None if request.method in (None, SplitHMC.method) else request.method
+        if not (given is None or isinstance(given, SplitHMC)):
+            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
+            raise requirement("method", allowed, repr(given))
         sampler: Any = self.variables.sampler if given is None else given
         number = 0
         while True:
@@ -250,7 +254,13 @@ class GroupSearch:
         return Drawing(
             chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
             FollowUp(step=1.0, passes=float(sampler.leapfrogs)), width=self.reported.dim, gradients=False,
+            every=self._every,
         )  # fmt: skip
+
+    @property
+    def _every(self) -> int:
+        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
+        return max(1, round(self.request.draws / _EXPECTED * self.model.inner_dim / _MOST_KEPT))
 
     def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
@@ -336,12 +346,10 @@ class GroupSearch:
         return values
 
     def _effects(self, z: Array) -> GroupEffects:
-        """Draws of all effects, or of every so many draws where they would be more than 1 GB."""
+        """Draws of all effects."""
         model, space = self.model, self.variables.space
-        count = model.effects.stop - model.effects.start
-        chains, draws, _ = z.shape
-        every = -(-chains * draws * count // _MOST_KEPT)
-        some = z[:, ::every].reshape(-1, model.dim)
+        count, chains = model.effect_count, len(z)
+        some = z.reshape(-1, model.dim)
         out = np.empty((len(some), count))
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
@@ -353,7 +361,7 @@ class GroupSearch:
             tuple(group.levels or () for group in groups),
             np.concatenate([group.row_counts() for group in groups]),
             out.reshape(chains, -1, count),
-            every,
+            self._every,
         )
 
     # Laplace's approximation
