@@ -21,6 +21,7 @@ INNER = {
     "svrhmc.paper",
     "svrhmc.engines.compiled",
     "svrhmc.engines.jax",
+    "svrhmc.models",
     "svrhmc.targets.libraries",
 }  # not for users
 
