@@ -45,7 +45,7 @@ class SubsampledKernel(CompiledKernel):
     """For a dense whitening.
 
     hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
-    which (`svrhmc.exact.regions`). tables: cells, cards and their sum where they were made elsewhere.
+    which (`svrhmc.exact.subsampled`). tables: cells, cards and their sum where they were made elsewhere.
     """
 
     def __init__(
