@@ -182,27 +182,46 @@ def test_exact_samplers_know_no_engine():
             assert not {other for other in GRAPH[name] if other.startswith("svrhmc.engines.")} - {"svrhmc.engines.base"}
 
 
-def test_a_run_walks_through_few_files():
-    """From `svr_hmc(0.1).run` to the draws, once everything is loaded."""
-    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2)
+def files_walked(call):
+    """The files of the package whose functions a call goes through, once everything is loaded."""
     walked = set()
-
-    def run():
-        return svrhmc.svr_hmc(0.1).run(target, 20, chains=1, threads=1, progress=False).draws
 
     def note(frame, event, _):
         path = Path(frame.f_code.co_filename)
         if event == "call" and SOURCE in path.parents:
             walked.add(path.relative_to(SOURCE).as_posix())
 
-    run()
+    call()
     sys.setprofile(note)
     try:
-        run()
+        call()
     finally:
         sys.setprofile(None)
+    return walked
+
+
+def test_a_run_walks_through_few_files():
+    """From `svr_hmc(0.1).run` to the draws."""
+    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2)
+    walked = files_walked(lambda: svrhmc.svr_hmc(0.1).run(target, 20, chains=1, threads=1, progress=False).draws)
     assert "engines/compiled/engine.py" in walked
     assert len(walked) <= 12, sorted(walked)
+
+
+def test_a_fit_walks_through_no_more_files_than_it_did():
+    """From README's `fit` to its summary: the mode, the choice of a sampler, draws, their correction and the verdict."""
+    walked = files_walked(lambda: str(svrhmc.fit("churn ~ age + plan + calls", churn(), progress=False).summary()))
+    assert {"tables/formula.py", "density/mode.py", "exact/split.py", "sampling/certificate.py"} <= walked
+    assert len(walked) <= 73, sorted(walked)
+
+
+def churn():
+    """The table of README's first example."""
+    rng = np.random.default_rng(0)
+    age, calls = rng.uniform(18, 80, 3000), rng.poisson(1.5, 3000)
+    plan = rng.choice(["basic", "family", "premium"], 3000)
+    odds = 0.4 - 0.03 * age + 0.5 * calls - 1.2 * (plan == "premium")
+    return {"age": age, "calls": calls, "plan": plan, "churn": rng.random(3000) < 1 / (1 + np.exp(-odds))}
 
 
 def test_no_merge_is_left_half_done():
