@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -180,6 +182,84 @@ def test_exact_samplers_know_no_engine():
     for name in GRAPH:
         if part(name) == "exact":
             assert not {other for other in GRAPH[name] if other.startswith("svrhmc.engines.")} - {"svrhmc.engines.base"}
+
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def table_below(heading):
+    """The cells of the first table below a heading, without the line of titles."""
+    lines = iter(CONTRIBUTING.partition(f"## {heading}\n")[2].splitlines())
+    table = []
+    for line in lines:
+        if line.startswith("|"):
+            table.append([cell.strip() for cell in line.strip("|").split(" | ")])
+        elif table:
+            break
+    return table[2:]
+
+
+MAP = [(re.findall(r"`([^`]+)`", place), text) for place, text in table_below("Where things are")]
+
+
+def test_the_map_has_every_folder_and_module():
+    named = {place.removesuffix(".py").strip("/").split("/")[0] for places, _ in MAP for place in places}
+    assert named == set(LEVEL)
+
+
+@pytest.mark.parametrize(("places", "text"), MAP, ids=[places[0] for places, _ in MAP])
+def test_the_map_names_files_that_are_there(places, text):
+    folders = [SOURCE / place for place in places if place.endswith("/")] + [SOURCE, ROOT]
+    named = re.findall(r"`([\w./]+(?:\.(?:py|toml|csv)|/))`", text)
+    for name in (*places, *named):
+        assert any((folder / name).exists() for folder in folders), name
+
+
+def test_the_map_is_drawn_from_the_ground_up():
+    """Whatever a line imports stands on a line above it, or on its own."""
+    line = {place.removesuffix(".py").strip("/"): k for k, (places, _) in enumerate(MAP) for place in places}
+    upwards = {
+        (part(name), part(other))
+        for name in GRAPH
+        for other in GRAPH[name]
+        if part(name) != part(other) and line[part(other)] > line[part(name)]
+    }
+    assert upwards == set()
+
+
+def test_families_and_kernels_stand_on_what_the_map_says():
+    assert {part(other) for name in GRAPH if part(name) == "families" for other in GRAPH[name]} == {"core", "families"}
+    assert {part(other) for name in GRAPH if part(name) == "kernels" for other in GRAPH[name]} <= {
+        "core",
+        "families",
+        "kernels",
+    }
+    for file, path in FILES.items():
+        if file.startswith("families/"):
+            assert not re.search(r"^\s*(import|from) (numba|jax)", path.read_text(), re.MULTILINE), file
+
+
+def test_targets_define_nothing():
+    for file, path in FILES.items():
+        if file.startswith("targets/"):
+            kinds = {type(node) for node in ast.parse(path.read_text()).body}
+            assert kinds <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign}, file
+
+
+QUESTIONS = table_below("Ten questions of a newcomer")
+
+
+@pytest.mark.parametrize(("question", "answer"), QUESTIONS, ids=[question for question, _ in QUESTIONS])
+def test_a_grep_answers_each_question_of_a_newcomer(question, answer):
+    command = shlex.split(answer.strip("`"))
+    assert command[0] == "grep"
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(found) == 1
+
+
+def test_the_newcomers_questions_are_ten():
+    assert len(QUESTIONS) == 10
 
 
 def files_walked(call):
