@@ -1,6 +1,8 @@
 """How the code hangs together: who imports whom, and that nobody asks for a class elsewhere."""
 
 import ast
+import importlib
+import inspect
 import re
 import shlex
 import subprocess
@@ -260,6 +262,59 @@ def test_a_grep_answers_each_question_of_a_newcomer(question, answer):
 
 def test_the_newcomers_questions_are_ten():
     assert len(QUESTIONS) == 10
+
+
+def documented(path):
+    """Every class and function of a file with the classes around it, and its docstring or None."""
+
+    def visit(node, around):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
+                yield around, child, ast.get_docstring(child)
+                inner = (*around, child.name) if isinstance(child, ast.ClassDef) else None
+                yield from visit(child, inner) if inner else ()
+            else:
+                yield from visit(child, around)
+
+    return visit(ast.parse(path.read_text()), ())
+
+
+SAYS_SOMETHING = re.compile(r"[^\x00-\x7f]|[=()\[\]|~0-9]|\b[b-zB-Z]\b")  # a formula, a shape, a symbol
+
+
+def test_a_docstring_says_something():
+    """A formula may be short; three words are no sentence."""
+    empty = [
+        (file, node.name, text)
+        for file, path in FILES.items()
+        for _, node, text in documented(path)
+        if text and len(text.split()) <= 3 and not SAYS_SOMETHING.search(text)
+    ]
+    assert empty == []
+
+
+def test_the_search_for_empty_docstrings_finds_them():
+    for text in ("None.", "They are.", "As given.", "A copy."):
+        assert not SAYS_SOMETHING.search(text)
+    for text in ("W z.", "∂ℓ/∂t.", "(n, columns).", "k."):
+        assert SAYS_SOMETHING.search(text)
+
+
+def test_a_method_without_a_docstring_overrides_one_that_has_it():
+    bare = [
+        (file, around, node.name)
+        for file, path in FILES.items()
+        for around, node, text in documented(path)
+        if around and not text and isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        and not any(name.startswith("_") for name in around)
+    ]  # fmt: skip
+    assert len(bare) > 100
+    for file, around, name in bare:
+        kind = importlib.import_module(module_of(file))
+        for outer in around:
+            kind = getattr(kind, outer)
+        above = [vars(base)[name] for base in kind.__mro__[1:] if name in vars(base)]
+        assert any(inspect.getdoc(getattr(method, "__func__", method)) for method in above), f"{kind.__name__}.{name}"
 
 
 def files_walked(call):

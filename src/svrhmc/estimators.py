@@ -150,7 +150,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return y
 
     def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
-        """Sets `posterior_`."""
+        """Sample the posterior of these rows, and set `posterior_`."""
         require_draws(self.draws, self.chains)
         names = getattr(self, "feature_names_in_", None)
         count = X.shape[1]
@@ -184,7 +184,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, reset=False, **_ROWS)
 
     def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Rows and numbers."""
+        """Rows and labels, checked as scikit-learn does, the labels as numbers."""
         with _read_as_numbers(X=X, y=y):
             X, y = validate_data(self, X, y, y_numeric=True, **_ROWS)
             return X, np.asarray(y, np.float64)
