@@ -334,7 +334,7 @@ def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypa
         pm.Normal("y", own, 1.0, observed=NUMBERS)
 
     assert describe_pymc(made(build)).names == ("own", "twice")
-    for module in ("described", "pymc"):
+    for module in ("description", "pymc"):
         monkeypatch.setattr(f"svrhmc.models.{module}.LONG", 50)
     described = describe_pymc(made(build))
     assert described.names == ("own",)
