@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class GroupEffects:
         """Where the effects of each term are."""
         sizes = [len(levels) * len(columns) for levels, columns in zip(self.levels, self.columns, strict=True)]
         ends = np.cumsum([0, *sizes])
-        return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     @property
     def covariances(self) -> int:
