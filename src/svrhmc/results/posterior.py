@@ -31,7 +31,7 @@ from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
-from svrhmc.results.prior import Influence, clashes, prior_in_words
+from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
@@ -133,6 +133,11 @@ class Posterior:
     def left_out(self) -> int:
         """How many rows were left out because they have a weight of 0, as far as that is known."""
         return 0 if self._target is None else self._target.left_out
+
+    @property
+    def group_scales(self) -> int:
+        """How many coordinates, the last ones, are standard deviations and correlations of group effects."""
+        return 0 if self.group_effects is None else self.group_effects.covariances
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -436,7 +441,11 @@ def build_posterior(
             draws = answer.trace.draws[..., : len(answer.mean) - target.theta_dim]
             keeps = np.full(len(form.prior_mean), True)
             keeps[form.rows.columns - target.effect_count : form.rows.columns] = not target.effect_count
-            prior = Influence.of(form.prior_mean[keeps], form.prior_precision[keeps], draws, prior_in_words(form))
+            words = "; ".join([prior_in_words(form), *(term.group.prior_words() for term in target.group_terms)])
+            prior = Influence.of(form.prior_mean[keeps], form.prior_precision[keeps], draws, words)
+        if target.theta_dim:
+            wider = under_wider_priors(target.group_terms, answer.trace.draws[..., -target.theta_dim :])
+            prior = replace(prior, wider=wider)
         labels = names or target.names or numbered(len(answer.mean))
         mean = _inner_mean(answer, form.loss.shared, units)
         chance = float(ratio(standard_errors(answer)[0], answer.sd).max())
