@@ -107,6 +107,10 @@ class MixedModel(FiniteSum):
         """Of the standard deviations and correlations of the effects."""
         return tuple(name for term in self.terms for name in term.group.parameter_names())
 
+    def coordinates_of(self, stated: Array) -> Array:
+        """θ of standard deviations and correlations: (states, dim of θ) → (states, dim of θ)."""
+        return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
+
     @property
     def shared(self) -> int:
         """Parameters of the family that all rows share, which are last in w."""
