@@ -12,7 +12,7 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -199,6 +199,27 @@ class MixedModel(FiniteSum):
             slope[:, self.inner_dim :][:, term.theta] = by_theta
         return total, slope
 
+    def energies_given(self, w: Array) -> tuple[Array, Array]:
+        """f of the conditional model and its gradient, without the prior of the effects; many rows by one compiled pass."""
+        if self._compiled is None:
+            return self.conditional.energies(w)
+        values, slopes = self._compiled(w)
+        return values + self.conditional.prior_potential(w), slopes + self.conditional.prior_gradient(w)
+
+    @cached_property
+    def _compiled(self) -> Callable[[Array], tuple[Array, Array]] | None:
+        """A pass over many rows; None where they are few, or the loss has no compiled form."""
+        model = self.conditional
+        if model.form().is_small or model.loss.kernel is None:
+            return None
+        from svrhmc.rows.passes import RowsPass
+
+        return RowsPass(model.rows.seen_once, model.loss, Labels(model.y, model.offset, model.weights))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without what is compiled."""
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
     # Curvature given θ.
 
     @cached_property
@@ -261,7 +282,7 @@ class MixedModel(FiniteSum):
 
     def conditional_energy(self, w: Array, theta: Array) -> tuple[float, Array]:
         """f of w given θ, up to a constant, and its gradient."""
-        value, slope = self.conditional.energies(w[None, :])
+        value, slope = self.energies_given(w[None, :])
         total, gradient = float(value[0]), slope[0].copy()
         for term in self.terms:
             u, P = term.blocks(w), self._precision(term, theta)

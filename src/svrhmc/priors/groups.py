@@ -47,7 +47,11 @@ class Group:
     lkj: float = 1.0
 
     def __post_init__(self) -> None:
-        index = np.asarray(self.index)
+        for word, given in (("levels", self.levels), ("column_names", self.column_names)):
+            several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+            if not (given is None or several or getattr(given, "ndim", 0) == 1):
+                raise requirement(f"{word} of a group", "a list of names", type(given).__name__)
+        index = _array_of(self.index)
         if index.ndim != 1 or not len(index) or index.dtype.kind not in "iu":
             given = f"shape {index.shape} of {index.dtype}"
             raise requirement("index of a group", "one whole number for each row, its level", given)
@@ -135,3 +139,11 @@ def _stated(prior: Any) -> str:
         return "a half-normal law on the scale of the data"
     numbers = ", ".join(f"{getattr(prior, field.name):.3g}" for field in fields(prior))
     return f"{type(prior).__name__}({numbers})"
+
+
+def _array_of(values: Any) -> Any:
+    """As NumPy has them; of lists of unequal lengths one of objects, which fit nothing."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError):
+        return np.empty(0, object)

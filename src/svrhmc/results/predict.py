@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,6 +144,11 @@ class TermRows:
     steps: Indices | None = None
     seed: int = 0
 
+    def under(self, draws: Indices) -> TermRows:
+        """The same under some of the draws."""
+        factor = None if self.factor is None else self.factor[draws]
+        return replace(self, effects=self.effects[draws], factor=factor)
+
     def added(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
         index, z = self.index[rows], self.columns[rows]
@@ -203,6 +208,10 @@ class Predictions:
     seed: int
     trials: Array | None = None
     groups: tuple[TermRows, ...] = ()
+
+    def under(self, draws: Indices) -> Predictions:
+        """The same under some of the draws."""
+        return replace(self, x=self.x[draws], groups=tuple(term.under(draws) for term in self.groups))
 
     def blocks(self) -> Iterator[Block]:
         """μ(t) and new y of one block of rows after another."""

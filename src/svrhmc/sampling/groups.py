@@ -144,7 +144,7 @@ class GroupSearch:
             rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
             sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
             return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
-        self.budget.compile(lambda: model.conditional.energies(np.zeros((2, model.inner_dim))))
+        self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
