@@ -25,7 +25,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import Covariance
-from svrhmc.priors.groups import Group
+from svrhmc.priors.groups import Group, Smooth
 from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
 from svrhmc.rows.forms import RowsForm
@@ -39,7 +39,7 @@ DENSE = 600  # coordinates of w up to which its Hessian is dense
 class Term:
     """One term of groups: where its effects stand in w, level by level, and where its covariance stands in θ."""
 
-    group: Group
+    group: Group | Smooth
     covariance: Covariance
     effects: slice
     theta: slice
@@ -57,10 +57,15 @@ class Term:
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
         some = w[..., self.effects]
+        if self.width == 1:  # without the time that axes take
+            return some[None]
         return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
 
     def put(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
+        if self.width == 1:
+            into[..., self.effects] = blocks[0]
+            return
         flat = np.moveaxis(blocks, 0, -1)
         into[..., self.effects] = flat.reshape(*flat.shape[:-2], self.count * self.width)
 
@@ -81,7 +86,7 @@ class MixedModel(FiniteSum):
     searched_by = "groups"
 
     def __init__(
-        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group], covariances: Sequence[Covariance]
+        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group | Smooth], covariances: Sequence[Covariance]
     ) -> None:
         """columns: of X, before those of the groups."""
         self.conditional, self.columns = conditional, columns
@@ -200,16 +205,20 @@ class MixedModel(FiniteSum):
         return total, slope
 
     def energies_given(self, w: Array) -> tuple[Array, Array]:
-        """f of the conditional model and its gradient, without the prior of the effects; many rows by one compiled pass."""
-        if self._compiled is None:
+        """f of the conditional model and its gradient, without the prior of the effects."""
+        if self._sums is None:
             return self.conditional.energies(w)
-        values, slopes = self._compiled(w)
+        values, slopes = self._sums(w)
         return values + self.conditional.prior_potential(w), slopes + self.conditional.prior_gradient(w)
 
     @cached_property
-    def _compiled(self) -> Callable[[Array], tuple[Array, Array]] | None:
-        """A pass over many rows; None where they are few, or the loss has no compiled form."""
+    def _sums(self) -> Callable[[Array], tuple[Array, Array]] | None:
+        """Σ wℓ and its gradient: of squares by what they add up to, of other losses by a compiled pass over many rows;
+        None where rows are few, or the loss has no compiled form.
+        """
         model = self.conditional
+        if model.loss.mixture or model.loss.quadratic:
+            return SquaredRows(self)
         if model.form().is_small or model.loss.kernel is None:
             return None
         from svrhmc.rows.passes import RowsPass
@@ -218,7 +227,7 @@ class MixedModel(FiniteSum):
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle: without what is compiled."""
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+        return {name: value for name, value in self.__dict__.items() if name != "_sums"}
 
     # Curvature given θ.
 
@@ -235,6 +244,9 @@ class MixedModel(FiniteSum):
         convex: without what bends down, where a loss does.
         """
         form: RowsForm = self.conditional.form()
+        prior = form.prior_curvature(w)
+        if isinstance(self._sums, SquaredRows):
+            return self._sums.curvature(w, prior, convex)
         C = form.curvatures(form.predictors(w[None, :])[0])
         if convex and form.loss.tail:
             values, vectors = np.linalg.eigh(C)
@@ -242,22 +254,30 @@ class MixedModel(FiniteSum):
         first = C[:, 0, 0] if form.loss.tail else C
         first = np.maximum(first, 0.0) if convex else first
         X, Z = self._design
-        weighted = X * first[:, None]
-        XX, ZX, ZZ = X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(first[:, None]).tocsr()
-        blocks = [_diagonal_blocks(term.group, np.maximum(first, 0.0)) for term in self.terms]
-        prior = form.prior_curvature(w)
+        XX, ZX, ZZ = self._grams(first)
+        blocks = [term.group.blocks(np.maximum(first, 0.0)) for term in self.terms]
         if form.loss.tail:
             by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         else:
             own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
-        if self.inner_dim <= DENSE:
-            H = np.block([[XX, ZX.T, XS], [ZX, ZZ.toarray(), ZS], [XS.T, ZS.T, own]])
-            return Curvature(H + np.diag(prior), blocks)
-        from scipy.sparse import bmat, csr_matrix, diags
+        return Curvature(_bordered(self._joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), own, prior), blocks)
 
-        H = csr_matrix(bmat([[XX, ZX.T, XS], [ZX, ZZ, ZS], [XS.T, ZS.T, own]]))
-        return Curvature(csr_matrix(H + diags(prior)), blocks)
+    def _grams(self, weights: Array) -> tuple[Array, Array, Any]:
+        X, Z = self._design
+        weighted = X * weights[:, None]
+        return X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(weights[:, None]).tocsr()
+
+    def _joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
+        from scipy.sparse import bmat
+
+        if self.inner_dim <= DENSE:
+            return np.block([[XX, ZX.T], [ZX, ZZ.toarray()]])
+        return bmat([[XX, ZX.T], [ZX, ZZ]], format="csr")
+
+    def gram(self, weights: Array) -> Any:
+        """AᵀWA of all columns, dense or CSR."""
+        return self._joined(*self._grams(weights))
 
     def with_prior(self, hessian: Any, theta: Array) -> Any:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
@@ -293,13 +313,80 @@ class MixedModel(FiniteSum):
         return total, gradient
 
 
-def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:
+class SquaredRows:
+    """Σ wᵢ(log σ + (yᵢ − oᵢ − aᵢᵀx)²/2σ²) and its gradient, from sums over the rows that are made once:
+
+        Σ wᵢ(yᵢ − oᵢ − aᵢᵀx)² = S + dᵀGd − 2gᵀd,     d = x − x₀,   G = AᵀWA,   e = y − o − Ax₀,   S = eᵀWe,   g = AᵀWe,
+
+    x₀ being near the least squares fit, so that no digits cancel.
+    """
+
+    def __init__(self, model: MixedModel) -> None:
+        conditional = model.conditional
+        loss, A = conditional.loss, conditional.rows.seen_once.X
+        weights = np.ones(model.n) if conditional.weights is None else conditional.weights
+        y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
+        self._known = None if loss.mixture else 1 / np.sqrt(loss.curvature_bound)  # σ
+        self._gram = model.gram(weights)
+        self._centre = _least_squares(self._gram, A.T @ (weights * y))
+        e = y - A @ self._centre
+        self._square, self._slope = float((weights * e * e).sum()), A.T @ (weights * e)
+        self._weight, self._dim = float(weights.sum()), A.shape[1]
+        self._blocks = [term.group.blocks(weights) for term in model.terms]
+
+    def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
+        """With b = Gd − g: precision·G, its border by log σ −2 precision·b, and 2 precision Σ wᵢ(…)² for log σ itself."""
+        d = x[: self._dim] - self._centre
+        along = self._gram @ d
+        precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
+        squares = self._square + float((along - 2 * self._slope) @ d)
+        shared = len(x) - self._dim
+        border = np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
+        own = np.full((shared, shared), 2 * precision * squares)
+        return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """(states, dim) → (states,), (states, dim)."""
+        log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
+        d = x[:, : self._dim] - self._centre
+        along = np.asarray((self._gram @ d.T).T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            precision = np.exp(-2 * log_sigma)
+            squares = self._square + ((along - 2 * self._slope) * d).sum(axis=1)
+            value = self._weight * log_sigma + 0.5 * precision * squares
+            gradient = np.zeros(x.shape)
+            gradient[:, : self._dim] = precision[:, None] * (along - self._slope)
+            if self._known is None:
+                gradient[:, -1] = self._weight - precision * squares
+        return value, gradient
+
+
+def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
+    """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
+    if isinstance(H, np.ndarray):
+        return np.block([[H, border], [border.T, own]]) + np.diag(prior)
+    from scipy.sparse import bmat, csr_matrix, diags
+
+    return csr_matrix(bmat([[H, border], [border.T, own]]) + diags(prior))
+
+
+def _least_squares(gram: Any, force: Array) -> Array:
+    """x₀ with G x₀ ≈ Aᵀy, by some steps of conjugate gradients: it need not be exact, nor G regular."""
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    diagonal = np.maximum(gram.diagonal(), 1e-300)
+    scaled = LinearOperator(gram.shape, matvec=lambda v: v / diagonal, dtype=np.float64)
+    solution, _ = cg(gram, force, rtol=1e-8, maxiter=200, M=scaled)
+    return np.asarray(solution, np.float64)
+
+
+def require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss) -> list[Group | Smooth]:
     """Refuse groups that do not fit the rows or the family."""
     for group in groups:
-        if not isinstance(group, Group):
+        if not isinstance(group, Group | Smooth):
             raise requirement("groups", "a list of svrhmc.targets.Group", repr(group))
-        if len(group.index) != n:
-            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", len(group.index))
+        if group.n != n:
+            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
         if group.count < 2:
             why = "the standard deviation of a single effect cannot be learnt; leave the term out"
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
@@ -310,7 +397,7 @@ def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:
 
 
 def mixed_model(
-    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group]
+    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group | Smooth]
 ) -> MixedModel:
     """The model of these rows, with a prior of the coefficients and one of the parameters that rows share.
 
@@ -320,7 +407,7 @@ def mixed_model(
     from scipy.sparse import csr_matrix, hstack
 
     X = rows.X if rows.storage == "sparse" else csr_matrix(np.asarray(rows.X, np.float64))
-    A = csr_matrix(hstack([X, *(_indicator(group) for group in groups)], format="csr"), dtype=np.float64)
+    A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
     conditional = GeneralisedLinear(
@@ -331,33 +418,10 @@ def mixed_model(
     _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
     covariances, settled_groups = [], []
     for group in groups:
-        assert group.columns is not None
-        spread = group.columns.std(axis=0)
-        usual = [HalfNormal(float(2.5 * size / (s if s > 0 else 1.0))) for s in spread]
+        usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
-        settled_groups.append(replace(group, prior=tuple(group.priors(usual))))
+        settled_groups.append(group.settled(usual))
     return MixedModel(conditional, X.shape[1], settled_groups, covariances)
-
-
-def _indicator(group: Group) -> Any:
-    """Z: the columns of each row in the places of its level."""
-    from scipy.sparse import csr_matrix
-
-    assert group.columns is not None
-    n, r = group.columns.shape
-    places = (group.index[:, None] * r + np.arange(r)).ravel()
-    return csr_matrix((group.columns.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, group.count * r))
-
-
-def _diagonal_blocks(group: Group, weights: Array) -> Array:
-    """D: Σ cᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
-    assert group.columns is not None
-    out = np.empty((group.width, group.width, group.count))
-    for a in range(group.width):
-        for b in range(a + 1):
-            products = weights * group.columns[:, a] * group.columns[:, b]
-            out[a, b] = out[b, a] = np.bincount(group.index, products, group.count)
-    return out
 
 
 def _log_determinant(inverse: Array) -> Array:
