@@ -16,9 +16,8 @@ prior: of the coefficients, in the units of the data: one of `svrhmc.targets.pri
     one; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
 groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
     may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
-new_groups: what is predicted for a level that was not fitted. "average" and "draw": the average over the levels that
-    there might be, as the posterior has their law; standard deviations, intervals and new y have the spread of levels
-    in them. "refuse": an error.
+new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
+    of other levels vary, which intervals and new y then allow for, or "refuse" such rows.
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
@@ -59,9 +58,8 @@ from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.priors.groups import Group
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS
-from svrhmc.results.group_rows import EffectDraws
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import Predictions, thinned
+from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import told
@@ -101,7 +99,6 @@ _ADVICE = replace(
         "'bernoulli'": "BayesianLogisticRegression",
     },
 )
-_NEW_GROUPS = ("average", "draw", "refuse")
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 _REMEDIES = {
     "X": (
@@ -115,7 +112,9 @@ _DATES = "make a number of it first, such as days since the first one"
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:
-    """Rows without the columns of groups, and the level of each row for each group (−1: not fitted)."""
+    """Rows without the columns of groups, and for each group the level of each row, by number; those of levels that
+    were not fitted come after those that were.
+    """
 
     X: Any
     levels: Indices
@@ -127,10 +126,6 @@ class GroupedRows:
 
     def __getitem__(self, rows: Any) -> Any:
         return GroupedRows(self.X[rows], self.levels[rows])
-
-    def terms(self) -> list[tuple[Indices, Array]]:
-        """For each group the levels, and the one column that varies, of ones."""
-        return [(index, np.ones((len(index), 1))) for index in self.levels.T]
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -237,17 +232,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if self.groups is None:
             with _read_as_numbers(X=X):
                 return validate_data(self, X, reset=False, **_ROWS)
-        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, reset=False, skip_check_array=True)
         rows, columns = self._split(X)
         with _read_as_numbers(X=rows):
             rows = check_array(rows, ensure_min_features=0, **_ROWS)
-        index = [group.index(columns) for group in self.group_designs_]
-        for group, levels in zip(self.group_designs_, index, strict=True):
-            if self.new_groups == "refuse" and (levels < 0).any():
-                row = int(np.argmax(levels < 0))
-                raise UnknownLevelError(group.name, columns[group.name].values, row, group.levels[0])
-        return GroupedRows(rows, np.column_stack(index))
+        return GroupedRows(rows, np.column_stack([self._levels(group, columns) for group in self.group_designs_]))
 
     def _read(self, X: Any, y: Any, numeric: bool = True) -> tuple[Any, Any]:
         """Rows and labels, which are numbers or classes."""
@@ -256,7 +246,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             with _read_as_numbers(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
                 return X, np.asarray(y, np.float64) if numeric else y
-        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, y, skip_check_array=True)
         rows, columns = self._split(X)
         with _read_as_numbers(X=rows, **labels):
@@ -264,6 +254,17 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             y = np.asarray(y, np.float64) if numeric else y
         self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
         return GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_])), y
+
+    def _levels(self, group: GroupDesign, columns: Columns) -> Indices:
+        """The levels of new rows."""
+        index = group.index(columns)
+        unseen = np.flatnonzero(index < 0)
+        if len(unseen) and self.new_groups == "refuse":
+            raise UnknownLevelError(group.name, columns[group.name].values, int(unseen[0]), group.levels[0])
+        if len(unseen):
+            names = np.unique(group.names_at(columns, unseen), return_inverse=True)[1]
+            index[unseen] = len(group.level_names) + names
+        return index
 
     def _name(self, j: int) -> str:
         """Of a column of X."""
@@ -322,10 +323,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             x = thinned(posterior.trace.draws, most)
             x = x if chosen is None else x[chosen]
             return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(x), seed)
-        draws = EffectDraws.of(posterior, most, seed)
-        draws = draws if chosen is None else draws.chosen(chosen)
-        form = posterior.model.at(X.X, None, posterior.units)
-        return Predictions(form, draws.x, seed, shift=draws.shift(X.terms()))
+        grouping = Grouping(new=self.new_groups, given=list(X.levels.T))
+        found = predictions_at(posterior, X.X, None, None, most, seed, grouping)
+        return found if chosen is None else found.under(chosen)
 
     def _means(self, X: Any) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
@@ -500,7 +500,8 @@ class BayesianRegression(_Regressor):
         effects = self.posterior_.group_effects
         assert effects is not None  # as there are groups
         for k, index in enumerate(X.levels.T):
-            mean += np.append(effects.of_term(k).mean(axis=(0, 1))[:, 0], 0.0)[index]  # 0 for −1, a new level
+            known = effects.of_term(k).mean(axis=(0, 1))[:, 0]
+            mean += np.append(known, 0.0)[index.clip(max=len(known))]  # 0 of levels that were not fitted
         return mean
 
 
