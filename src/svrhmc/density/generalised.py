@@ -508,11 +508,12 @@ class GeneralisedLinear(FiniteSum):
     def potentials(self, x: Array) -> Array:
         """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
         if not self.rows.in_memory:
-            return self._energies(x).values + self._prior_potential(x)
+            return self._energies(x).values + self.prior_potential(x)
         values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x)
-        return values + self._prior_potential(x)
+        return values + self.prior_potential(x)
 
-    def _prior_potential(self, x: Array) -> Array:
+    def prior_potential(self, x: Array) -> Array:
+        """−log prior of states, up to a constant: (states, dim) → (states,)."""
         away = x - self.prior_mean
         prior: Array = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
         if self.heavy is not None:
@@ -524,7 +525,7 @@ class GeneralisedLinear(FiniteSum):
         if self.rows.in_memory and not self._form.is_small:
             return self._by_pass(x) if self.rows.one_pass(self.loss) else super().energies(x)
         values, gradients = self._energies(x)
-        return values + self._prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
+        return values + self.prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
 
     def _energies(self, x: Array) -> Energies:
         """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
@@ -543,7 +544,7 @@ class GeneralisedLinear(FiniteSum):
         by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
         values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, of=x)
-        return values + self._prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
+        return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""

@@ -12,7 +12,7 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -190,6 +190,31 @@ class MixedModel(FiniteSum):
             slope[:, self.inner_dim :][:, term.theta] = by_theta
         return total, slope
 
+    def energies_given(self, w: Array) -> tuple[Array, Array]:
+        """f of the conditional model and its gradient, without the prior of the effects."""
+        if self._sums is None:
+            return self.conditional.energies(w)
+        values, slopes = self._sums(w)
+        return values + self.conditional.prior_potential(w), slopes + self.conditional.prior_gradient(w)
+
+    @cached_property
+    def _sums(self) -> Callable[[Array], tuple[Array, Array]] | None:
+        """Σ wℓ and its gradient: of squares by what they add up to, of other losses by a compiled pass over many rows;
+        None where rows are few, or the loss has no compiled form.
+        """
+        model = self.conditional
+        if model.loss.mixture or model.loss.quadratic:
+            return SquaredRows(self)
+        if model.form().is_small or model.loss.kernel is None:
+            return None
+        from svrhmc.rows.passes import RowsPass
+
+        return RowsPass(model.rows.seen_once, model.loss, Labels(model.y, model.offset, model.weights))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without what is compiled."""
+        return {name: value for name, value in self.__dict__.items() if name != "_sums"}
+
     # Curvature given θ.
 
     @cached_property
@@ -205,6 +230,9 @@ class MixedModel(FiniteSum):
         convex: without what bends down, where a loss does.
         """
         form: RowsForm = self.conditional.form()
+        prior = form.prior_curvature(w)
+        if isinstance(self._sums, SquaredRows):
+            return self._sums.curvature(w, prior, convex)
         C = form.curvatures(form.predictors(w[None, :])[0])
         if convex and form.loss.tail:
             values, vectors = np.linalg.eigh(C)
@@ -212,22 +240,30 @@ class MixedModel(FiniteSum):
         first = C[:, 0, 0] if form.loss.tail else C
         first = np.maximum(first, 0.0) if convex else first
         X, Z = self._design
-        weighted = X * first[:, None]
-        XX, ZX, ZZ = X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(first[:, None]).tocsr()
+        XX, ZX, ZZ = self._grams(first)
         blocks = [_diagonal_blocks(term.group, np.maximum(first, 0.0)) for term in self.terms]
-        prior = form.prior_curvature(w)
         if form.loss.tail:
             by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         else:
             own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
-        if self.inner_dim <= DENSE:
-            H = np.block([[XX, ZX.T, XS], [ZX, ZZ.toarray(), ZS], [XS.T, ZS.T, own]])
-            return Curvature(H + np.diag(prior), blocks)
-        from scipy.sparse import bmat, csr_matrix, diags
+        return Curvature(_bordered(self._joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), own, prior), blocks)
 
-        H = csr_matrix(bmat([[XX, ZX.T, XS], [ZX, ZZ, ZS], [XS.T, ZS.T, own]]))
-        return Curvature(csr_matrix(H + diags(prior)), blocks)
+    def _grams(self, weights: Array) -> tuple[Array, Array, Any]:
+        X, Z = self._design
+        weighted = X * weights[:, None]
+        return X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(weights[:, None]).tocsr()
+
+    def _joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
+        from scipy.sparse import bmat
+
+        if self.inner_dim <= DENSE:
+            return np.block([[XX, ZX.T], [ZX, ZZ.toarray()]])
+        return bmat([[XX, ZX.T], [ZX, ZZ]], format="csr")
+
+    def gram(self, weights: Array) -> Any:
+        """AᵀWA of all columns, dense or CSR."""
+        return self._joined(*self._grams(weights))
 
     def with_prior(self, hessian: Any, theta: Array) -> Any:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
@@ -252,7 +288,7 @@ class MixedModel(FiniteSum):
 
     def conditional_energy(self, w: Array, theta: Array) -> tuple[float, Array]:
         """f of w given θ, up to a constant, and its gradient."""
-        value, slope = self.conditional.energies(w[None, :])
+        value, slope = self.energies_given(w[None, :])
         total, gradient = float(value[0]), slope[0].copy()
         for term in self.terms:
             u, P = term.blocks(w), self._precision(term, theta)
@@ -261,6 +297,73 @@ class MixedModel(FiniteSum):
             before = term.blocks(gradient)
             term.put(before + pulled, gradient)
         return total, gradient
+
+
+class SquaredRows:
+    """Σ wᵢ(log σ + (yᵢ − oᵢ − aᵢᵀx)²/2σ²) and its gradient, from sums over the rows that are made once:
+
+        Σ wᵢ(yᵢ − oᵢ − aᵢᵀx)² = S + dᵀGd − 2gᵀd,     d = x − x₀,   G = AᵀWA,   e = y − o − Ax₀,   S = eᵀWe,   g = AᵀWe,
+
+    x₀ being near the least squares fit, so that no digits cancel.
+    """
+
+    def __init__(self, model: MixedModel) -> None:
+        conditional = model.conditional
+        loss, A = conditional.loss, conditional.rows.seen_once.X
+        weights = np.ones(model.n) if conditional.weights is None else conditional.weights
+        y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
+        self._known = None if loss.mixture else 1 / np.sqrt(loss.curvature_bound)  # σ
+        self._gram = model.gram(weights)
+        self._centre = _least_squares(self._gram, A.T @ (weights * y))
+        e = y - A @ self._centre
+        self._square, self._slope = float((weights * e * e).sum()), A.T @ (weights * e)
+        self._weight, self._dim = float(weights.sum()), A.shape[1]
+        self._blocks = [_diagonal_blocks(term.group, weights) for term in model.terms]
+
+    def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
+        """With b = Gd − g: precision·G, its border by log σ −2 precision·b, and 2 precision Σ wᵢ(…)² for log σ itself."""
+        d = x[: self._dim] - self._centre
+        along = self._gram @ d
+        precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
+        squares = self._square + float((along - 2 * self._slope) @ d)
+        shared = len(x) - self._dim
+        border = np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
+        own = np.full((shared, shared), 2 * precision * squares)
+        return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """(states, dim) → (states,), (states, dim)."""
+        log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
+        d = x[:, : self._dim] - self._centre
+        along = np.asarray((self._gram @ d.T).T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            precision = np.exp(-2 * log_sigma)
+            squares = self._square + ((along - 2 * self._slope) * d).sum(axis=1)
+            value = self._weight * log_sigma + 0.5 * precision * squares
+            gradient = np.zeros(x.shape)
+            gradient[:, : self._dim] = precision[:, None] * (along - self._slope)
+            if self._known is None:
+                gradient[:, -1] = self._weight - precision * squares
+        return value, gradient
+
+
+def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
+    """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
+    if isinstance(H, np.ndarray):
+        return np.block([[H, border], [border.T, own]]) + np.diag(prior)
+    from scipy.sparse import bmat, csr_matrix, diags
+
+    return csr_matrix(bmat([[H, border], [border.T, own]]) + diags(prior))
+
+
+def _least_squares(gram: Any, force: Array) -> Array:
+    """x₀ with G x₀ ≈ Aᵀy, by some steps of conjugate gradients: it need not be exact, nor G regular."""
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    diagonal = np.maximum(gram.diagonal(), 1e-300)
+    scaled = LinearOperator(gram.shape, matvec=lambda v: v / diagonal, dtype=np.float64)
+    solution, _ = cg(gram, force, rtol=1e-8, maxiter=200, M=scaled)
+    return np.asarray(solution, np.float64)
 
 
 def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:

@@ -41,6 +41,7 @@ from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marg
 
 _PILOTS = (60, 120)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
+_EVERY, _WIDE = 8, 2000  # draws of a pilot run by which a step is chosen; coordinates from which it begins short
 _FIRST = 20  # draws after which the step of a pilot run is judged
 _ACCEPTED = 0.7  # share of proposals to be accepted
 _TUNING, _BURN_IN = 40, 100  # draws by which the step is judged, and draws that are not kept
@@ -144,7 +145,7 @@ class GroupSearch:
             rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
             sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
             return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
-        self.budget.compile(lambda: model.conditional.energies(np.zeros((2, model.inner_dim))))
+        self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
@@ -159,7 +160,7 @@ class GroupSearch:
         space = GroupVariables(model, Bend.straight(theta, sds), np.eye(len(theta)), w)
         scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
         z = self._near(space, Stream(self.request.seed + _PILOT_SEED, np.arange(_PILOT_CHAINS)))
-        sampler = self._first_sampler(space, z)
+        sampler = SplitHMC() if space.dim < _WIDE else SplitHMC(0.45, 4)
         for number, count in enumerate(_PILOTS):
             sampler, states = self._pilot(space, sampler, z, count, number)
             some = states[:, count // 3 :].reshape(-1, model.dim)
@@ -167,9 +168,11 @@ class GroupSearch:
             bend = Bend.of_draws(draws, scales)
             mixing = _correlation_root(bend.into(draws))
             x, last = space.out_joint(states[:, -1])
+            at = states[:, count // 2 :: _EVERY].reshape(-1, model.dim)
             w_new = mode_given(model, bend(np.zeros(model.theta_dim))[0], space.w)
-            space = GroupVariables(model, bend, mixing, w_new)
+            before, space = space, GroupVariables(model, bend, mixing, w_new)
             z = space.into(x, last)
+            sampler = self._suited(space, space.into(*before.out_joint(at)), sampler)
         chains = len(self.request.chains)
         start = z[np.arange(chains) % _PILOT_CHAINS]
         return _Variables(space, start, theta, w, sds, sampler)
@@ -191,8 +194,15 @@ class GroupSearch:
             z = np.where(far[:, None], z / 2, z)
         return z
 
-    def _first_sampler(self, space: GroupVariables, z: Array) -> SplitHMC:
-        return SplitHMC() if space.dim < 2000 else SplitHMC(0.45, 4)
+    @staticmethod
+    def _suited(space: GroupVariables, z: Array, sampler: SplitHMC) -> SplitHMC:
+        """The sampler that what is not Gaussian asks for, by R = f(z) − ½|z|² at some states; no longer a step than
+        twice that which a pilot run had.
+        """
+        R = space.energies(z)[0] - 0.5 * (z * z).sum(axis=1)
+        wanted = SplitHMC.for_remainder(R - R[0])
+        longest = 2 * sampler.step_size
+        return wanted if wanted.step_size <= longest else SplitHMC(longest, max(1, round(1.6 / longest)))
 
     def _pilot(
         self, space: GroupVariables, sampler: SplitHMC, z: Array, count: int, number: int

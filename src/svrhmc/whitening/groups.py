@@ -211,7 +211,7 @@ class GroupVariables:
             at = self._at(term, level, theta, y)
             term.put(_product(at.C, at.b), x)
             places.append(at)
-        f, G = model.conditional.energies(x)
+        f, G = model.energies_given(x)
         by_theta = np.empty_like(theta)
         for term, level, at in zip(model.terms, self._levels, places, strict=True):
             value, slope = term.covariance.prior(theta[:, term.theta])

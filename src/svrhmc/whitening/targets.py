@@ -205,7 +205,7 @@ class WhitenedRows(Whitened):
         values, slopes = once(lambda: self._pass(u, valued, threads), (len(z),), z.shape, of=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
-        return values + target._prior_potential(u) if valued else values, self.whitening.pull(slopes)
+        return values + target.prior_potential(u) if valued else values, self.whitening.pull(slopes)
 
     @cached_property
     def _pass(self) -> Any:
