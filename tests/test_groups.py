@@ -59,7 +59,7 @@ class Problem:
             columns = np.concatenate([np.ones((n, 1)), rng.normal(size=(n, 2))], axis=1)[:, :width]
             effects = rng.normal(size=(levels[k], width)) * 0.8
             t = t + (columns * effects[index]).sum(axis=1)
-            scales = [priors.HalfNormal(1.5), priors.Exponential(0.8), priors.HalfStudentT(1.2, 3.0)][:width]
+            scales = [priors.HalfNormal(1.5), priors.Exponential(0.8), priors.HalfStudentT(3.0, 1.2)][:width]
             self.groups.append(Group(index, columns, name=f"g{k}", prior=scales, lkj=lkj))
             Z = np.zeros((n, levels[k], width))
             Z[np.arange(n), index] = columns
@@ -134,9 +134,8 @@ def differences(f, x):
     return np.array([(f(x + d) - f(x - d)) / (2 * STEP) for d in steps]).T
 
 
-@pytest.fixture(params=[(1,), (2,), (3,), (2, 1)], ids=str)
-def widths(request):
-    return request.param
+SHAPES = [(family, (2, 1)) for family in ("ordinal", *FAMILIES)]
+SHAPES += [(family, widths) for family in ("bernoulli", "gaussian") for widths in ((1,), (2,), (3,))]
 
 
 # Covariances
@@ -173,7 +172,7 @@ def test_factors_of_covariances_their_derivatives_and_coordinates(width):
 def test_every_correlation_has_the_law_that_lkj_gives_it(width, lkj):
     """(Ωᵢⱼ + 1)/2 ~ Beta(a, a), a = η − 1 + r/2: moments by quadrature over the partial correlations."""
     covariance = Covariance.of([priors.HalfNormal(1.0)] * width, lkj)
-    axis = np.linspace(-9, 9, 121)
+    axis = np.linspace(-9, 9, 61)
     c = np.stack(np.meshgrid(*[axis] * len(covariance.pairs), indexing="ij"), axis=-1).reshape(
         -1, len(covariance.pairs)
     )
@@ -230,11 +229,9 @@ def variables(problem, bent=True):
     return GroupVariables(model, bend, mixing, w)
 
 
-@pytest.mark.parametrize("family", ["ordinal", *FAMILIES])
+@pytest.mark.parametrize(("family", "widths"), SHAPES, ids=str)
 def test_the_variables_are_a_change_of_variables(family, widths):
     """Gradients against differences; the density against the joint one and a Jacobian by differences; there and back."""
-    if family not in ("bernoulli", "gaussian") and widths != (2, 1):
-        pytest.skip("one shape is enough for the other families")
     space = variables(Problem(family, widths))
     model = space.model
     z = 0.5 * np.random.default_rng(3).normal(size=(3, space.dim))
@@ -344,7 +341,7 @@ class Few:
 
 
 def test_draws_of_few_levels_have_the_law_that_quadrature_gives():
-    answer = answer_of(Few.model(), 1000, seed=1)
+    answer = answer_of(Few.model(), 500, seed=1)
     assert np.abs(Few.scores(answer)).max() < LIMIT
 
 
@@ -360,8 +357,8 @@ def test_without_the_jacobian_of_the_variables_they_have_not(monkeypatch):
 
     plain = GroupVariables.energies
     monkeypatch.setattr(GroupVariables, "energies", energies)
-    answer = answer_of(Few.model(), 500, seed=1)
-    assert np.abs(Few.scores(answer)).max() > 2 * LIMIT
+    answer = answer_of(Few.model(), 200, seed=1)
+    assert np.abs(Few.scores(answer)).max() >  * LIMIT
 
 
 class Noisy:
@@ -374,14 +371,20 @@ class Noisy:
 
     @classmethod
     def model(cls):
-        return glm(cls.X, cls.y, "gaussian", prior_precision=0.1, groups=[Group(cls.index, name="g")])
+        return glm(
+            cls.X,
+            cls.y,
+            "gaussian",
+            prior_precision=0.1,
+            groups=[Group(cls.index, name="g", prior=priors.HalfNormal(1.0))],
+        )
 
     @classmethod
     def moments(cls):
         """E of β, log σ, log τ, effects, and of their squares."""
         A = np.concatenate([cls.X, np.eye(5)[cls.index]], axis=1)
-        scale, total = 2.5 * cls.y.std(), []
-        for phi in np.linspace(-11, 2.5, 160):
+        total = []
+        for phi in np.linspace(-11, 1.7, 150):
             for s in np.linspace(-1.6, 1.6, 60):
                 P = np.diag([0.1, 0.1, *[np.exp(-2 * phi)] * 5])
                 H = A.T @ A * np.exp(-2 * s) + P
@@ -390,7 +393,7 @@ class Noisy:
                 mean = V @ b
                 log_p = 0.5 * (b @ mean - cls.y @ cls.y * np.exp(-2 * s)) - 20 * s - 5 * phi
                 log_p += -0.5 * np.linalg.slogdet(H)[1] + stats.norm.logpdf(s, 0, 5)
-                log_p += stats.halfnorm.logpdf(np.exp(phi), scale=scale) + phi
+                log_p += stats.halfnorm.logpdf(np.exp(phi)) + phi
                 first = [*mean[:2], s, phi, *mean[2:]]
                 second = [*(mean**2 + np.diag(V))[:2], s * s, phi * phi, *(mean**2 + np.diag(V))[2:]]
                 total.append((log_p, *first, *second))
@@ -407,7 +410,7 @@ class Noisy:
 
 
 def test_draws_of_gaussian_rows_have_the_law_that_quadrature_gives():
-    answer = answer_of(Noisy.model(), 1000, seed=2)
+    answer = answer_of(Noisy.model(), 200, seed=2)
     assert np.abs(Noisy.scores(answer)).max() < LIMIT
 
 
