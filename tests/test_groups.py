@@ -358,7 +358,7 @@ def test_without_the_jacobian_of_the_variables_they_have_not(monkeypatch):
     plain = GroupVariables.energies
     monkeypatch.setattr(GroupVariables, "energies", energies)
     answer = answer_of(Few.model(), 200, seed=1)
-    assert np.abs(Few.scores(answer)).max() >  * LIMIT
+    assert np.abs(Few.scores(answer)).max() > LIMIT
 
 
 class Noisy:
