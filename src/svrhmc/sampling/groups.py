@@ -7,7 +7,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -360,14 +360,17 @@ class GroupSearch:
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
             out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
-        groups = [term.group for term in model.terms]
+        return self._named(out.reshape(chains, -1, count), self._every)
+
+    def _named(self, draws: Array, every: int) -> GroupEffects:
+        groups = [term.group for term in self.model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
             tuple(group.column_names or () for group in groups),
             tuple(group.levels or () for group in groups),
             np.concatenate([group.row_counts() for group in groups]),
-            out.reshape(chains, -1, count),
-            self._every,
+            draws,
+            every,
         )
 
     # Laplace's approximation
@@ -376,22 +379,24 @@ class GroupSearch:
         """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
         known, count = self.variables, self.model.reported_dim
         mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
-        draws = self._laplace_draws(256, _PILOT_SEED)
+        draws = self.reported.parameters(*self._laplace_draws(256, _PILOT_SEED))
         return Location(mean, draws.std(axis=0)[:count])
 
-    def _laplace_draws(self, count: int, seed: int) -> Array:
+    def _laplace_draws(self, count: int, seed: int) -> tuple[Array, Array]:
+        """w and θ."""
         known, model = self.variables, self.model
         z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
         w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
-        return self.reported.parameters(w, theta)
+        return w, theta
 
     def _laplace(self) -> Answer:
         """Where a budget ended before there were draws."""
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
         count = max(LEAST, -(-request.draws // chains))
-        x = self._laplace_draws(chains * count, _PILOT_SEED + 1).reshape(chains, count, dim)
+        w, theta = self._laplace_draws(chains * count, _PILOT_SEED + 1)
+        x = self.reported.parameters(w, theta).reshape(chains, count, dim)
         where, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(
             mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
@@ -400,14 +405,8 @@ class GroupSearch:
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
-            group_effects=self._laplace_effects(chains, count),
+            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1),
         )  # fmt: skip
-
-    def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
-        known, model = self.variables, self.model
-        z = np.zeros((chains, min(count, LEAST), model.dim))
-        modes = np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.effect_count))
-        return replace(self._effects(z), draws=modes.copy())
 
 
 class _Scan(NamedTuple):
