@@ -561,3 +561,11 @@ def test_the_shell_takes_groups_and_quotes_what_it_refuses(tmp_path, monkeypatch
         refused = CliRunner().invoke(app, ["fit", "a.csv", "--target", "y", "--formula", text, "--out", "b"])
         assert refused.exit_code != 0
         assert why in " ".join(refused.output.split())
+
+
+def test_combinations_of_very_many_levels_are_told_apart():
+    rng = np.random.default_rng(0)
+    columns = {f"f{j}": rng.permutation(40_000) for j in range(5)}  # 40,000⁵ is beyond 2⁶³
+    group = designed("y ~ (1 | f0:f1:f2:f3:f4)", {"y": np.zeros(40_000), **columns}).groups[0]
+    assert group.count == 40_000
+    np.testing.assert_array_equal(group.index, columns["f0"])

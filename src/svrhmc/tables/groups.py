@@ -30,6 +30,7 @@ from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, req
 
 _MEASURED = 100  # different numbers that are not whole, above which a column is taken for a measurement
 _BYTES = 8  # of JSON in one number
+_LARGEST = 1 << 62  # number of a combination
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +233,13 @@ def _require_no_measurement(text: str, name: str, column: Column, unusable: Refu
 
 def _keys(codes: Indices) -> Indices:
     """A number for each row of codes from −1 on, 0, 1, …, in the order of the rows."""
-    keys = codes[:, 0] + 1
-    for j in range(1, codes.shape[1]):
-        keys = np.unique(keys, return_inverse=True)[1] * (int(codes[:, j].max()) + 2) + codes[:, j] + 1
+    keys, most = codes[:, 0] + 1, int(codes[:, 0].max()) + 2
+    for column in codes.T[1:]:
+        size = int(column.max()) + 2
+        if most * size > _LARGEST:
+            keys = np.unique(keys, return_inverse=True)[1]
+            most = len(codes)
+        keys, most = keys * size + column + 1, most * size
     return np.asarray(np.unique(keys, return_inverse=True)[1], np.int64)
 
 
