@@ -27,6 +27,8 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.priors.terms import Heavy, Prior, settle
 
+_FURTHEST = 50.0  # |c|, beyond which a correlation is ±1 to any digit
+
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
@@ -57,12 +59,12 @@ class Covariance:
         """L of many θ: (states, dim) → (states, r, r)."""
         if self.width == 1:
             return np.ones((len(theta), 1, 1))
-        partial = np.tanh(theta[:, self.width :])
+        c = theta[:, self.width :]
         L = np.zeros((len(theta), self.width, self.width))
         left = np.ones((len(theta), self.width))  # ∏ √(1 − p²) of each row so far
-        for p, (i, j) in zip(partial.T, self.pairs, strict=True):
+        for p, rest, (i, j) in zip(np.tanh(c).T, _root_of_rest(c).T, self.pairs, strict=True):
             L[:, i, j] = p * left[:, i]
-            left[:, i] *= np.sqrt((1 - p) * (1 + p))
+            left[:, i] *= rest
         each = np.arange(self.width)
         L[:, each, each] = left
         return L
@@ -81,10 +83,11 @@ class Covariance:
         E = np.empty((self.dim, len(theta), r, r))
         for a in range(r):
             E[a] = inverse[:, :, a, None] * L[:, a, None, :]
-        for place, (p, (i, j)) in enumerate(zip(np.tanh(theta[:, r:]).T, self.pairs, strict=True), r):
+        p_of, rest = np.tanh(theta[:, r:]).T, _root_of_rest(theta[:, r:]).T
+        for place, (p, root, (i, j)) in enumerate(zip(p_of, rest, self.pairs, strict=True), r):
             change = np.zeros((len(theta), r))
-            earlier = np.prod([1 - np.tanh(theta[:, r + self.pairs.index((i, k))]) ** 2 for k in range(j)], axis=0)
-            change[:, j] = (1 - p) * (1 + p) * np.sqrt(earlier)
+            earlier = np.prod([rest[self.pairs.index((i, k))] for k in range(j)], axis=0)
+            change[:, j] = root**2 * earlier
             change[:, j + 1 : i + 1] = -p[:, None] * L[:, i, j + 1 : i + 1]
             E[place] = inverse[:, :, i, None] * change[:, None, :]
         return E
@@ -153,3 +156,9 @@ class Covariance:
         omega = L @ L.transpose(0, 2, 1)
         correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(theta)).T
         return np.concatenate([np.exp(theta[:, : self.width]), correlations], axis=1)
+
+
+def _root_of_rest(c: Array) -> Array:
+    """√(1 − tanh²c) = 1/cosh c, which stays above 0 however far out a state is."""
+    rest: Array = 1 / np.cosh(np.clip(c, -_FURTHEST, _FURTHEST))
+    return rest

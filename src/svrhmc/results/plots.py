@@ -42,8 +42,8 @@ def steps_of(posterior: Any, places: Sequence[int], widths: Array) -> tuple[Arra
 
 
 def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
-    """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts and parameters that
-    rows share are left out beside other coefficients, whose scale they do not have.
+    """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts, parameters that rows
+    share and scales of groups are left out beside other coefficients, whose scale they do not have.
     """
     stated, levels = posterior.parameters, [*level_ends(level), 0.25, 0.75]
     if stated is None:
@@ -51,7 +51,8 @@ def forest(posterior: Any, level: float, path: str | Path | None) -> Any:
     else:
         names, mean, ends = stated.names, stated.moments.mean, np.quantile(stated.flat(), levels, axis=0)
     shared = 0 if posterior.model is None else posterior.model.loss.shared
-    slopes = [j for j, name in enumerate(names[: len(names) - shared]) if name.rpartition(": ")[2] != _INTERCEPT]
+    end = len(names) - shared - posterior.group_scales
+    slopes = [j for j, name in enumerate(names[:end]) if name.rpartition(": ")[2] != _INTERCEPT]
     shown = (slopes or list(range(len(names))))[:_MOST]
     steps, change = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
     mean, ends = mean[shown] * steps, ends[:, shown] * steps

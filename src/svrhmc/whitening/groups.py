@@ -216,8 +216,11 @@ class GroupVariables:
         s = np.linalg.solve(self.mixing, self.bend.into(theta).T).T
         return np.concatenate([z, s], axis=1)
 
+    @np.errstate(all="ignore")
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and ∇f at states (states, dim); threads share the states where there are many effects."""
+        """f and ∇f at states (states, dim); threads share the states where there are many effects. Where a state is so
+        far out that they are no numbers, f is ∞, and no proposal ends there.
+        """
         begun = self._shared(self._begin, z)
         x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
         f, G = self.model.energies_given(x)
@@ -239,6 +242,7 @@ class GroupVariables:
         with ThreadPoolExecutor(len(given)) as pool:
             return list(pool.map(work, given))
 
+    @np.errstate(all="ignore")
     def _begin(self, z: Array) -> _Begun:
         y, theta, first, second = self._linear(z)
         x, places = self.w + y, []
@@ -248,6 +252,7 @@ class GroupVariables:
             places.append(at)
         return _Begun(x, theta, first, second, places)
 
+    @np.errstate(all="ignore")
     def _end(self, begun: _Begun, f: Array, G: Array) -> tuple[Array, Array]:
         """f and ∇f from those of the rows, whose gradient is overwritten."""
         inner, theta, first = self.model.inner_dim, begun.theta, begun.first
@@ -260,6 +265,9 @@ class GroupVariables:
         gradient = np.empty((len(f), self.dim))
         gradient[:, :inner] = self.whitening.pull(G)
         gradient[:, inner:] = (by_theta * first - begun.second / first) @ self.mixing
+        lost = ~(np.isfinite(f) & np.isfinite(gradient).all(axis=1))
+        if lost.any():
+            f[lost], gradient[lost] = np.inf, 0.0
         return f, gradient
 
     @staticmethod
