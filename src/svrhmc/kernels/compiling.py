@@ -6,17 +6,67 @@ from pathlib import Path
 
 from llvmlite import ir
 from numba import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
 from svrhmc import families
 from svrhmc.core import randomness
 from svrhmc.core.code_cache import keep, stamp_of
 
+
+
+class _Unplaced:
+    """Stands for what puts code where it runs: of code without a place no environment is set."""
+
+    def set_env(self, name, environment):
+        """Nothing."""
+
+
+class LinkedLibrary(JITCodeLibrary):
+    """The code of a function that only other compiled functions call: it is linked into theirs, and optimised there. So
+    it is neither optimised by itself nor made into machine code, which would be most of the time it takes.
+    """
+
+    @property
+    def codegen(self):
+        """Nothing runs from here."""
+        return _Unplaced()
+
+    def _optimize_functions(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self):
+        return
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name):
+        """None: 0."""
+        self._ensure_finalized()
+        return 0
+
+
+class Linked(Compiler):
+    """What compiles such functions."""
+
+    def __init__(self, typingctx, targetctx, library, *others):
+        if library is None:
+            library = LinkedLibrary(targetctx.codegen(), "linked")
+            library.enable_object_caching()
+        super().__init__(typingctx, targetctx, library, *others)
+
+
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
 # A function that does not say `fastmath` is compiled with what the first of its callers says.
-PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PLAIN = {
+    "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+    "pipeline_class": Linked,
+}  # fmt: skip
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
