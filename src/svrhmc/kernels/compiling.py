@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, typeof, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from svrhmc import families
@@ -70,6 +72,7 @@ PLAIN = {
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
+BOUND = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for `Bound`
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
 _TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
 _STAMP = stamp_of(_TEXTS)  # None where nothing can be written
@@ -78,6 +81,71 @@ _STAMP = stamp_of(_TEXTS)  # None where nothing can be written
 def kept(dispatcher):
     """A function that Python calls, which is compiled once on a machine."""
     return dispatcher if _STAMP is None else keep(dispatcher, _STAMP)
+
+
+class Bound:
+    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the value
+    in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
+
+    What calls it is so compiled once for all types, and the function for each of them once for all that call it.
+    """
+
+    def __init__(self, function, value):
+        kind = typeof(value)
+        signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
+        if signature not in function.overloads:
+            function.compile(signature)
+        code, context = function.overloads[signature], cpu_target.target_context
+        self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
+        self._value = value  # whose arrays the memory points to
+        self._memory = np.zeros(context.get_abi_sizeof(context.get_data_type(kind)), np.uint8)
+        self.data = self._memory.ctypes.data
+        _write(value, self.data)
+
+    def __call__(self, first, last, valued):
+        """Call it."""
+        _call(self.address, self.data, first, last, valued)
+
+
+_BOUND_ARGUMENTS = (types.intp, types.intp, types.boolean)
+
+
+@intrinsic
+def call_bound(context, address, data, first, last, valued):
+    """Call what is `Bound` by its addresses."""
+    given = (types.voidptr, *_BOUND_ARGUMENTS)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.call_conv.get_function_type(types.none, given)
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        pointer = builder.inttoptr(arguments[1], ir.IntType(8).as_pointer())
+        context.call_conv.call_function(builder, function, types.none, given, [pointer, *arguments[2:]])
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, *_BOUND_ARGUMENTS), generate
+
+
+@intrinsic
+def _store(context, value, address):
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        pointer = builder.inttoptr(arguments[1], context.get_data_type(kind).as_pointer())
+        context.pack_value(builder, kind, arguments[0], pointer)
+        return context.get_dummy_value()
+
+    return types.none(value, types.intp), generate
+
+
+@kept
+@njit(**ENTRY)
+def _call(address, data, first, last, valued):
+    call_bound(address, data, first, last, valued)
+
+
+@kept
+@njit(**ENTRY)
+def _write(value, address):
+    _store(value, address)
 
 
 def _cast(source, target):

@@ -12,11 +12,13 @@ do not depend on the number of threads, nor a state's on the others that are eva
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, peek
+from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, peek
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
@@ -199,12 +201,31 @@ def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, t
         tile_sum(rows, s, c, m, low, high, tile, sums, chains, c * pad, pad)
 
 
+class Summing(NamedTuple):
+    """What a pass over all rows at several states reads and writes."""
+
+    rows: Any
+    loss: Any
+    y: Any
+    added: Any
+    weights: Any
+    states: Any
+    chains: int
+    size: int  # rows of a block
+    tile: Any  # room of one thread
+    t: Any
+    slopes: Any
+    partial: Any
+    values: Any
+
+
 @kept
-@njit(**ENTRY)
-def pass_blocks(rows, loss, y, added, weights, states, chains, begin, end, size, tile, t, s, partial, values, valued):
-    """One thread's share of a pass over all rows at several states: for each block of `size` rows from `begin` to
-    before `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
+@njit(**BOUND)
+def pass_blocks(summing, begin, end, valued):
+    """One thread's share of a pass over all rows at several states: for each block of rows from `begin` to before
+    `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
     """
+    rows, loss, y, added, weights, states, chains, size, tile, t, s, partial, values = summing[0]
     for block in range(begin, end):
         sums, worth = partial[block], values[block]
         sums[:] = 0.0
