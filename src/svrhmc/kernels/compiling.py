@@ -17,7 +17,6 @@ from svrhmc.core import randomness
 from svrhmc.core.code_cache import keep, stamp_of
 
 
-
 class _Unplaced:
     """Stands for what puts code where it runs: of code without a place no environment is set."""
 
@@ -84,8 +83,8 @@ def kept(dispatcher):
 
 
 class Bound:
-    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the value
-    in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
+    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the
+    value in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
 
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """

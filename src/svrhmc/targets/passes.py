@@ -44,7 +44,7 @@ class RowsPass:
         self.rows, self.dense = rows.compiled, rows.storage == "dense"
         self.pad = self.rows.width(self.columns, kind)
         self.size, self.together = _block_rows(rows), _TOGETHER[rows.storage]
-        self.blocks = -(-rows.n // self.size)
+        self.blocks, self.width = -(-rows.n // self.size), self.k * self.pad + self.q
         self.record, self.y = loss.record(self.number.type), fixed(y.astype(self.number, copy=False))
         self.added = fixed(added.astype(self.number, copy=False))
         self.weights = None if weights is None else fixed(weights.astype(self.number, copy=False))
@@ -84,10 +84,15 @@ class RowsPass:
     def room(self, count: int, shares: int = 1) -> Iterator[PassRoom]:
         """Room for so many states, which no other thread has meanwhile."""
         spare = self._spare.setdefault(count, [])
-        room = spare.pop() if spare else PassRoom(self, count)
+        room = spare.pop() if spare else PassRoom(self, count, *self.arrays(count))
         room.share(shares)
         yield room
         spare.append(room)
+
+    def arrays(self, count: int) -> tuple[Array, Array, Array]:
+        """For so many states as compiled code reads them, and by blocks of rows their sums and values; all flat."""
+        number = count * self.width
+        return np.zeros(number, self.kind), np.empty(self.blocks * number), np.empty(self.blocks * count)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without its rooms, whose addresses hold in this process alone."""
@@ -100,11 +105,11 @@ class PassRoom:
     Blocks of coefficients are padded as rows are; states of sparse rows lie side by side.
     """
 
-    def __init__(self, by: RowsPass, count: int) -> None:
-        self.count, self.width, self._by = count, by.k * by.pad + by.q, by
-        self.states = np.zeros(count * self.width, by.kind)
-        self.sums, self.values = np.empty((by.blocks, count * self.width)), np.empty((by.blocks, count))
+    def __init__(self, by: RowsPass, count: int, states: Array, sums: Array, values: Array) -> None:
+        self.count, self._by, self.states = count, by, states
+        self.sums, self.values = sums.reshape(by.blocks, -1), values.reshape(by.blocks, -1)
         self.shares: list[Bound] = []
+        self.share(1)
 
     def share(self, count: int) -> None:
         """Let so many threads have shares of a pass."""

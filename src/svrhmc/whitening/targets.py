@@ -199,16 +199,16 @@ class WhitenedRows(Whitened):
         In float32 f may lack a constant of the labels. threads: that share a pass; all cores for None. f is 0 unless
         `valued`.
         """
-        if self._pass is None:
+        if self.rows_pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: self._pass(u, valued, threads), (len(z),), z.shape, of=z)
+        values, slopes = once(lambda: self.rows_pass(u, valued, threads), (len(z),), z.shape, of=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target._prior_potential(u) if valued else values, self.whitening.pull(slopes)
 
     @cached_property
-    def _pass(self) -> Any:
+    def rows_pass(self) -> Any:
         """Where rows are so many that passes over them are compiled; else None."""
         form = self.rows_form
         if form.is_small or form.loss.kernel is None or form.rows.seen_once.compiled is None:
