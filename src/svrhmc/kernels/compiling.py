@@ -83,8 +83,8 @@ def kept(dispatcher):
 
 
 class Bound:
-    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the
-    value in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
+    """A compiled function (with BOUND) of a pointer to a value and three numbers, and the value in memory: compiled
+    code and Python call it by two addresses, whatever the type of the value is.
 
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
@@ -101,16 +101,16 @@ class Bound:
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
-    def __call__(self, first, last, valued):
+    def __call__(self, first, last, how):
         """Call it."""
-        _call(self.address, self.data, first, last, valued)
+        _call(self.address, self.data, first, last, how)
 
 
-_BOUND_ARGUMENTS = (types.intp, types.intp, types.boolean)
+_BOUND_ARGUMENTS = (types.intp, types.intp, types.intp)
 
 
 @intrinsic
-def call_bound(context, address, data, first, last, valued):
+def call_bound(context, address, data, first, last, how):
     """Call what is `Bound` by its addresses."""
     given = (types.voidptr, *_BOUND_ARGUMENTS)
 
@@ -137,8 +137,8 @@ def _store(context, value, address):
 
 @kept
 @njit(**ENTRY)
-def _call(address, data, first, last, valued):
-    call_bound(address, data, first, last, valued)
+def _call(address, data, first, last, how):
+    call_bound(address, data, first, last, how)
 
 
 @kept
