@@ -17,14 +17,20 @@ from svrhmc.core import randomness
 from svrhmc.core.code_cache import keep, stamp_of
 
 
-class _Unplaced:
-    """Stands for what puts code where it runs: of code without a place no environment is set."""
+class EntryLibrary(JITCodeLibrary):
+    """The code of a function that Python calls, or compiled code by its address, with all that was linked into it:
+    optimised once. numba's rounds before that are for counts of references, of which there are none here.
+    """
 
-    def set_env(self, name, environment):
-        """Nothing."""
+    def _optimize_functions(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self):
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
 
 
-class LinkedLibrary(JITCodeLibrary):
+class LinkedLibrary(EntryLibrary):
     """The code of a function that only other compiled functions call: it is linked into theirs, and optimised there. So
     it is neither optimised by itself nor made into machine code, which would be most of the time it takes.
     """
@@ -33,9 +39,6 @@ class LinkedLibrary(JITCodeLibrary):
     def codegen(self):
         """Nothing runs from here."""
         return _Unplaced()
-
-    def _optimize_functions(self, ll_module):
-        ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self):
         return
@@ -50,29 +53,42 @@ class LinkedLibrary(JITCodeLibrary):
         return 0
 
 
-class Linked(Compiler):
-    """What compiles such functions."""
+class _Unplaced:
+    """Stands for what puts code where it runs: of code without a place no environment is set."""
+
+    def set_env(self, name, environment):
+        """Nothing."""
+
+
+class Entry(Compiler):
+    """What compiles functions into a library of this kind."""
+
+    kind = EntryLibrary
 
     def __init__(self, typingctx, targetctx, library, *others):
         if library is None:
-            library = LinkedLibrary(targetctx.codegen(), "linked")
+            library = self.kind(targetctx.codegen(), self.kind.__name__)
             library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, *others)
+
+
+class Linked(Entry):
+    """The same for functions that only others call."""
+
+    kind = LinkedLibrary
 
 
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
 # A function that does not say `fastmath` is compiled with what the first of its callers says.
-PLAIN = {
-    "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
-    "pipeline_class": Linked,
-}  # fmt: skip
+_HIDDEN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PLAIN = {**_HIDDEN, "pipeline_class": Linked}
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
-BOUND = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # for `Bound`
-ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
+BOUND = {**_HIDDEN, "pipeline_class": Entry}  # for `Bound`
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": Entry}
 _TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
 _STAMP = stamp_of(_TEXTS)  # None where nothing can be written
 

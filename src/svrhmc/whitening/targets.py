@@ -199,16 +199,16 @@ class WhitenedRows(Whitened):
         In float32 f may lack a constant of the labels. threads: that share a pass; all cores for None. f is 0 unless
         `valued`.
         """
-        if self.rows_pass is None:
+        if self._pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: self.rows_pass(u, valued, threads), (len(z),), z.shape, of=z)
+        values, slopes = once(lambda: self._pass(u, valued, threads), (len(z),), z.shape, of=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target._prior_potential(u) if valued else values, self.whitening.pull(slopes)
 
     @cached_property
-    def rows_pass(self) -> Any:
+    def _pass(self) -> Any:
         """Where rows are so many that passes over them are compiled; else None."""
         form = self.rows_form
         if form.is_small or form.loss.kernel is None or form.rows.seen_once.compiled is None:
@@ -323,6 +323,11 @@ class _NoExpansion(Expansion):
 
 
 WhitenedComponents = Whitened
+
+
+def pass_of(target: WhitenedRows) -> Any:
+    """The compiled pass over the rows of a target (`svrhmc.targets.passes.RowsPass`), where there is one; else None."""
+    return target._pass
 
 
 def is_whitened(target: FiniteSum) -> bool:

@@ -34,6 +34,7 @@ from svrhmc.gradients import Memory
 from svrhmc.kernels import normals, split
 from svrhmc.kernels.rows import fixed
 from svrhmc.targets.passes import PassRoom
+from svrhmc.whitening.targets import pass_of
 
 _LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
 _MANY = 1 << 10  # coordinates, of which normals and trajectories in NumPy take long
@@ -55,7 +56,7 @@ class SplitKernel(CompiledKernel):
         density = Passes(setup.target, max(1, shared))
         self.definition: Any = setup.sampler.kernel(replace(setup, target=density, randomness=CompiledStream))
         worth = shared <= 1 and (not long or rows.dim >= _MANY)
-        self.compiled = worth and setup.target.rows_pass is not None and setup.target.target.terms is None
+        self.compiled = worth and pass_of(setup.target) is not None and setup.target.target.terms is None
 
     @cached_property
     def known(self) -> tuple[split.Prior, Any, split.Path]:
@@ -143,7 +144,7 @@ class Trajectories:
     """Some chains that move in step, in compiled code."""
 
     def __init__(self, kernel: SplitKernel, count: int) -> None:
-        by, dim = kernel.setup.target.rows_pass, kernel.setup.target.dim
+        by, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
         flat, cuts, self._rooms = by.arrays(count), (by.width, by.blocks * by.width, by.blocks), []
         for low in range(0, count, by.together):
             size = min(by.together, count - low)
