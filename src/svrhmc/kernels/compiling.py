@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -105,19 +106,19 @@ class Bound:
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
 
-    def __init__(self, function, value):
+    def __init__(self, function: Any, value: Any) -> None:
         kind = typeof(value)
         signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
         if signature not in function.overloads:
             function.compile(signature)
         code, context = function.overloads[signature], cpu_target.target_context
         self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
-        self._value = value  # whose arrays the memory points to
+        self.value = value  # whose arrays the memory points to
         self._memory = np.zeros(context.get_abi_sizeof(context.get_data_type(kind)), np.uint8)
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
-    def __call__(self, first, last, how):
+    def __call__(self, first: int, last: int, how: int) -> None:
         """Call it."""
         _call(self.address, self.data, first, last, how)
 
