@@ -323,18 +323,22 @@ class SplitKernel(TrajectoryKernel):
         return None if np.isnan(fallen).any() else (new, fallen)
 
     def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain;
-        drawn ahead for many steps.
+        """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain."""
+        for begin, v, uniform in self.noise_ahead(stream, size, first, end):
+            for place in range(v.shape[1]):
+                yield begin + place, v[:, place], uniform[:, place, 1], uniform[:, place, 0]
+
+    def noise_ahead(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array]]:
+        """The same for many steps at a time: the number of the first, v (chain, step, dim), and the log of a uniform
+        number with U (chain, step, 2).
         """
         ahead = max(1, _AHEAD // size)
         while first < end:
             steps = np.arange(first, min(end, first + ahead, (first // HIGH + 1) * HIGH))
             v = stream.normals(steps, self.density.dim)
             uniform = stream.uniforms(steps, 2, Purpose.ACCEPT)
-            jitter, threshold = 2 * uniform[..., 1] - 1, np.log(uniform[..., 0])
-            for place, step in enumerate(steps.tolist()):
-                yield step, v[:, place], jitter[:, place], threshold[:, place]
-            first = step + 1
+            yield first, v, np.stack([np.log(uniform[..., 0]), 2 * uniform[..., 1] - 1], axis=-1)
+            first += len(steps)
 
 
 def lobatto(steps: int) -> tuple[Array, Array]:

@@ -3,24 +3,93 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, typeof, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from svrhmc import families
 from svrhmc.core import randomness
 from svrhmc.core.code_cache import keep, stamp_of
 
+
+class EntryLibrary(JITCodeLibrary):
+    """The code of a function that Python calls, or compiled code by its address, with all that was linked into it:
+    optimised once. numba's rounds before that are for counts of references, of which there are none here.
+    """
+
+    def _optimize_functions(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self):
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
+
+
+class LinkedLibrary(EntryLibrary):
+    """The code of a function that only other compiled functions call: it is linked into theirs, and optimised there. So
+    it is neither optimised by itself nor made into machine code, which would be most of the time it takes.
+    """
+
+    @property
+    def codegen(self):
+        """Nothing runs from here."""
+        return _Unplaced()
+
+    def _optimize_final_module(self):
+        return
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name):
+        """None: 0."""
+        self._ensure_finalized()
+        return 0
+
+
+class _Unplaced:
+    """Stands for what puts code where it runs: of code without a place no environment is set."""
+
+    def set_env(self, name, environment):
+        """Nothing."""
+
+
+class Entry(Compiler):
+    """What compiles functions into a library of this kind."""
+
+    kind = EntryLibrary
+
+    def __init__(self, typingctx, targetctx, library, *others):
+        if library is None:
+            library = self.kind(targetctx.codegen(), self.kind.__name__)
+            library.enable_object_caching()
+        super().__init__(typingctx, targetctx, library, *others)
+
+
+class Linked(Entry):
+    """The same for functions that only others call."""
+
+    kind = LinkedLibrary
+
+
 # No nnan or ninf: a diverged chain must stay visible as such.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
 # A function that does not say `fastmath` is compiled with what the first of its callers says.
-PLAIN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_HIDDEN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+PLAIN = {**_HIDDEN, "pipeline_class": Linked}
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
-ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True}
+BOUND = {**_HIDDEN, "pipeline_class": Entry}  # for `Bound`
+ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": Entry}
 _TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
 _STAMP = stamp_of(_TEXTS)  # None where nothing can be written
 
@@ -28,6 +97,71 @@ _STAMP = stamp_of(_TEXTS)  # None where nothing can be written
 def kept(dispatcher):
     """A function that Python calls, which is compiled once on a machine."""
     return dispatcher if _STAMP is None else keep(dispatcher, _STAMP)
+
+
+class Bound:
+    """A compiled function (with BOUND) of a pointer to a value and three numbers, and the value in memory: compiled
+    code and Python call it by two addresses, whatever the type of the value is.
+
+    What calls it is so compiled once for all types, and the function for each of them once for all that call it.
+    """
+
+    def __init__(self, function: Any, value: Any) -> None:
+        kind = typeof(value)
+        signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
+        if signature not in function.overloads:
+            function.compile(signature)
+        code, context = function.overloads[signature], cpu_target.target_context
+        self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
+        self.value = value  # whose arrays the memory points to
+        self._memory = np.zeros(context.get_abi_sizeof(context.get_data_type(kind)), np.uint8)
+        self.data = self._memory.ctypes.data
+        _write(value, self.data)
+
+    def __call__(self, first: int, last: int, how: int) -> None:
+        """Call it."""
+        _call(self.address, self.data, first, last, how)
+
+
+_BOUND_ARGUMENTS = (types.intp, types.intp, types.intp)
+
+
+@intrinsic
+def call_bound(context, address, data, first, last, how):
+    """Call what is `Bound` by its addresses."""
+    given = (types.voidptr, *_BOUND_ARGUMENTS)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.call_conv.get_function_type(types.none, given)
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        pointer = builder.inttoptr(arguments[1], ir.IntType(8).as_pointer())
+        context.call_conv.call_function(builder, function, types.none, given, [pointer, *arguments[2:]])
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, *_BOUND_ARGUMENTS), generate
+
+
+@intrinsic
+def _store(context, value, address):
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        pointer = builder.inttoptr(arguments[1], context.get_data_type(kind).as_pointer())
+        context.pack_value(builder, kind, arguments[0], pointer)
+        return context.get_dummy_value()
+
+    return types.none(value, types.intp), generate
+
+
+@kept
+@njit(**ENTRY)
+def _call(address, data, first, last, how):
+    call_bound(address, data, first, last, how)
+
+
+@kept
+@njit(**ENTRY)
+def _write(value, address):
+    _store(value, address)
 
 
 def _cast(source, target):

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch, unshared
 from svrhmc.kernels.layout import TILE, is_a
 
 _LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
@@ -321,14 +321,35 @@ def _tile_predictors(rows, states, chains, begin, length, low, high, t, line, li
         data, columns, starts = rows.data, rows.columns, rows.begin
         x, first = states[begin * chains :], t[line]
         if chains == 1:
-            for i in range(low, high):
-                first[i - low] = _sparse_dot(data, columns, starts[i], starts[i + 1], x)
+            _sparse_dots(data, columns, starts[low : high + 1], x, first)
         else:
-            second = t[lines + line]
-            for i in range(low, high):
-                first[i - low], second[i - low] = _twin_dots(data, columns, starts[i], starts[i + 1], x)
+            _twin_dots(data, columns, starts[low : high + 1], x, first, t[lines + line])
 
     return sparse
+
+
+@njit(**STRICT)
+def _sparse_dots(data, columns, begin, x, out):
+    """The products of consecutive rows."""
+    unshared()
+    for i in range(len(begin) - 1):
+        out[i] = _sparse_dot(data, columns, begin[i], begin[i + 1], x)
+
+
+@njit(**QUICK)
+def _sparse_adds(data, columns, begin, s, total):
+    """The sum of consecutive rows."""
+    unshared()
+    if len(data) == 1:
+        for i in range(len(begin) - 1):
+            same = np.float64(s[i]) * data[0]
+            for k in range(begin[i], begin[i + 1]):
+                total[columns[k]] += same
+    else:
+        for i in range(len(begin) - 1):
+            weight = np.float64(s[i])
+            for k in range(begin[i], begin[i + 1]):
+                total[columns[k]] += weight * data[k]
 
 
 @overload(tile_sum, jit_options=QUICK)
@@ -358,52 +379,61 @@ def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length
     def sparse(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
         total, first = sums[begin * chains :], s[line]
         if chains == 1:
-            for i in range(low, high):
-                row_add(rows, i, np.float64(first[i - low]), total)
+            _sparse_adds(rows.data, rows.columns, rows.begin[low : high + 1], first, total)
         else:
-            _twin_adds(rows.data, rows.columns, rows.begin, low, high, first, s[lines + line], total)
+            _twin_adds(rows.data, rows.columns, rows.begin[low : high + 1], first, s[lines + line], total)
 
     return sparse
 
 
 # Two states side by side, (x₀, x₀′, x₁, x₁′, …): one look at a column finds both, and each entry and its column are
-# read once. The sums of each run in the order of `_sparse_dot` and `row_add`: no digit depends on the other state.
+# read once. The sums of each run in the order of `_sparse_dot` and `_sparse_adds`: no digit depends on the other state.
 
 
 @njit(forceinline=True, **STRICT)
-def _twin_dots(data, columns, begin, end, x):
+def _twin_dot(data, columns, begin, end, x):
     a = b = c = d = x.dtype.type(0)
     e = f = g = h = x.dtype.type(0)
     whole = begin + ((end - begin) & ~np.uint64(3))
-    one, two, three, same = np.uint64(1), np.uint64(2), np.uint64(3), len(data) == 1
-    for k in range(begin, whole, np.uint64(4)):
-        i, j = two * columns[k], two * columns[k + one]
-        m, n = two * columns[k + two], two * columns[k + three]
-        if same:
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    if len(data) == 1:
+        for k in range(begin, whole, np.uint64(4)):
+            i, j = two * columns[k], two * columns[k + one]
+            m, n = two * columns[k + two], two * columns[k + three]
             a, e = a + x[i], e + x[i + one]
             b, f = b + x[j], f + x[j + one]
             c, g = c + x[m], g + x[m + one]
             d, h = d + x[n], h + x[n + one]
-        else:
-            a, e = a + data[k] * x[i], e + data[k] * x[i + one]
-            b, f = b + data[k + one] * x[j], f + data[k + one] * x[j + one]
-            c, g = c + data[k + two] * x[m], g + data[k + two] * x[m + one]
-            d, h = d + data[k + three] * x[n], h + data[k + three] * x[n + one]
+        for k in range(whole, end):
+            i = two * columns[k]
+            a, e = a + x[i], e + x[i + one]
+        return data[0] * ((a + b) + (c + d)), data[0] * ((e + f) + (g + h))
+    for k in range(begin, whole, np.uint64(4)):
+        i, j = two * columns[k], two * columns[k + one]
+        m, n = two * columns[k + two], two * columns[k + three]
+        a, e = a + data[k] * x[i], e + data[k] * x[i + one]
+        b, f = b + data[k + one] * x[j], f + data[k + one] * x[j + one]
+        c, g = c + data[k + two] * x[m], g + data[k + two] * x[m + one]
+        d, h = d + data[k + three] * x[n], h + data[k + three] * x[n + one]
     for k in range(whole, end):
         i = two * columns[k]
-        if same:
-            a, e = a + x[i], e + x[i + one]
-        else:
-            a, e = a + data[k] * x[i], e + data[k] * x[i + one]
-    unit = data[0] if same else x.dtype.type(1)
-    return unit * ((a + b) + (c + d)), unit * ((e + f) + (g + h))
+        a, e = a + data[k] * x[i], e + data[k] * x[i + one]
+    return (a + b) + (c + d), (e + f) + (g + h)
+
+
+@njit(**STRICT)
+def _twin_dots(data, columns, begin, x, first, second):
+    unshared()
+    for i in range(len(begin) - 1):
+        first[i], second[i] = _twin_dot(data, columns, begin[i], begin[i + 1], x)
 
 
 @njit(**QUICK)
-def _twin_adds(data, columns, begin, low, high, first, second, total):
+def _twin_adds(data, columns, begin, first, second, total):
+    unshared()
     one, two = np.uint64(1), np.uint64(2)
-    for i in range(low, high):
-        p, q = np.float64(first[i - low]), np.float64(second[i - low])
+    for i in range(len(begin) - 1):
+        p, q = np.float64(first[i]), np.float64(second[i])
         if len(data) == 1:
             p, q = p * data[0], q * data[0]
             for k in range(begin[i], begin[i + 1]):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, unshared
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, peek, unshared
 
 
 class Factor(NamedTuple):
@@ -91,21 +91,23 @@ def _forward_few(core, inverse, count, y):
 
 
 @njit(**QUICK)
-def _back_column(rows, values, pivot, j, y):
-    """Row j of the head in Lᵀy = z."""
+def _back_column(rows, values, low, high, pivot, j, y):
+    """Row j of the head in Lᵀy = z, whose entries are those from `low` on."""
+    unshared()
     total = y[j]
-    for k in range(len(rows)):
-        total -= values[k] * y[rows[k]]
+    for k in range(low, high):
+        total -= peek(values, k) * y[peek(rows, k)]
     y[j] = total * pivot
 
 
 @njit(**PLAIN)
-def _forward_column(rows, values, pivot, j, y):
+def _forward_column(rows, values, low, high, pivot, j, y):
     """Column j of the head in L y = g."""
+    unshared()
     y[j] *= pivot
     at = y[j]
-    for k in range(len(rows)):
-        y[rows[k]] -= values[k] * at
+    for k in range(low, high):
+        y[peek(rows, k)] -= peek(values, k) * at
 
 
 @njit(**INLINE)
@@ -121,9 +123,8 @@ def solve_back(frame, states, count):
     for c in range(count):
         _back_few(core, last, few, states[c, head:])
     for j in range(head - 1, -1, -1):
-        below, entries = rows[begin[j] : begin[j + 1]], values[begin[j] : begin[j + 1]]
         for c in range(count):
-            _back_column(below, entries, inverse[j], j, states[c])
+            _back_column(rows, values, begin[j], begin[j + 1], inverse[j], j, states[c])
 
 
 @njit(**INLINE)
@@ -134,9 +135,8 @@ def solve_forward(frame, states, count):
     size = len(inverse) - head
     few, last = size % 4, inverse[head:]
     for j in range(head):
-        below, entries = rows[begin[j] : begin[j + 1]], values[begin[j] : begin[j + 1]]
         for c in range(count):
-            _forward_column(below, entries, inverse[j], j, states[c])
+            _forward_column(rows, values, begin[j], begin[j + 1], inverse[j], j, states[c])
     for c in range(count):
         _forward_few(core, last, few, states[c, head:])
     for i in range(few, size, 4):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from svrhmc.core.recording import Ordered, repeat
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
 from svrhmc.kernels import passes as compiled
+from svrhmc.kernels.compiling import Bound
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE
 from svrhmc.kernels.rows import fixed
 
@@ -35,84 +37,113 @@ class RowsPass:
     """
 
     def __init__(self, rows: Any, loss: Loss, labels: Any, kind: Any = np.float64) -> None:
-        self._kind, self._number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
-        self._k, self._q, self._m, self._columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
+        self.kind, self.number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
+        self.k, self.q, self.m, self.columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
         y, offset, weights = labels
         added = np.zeros((0, 0)) if offset is None else offset.reshape(len(offset), -1)
-        self._rows, self._dense = rows.compiled, rows.storage == "dense"
-        self._pad = self._rows.width(self._columns, kind)
-        self._size, self._together = _block_rows(rows), _TOGETHER[rows.storage]
-        self._blocks = -(-rows.n // self._size)
-        self.record, self.y = loss.record(self._number.type), fixed(y.astype(self._number, copy=False))
-        self.added = fixed(added.astype(self._number, copy=False))
-        self.weights = None if weights is None else fixed(weights.astype(self._number, copy=False))
+        self.rows, self.dense = rows.compiled, rows.storage == "dense"
+        self.pad = self.rows.width(self.columns, kind)
+        self.size, self.together = _block_rows(rows), _TOGETHER[rows.storage]
+        self.blocks, self.width = -(-rows.n // self.size), self.k * self.pad + self.q
+        self.record, self.y = loss.record(self.number.type), fixed(y.astype(self.number, copy=False))
+        self.added = fixed(added.astype(self.number, copy=False))
+        self.weights = None if weights is None else fixed(weights.astype(self.number, copy=False))
+        self._spare: dict[int, list[PassRoom]] = {}  # rooms that are not in use, by their number of states
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
-        if threads == 1 and len(states) <= self._together:
-            own = self._begun(states)
-            self._share(own, 0, self._blocks, valued)
-            return self._ended(own)
+        if threads == 1 and len(states) <= self.together:
+            with self.room(len(states)) as room:
+                room.fill(states)
+                room.shares[0](0, self.blocks, compiled.VALUED if valued else 0)
+                return room.joined()
         threads = cores() if threads is None else threads
-        begins = range(0, len(states), self._together)
-        shares = max(1, min(self._blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
-        some = [self._begun(states[low : low + self._together]) for low in begins]
-        cuts, look = np.linspace(0, self._blocks, shares + 1).astype(np.int64), looking()
+        begins = range(0, len(states), self.together)
+        shares = max(1, min(self.blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
+        cuts, look = np.linspace(0, self.blocks, shares + 1).astype(np.int64).tolist(), looking()
 
-        def work(own: _Sums, first: int, last: int) -> None:
+        def work(share: Any, first: int, last: int) -> None:
             look(0.0)
-            self._share(own, int(first), int(last), valued)
+            share(first, last, compiled.VALUED if valued else 0)
 
-        todo = [(own, *cut) for own in some for cut in pairwise(cuts)]
-        if threads == 1 or len(todo) == 1:
-            for each in todo:
-                work(*each)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(lambda each: work(*each), todo))
-        if len(some) == 1:
-            return self._ended(some[0])
-        values, sums = zip(*map(self._ended, some), strict=True)
+        with ExitStack() as used:
+            some = [used.enter_context(self.room(len(states[low : low + self.together]), shares)) for low in begins]
+            for low, room in zip(begins, some, strict=True):
+                room.fill(states[low : low + self.together])
+            todo = [(share, *cut) for room in some for share, cut in zip(room.shares, pairwise(cuts), strict=False)]
+            if threads == 1 or len(todo) == 1:
+                for each in todo:
+                    work(*each)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(lambda each: work(*each), todo))
+            values, sums = zip(*(room.joined() for room in some), strict=True)
         return np.concatenate(values), np.concatenate(sums)
 
-    def _begun(self, states: Array) -> _Sums:
-        """Some states as compiled code reads them: blocks padded as rows are; of sparse rows side by side."""
-        count, width = len(states), self._k * self._pad + self._q
-        laid = np.zeros((count, width), self._kind)
-        if self._pad == self._columns:
-            laid[:] = states
-        else:
-            edge = self._k * self._columns
-            blocks = states[:, :edge].reshape(count, self._k, -1)
-            laid[:, : width - self._q].reshape(count, self._k, -1)[:, :, : self._columns] = blocks
-            laid[:, width - self._q :] = states[:, edge:]
-        laid = (laid if self._dense else laid.T).reshape(-1)
-        return _Sums(count, laid, np.empty((self._blocks, count * width)), np.empty((self._blocks, count)))
+    @contextmanager
+    def room(self, count: int, shares: int = 1) -> Iterator[PassRoom]:
+        """Room for so many states, which no other thread has meanwhile."""
+        spare = self._spare.setdefault(count, [])
+        room = spare.pop() if spare else PassRoom(self, count, *self.arrays(count))
+        room.share(shares)
+        yield room
+        spare.append(room)
 
-    def _share(self, own: _Sums, first: int, last: int, valued: bool) -> None:
-        lines, m, number = own.chains * (2 * self._m + ROOM), own.chains * self._m, self._number
-        room = np.empty(self._pad, self._kind), np.empty((lines, TILE), number), np.empty((m, TILE), number)
-        known = self._rows, self.record, self.y, self.added, self.weights, own.states, own.chains
-        compiled.pass_blocks(*known, first, last, self._size, *room, own.sums, own.values, valued)
+    def arrays(self, count: int) -> tuple[Array, Array, Array]:
+        """For so many states as compiled code reads them, and by blocks of rows their sums and values; all flat."""
+        number = count * self.width
+        return np.zeros(number, self.kind), np.empty(self.blocks * number), np.empty(self.blocks * count)
 
-    def _ended(self, own: _Sums) -> tuple[Array, Array]:
-        """Blocks join in their order."""
-        values, total = own.values.sum(axis=0), own.sums.sum(axis=0)
-        total = total.reshape(own.chains, -1) if self._dense else total.reshape(-1, own.chains).T
-        if self._pad == self._columns:
+    def __getstate__(self) -> dict[str, Any]:
+        """Without its rooms, whose addresses hold in this process alone."""
+        return {**self.__dict__, "_spare": {}}
+
+
+class PassRoom:
+    """Some states as compiled code reads them, and for each block of rows what these give at them.
+
+    Blocks of coefficients are padded as rows are; states of sparse rows lie side by side.
+    """
+
+    def __init__(self, by: RowsPass, count: int, states: Array, sums: Array, values: Array) -> None:
+        self.count, self._by, self.states = count, by, states
+        self.sums, self.values = sums.reshape(by.blocks, -1), values.reshape(by.blocks, -1)
+        self.shares: list[Bound] = []
+        self.share(1)
+
+    def share(self, count: int) -> None:
+        """Let so many threads have shares of a pass."""
+        by = self._by
+        while len(self.shares) < count:
+            t, s = (np.empty((self.count * lines, TILE), by.number) for lines in (2 * by.m + ROOM, by.m))
+            known = by.rows, by.record, by.y, by.added, by.weights, None, self.states, self.count, by.size
+            tile, memory = np.empty(by.pad, by.kind), np.empty(0, by.number)
+            given = compiled.Summing(*known, tile, t, s, self.sums, self.values, memory)
+            self.shares.append(Bound(compiled.pass_blocks, given))
+
+    def fill(self, states: Array) -> None:
+        """With states (count, dim)."""
+        by = self._by
+        if by.pad == by.columns:
+            self._laid(self.states)[:] = states
+            return
+        edge, laid = by.k * by.columns, self.states.reshape(self.count, -1)
+        blocks = laid[:, : by.k * by.pad].reshape(self.count, by.k, -1)
+        blocks[:, :, : by.columns] = states[:, :edge].reshape(self.count, by.k, -1)
+        laid[:, by.k * by.pad :] = states[:, edge:]
+
+    def joined(self) -> tuple[Array, Array]:
+        """Values and sums of all blocks, in their order."""
+        by, values, total = self._by, self.values.sum(axis=0), self._laid(self.sums.sum(axis=0))
+        if by.pad == by.columns:
             return values, np.ascontiguousarray(total)
-        edge = self._k * self._pad
-        blocks = total[:, :edge].reshape(own.chains, self._k, -1)[:, :, : self._columns].reshape(own.chains, -1)
+        edge = by.k * by.pad
+        blocks = total[:, :edge].reshape(self.count, by.k, -1)[:, :, : by.columns].reshape(self.count, -1)
         return values, np.concatenate([blocks, total[:, edge:]], axis=1)
 
-
-class _Sums(NamedTuple):
-    """Some states, and for each block of rows what these give at them."""
-
-    chains: int
-    states: Any
-    sums: Array
-    values: Array
+    def _laid(self, flat: Array) -> Array:
+        """As (count, width)."""
+        return flat.reshape(self.count, -1) if self._by.dense else flat.reshape(-1, self.count).T
 
 
 def _block_rows(rows: Any) -> int:

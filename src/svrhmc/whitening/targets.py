@@ -323,6 +323,11 @@ class _NoExpansion(Expansion):
 WhitenedComponents = Whitened
 
 
+def pass_of(target: WhitenedRows) -> Any:
+    """The compiled pass over the rows of a target (`svrhmc.targets.passes.RowsPass`), where there is one; else None."""
+    return target._pass
+
+
 def is_whitened(target: FiniteSum) -> bool:
     """Whether a target is in whitened variables already."""
     return isinstance(target, Whitened)

@@ -1,12 +1,15 @@
-"""Split HMC on many rows: its definition in NumPy (`svrhmc.exact.split`), with f and ∇f from compiled passes.
+"""Split HMC on many rows: its definition in NumPy (`svrhmc.exact.split`), with f and ∇f from compiled passes, or its
+trajectories in compiled code (`svrhmc.kernels.split`).
 
-A thread moves its chains in step, so that a pass over the rows serves them all; where chains are fewer than threads,
-these share the rows of a pass.
+A thread moves its chains in step, so that a pass over the rows serves them all. Where chains are fewer than threads,
+these share the rows of a pass. The definition runs then, where the prior has terms from outside, and where passes are
+so long that what NumPy does between them is nothing beside them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,21 +17,27 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Purpose, Steps, Stream
-from svrhmc.engines.base import Keep, Kernel, Reasons, Setup, State
+from svrhmc.engines.base import NONE, Keep, Reasons, Setup, State
 from svrhmc.engines.compiled.engine import (
     Call,
     Compiled,
     CompiledKernel,
     MetropolisCall,
+    apart,
     lacks_map,
+    make_frame,
+    make_heavy,
     runs,
     slots_of,
 )
 from svrhmc.gradients import Memory
-from svrhmc.kernels import normals
+from svrhmc.kernels import normals, split
+from svrhmc.kernels.rows import fixed
+from svrhmc.targets.passes import PassRoom
+from svrhmc.whitening.targets import pass_of
 
-_SHARED_PASS = 1 << 21  # entries of rows from which a pass is worth the hand-over to other threads
-_MANY = 1 << 10  # normals of a step that are worth code of their own
+_LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
+_MANY = 1 << 10  # coordinates, of which normals and trajectories in NumPy take long
 
 
 def _reasons(engine: Compiled) -> Reasons:
@@ -42,17 +51,36 @@ class SplitKernel(CompiledKernel):
     def __init__(self, setup: Setup) -> None:
         self.setup, rows = setup, setup.form.rows
         self.team = -(-len(setup.chains) // setup.threads)
-        shared = setup.threads // -(-len(setup.chains) // self.team) if rows.n * rows.stored >= _SHARED_PASS else 1
+        long = rows.n * rows.stored >= _LONG_PASS
+        shared = setup.threads // -(-len(setup.chains) // self.team) if long else 1
         density = Passes(setup.target, max(1, shared))
-        self.definition: Kernel = setup.sampler.kernel(replace(setup, target=density, randomness=CompiledStream))
+        self.definition: Any = setup.sampler.kernel(replace(setup, target=density, randomness=CompiledStream))
+        worth = shared <= 1 and (not long or rows.dim >= _MANY)
+        self.compiled = worth and pass_of(setup.target) is not None and setup.target.target.terms is None
+
+    @cached_property
+    def known(self) -> tuple[split.Prior, Any, split.Path]:
+        """Prior, map and settings in arrays."""
+        sampler, form, how = self.setup.sampler, self.setup.form, self.setup.target.whitening
+        heavy, at = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
+        constant = 0.0 if heavy is None else float(form.heavy.value(at))
+        centre, mean, precision = map(fixed, (how.centre, form.prior_mean, form.prior_precision))
+        prior = split.Prior(centre, mean, precision, heavy, constant)
+        path = split.Path(sampler.step_size, sampler.jitter, sampler.halvings, *map(fixed, sampler.kicks()))
+        return prior, make_frame(how), path
 
     def call(self, state: State, end: int, keep: Keep) -> Call:
         """Trajectories of some chains in step."""
         return SplitCall(self, state, end, keep)
 
-    def blank(self, state: State) -> Call:
+    def blank(self, state: State) -> SplitCall:
+        """Compile the pass, and trajectories."""
         self.definition.warm(state)
-        return super().blank(state)
+        call = SplitCall(self, state, state.step, NONE)
+        if self.compiled:
+            noise, uniform = (np.empty((1, 0, size)) for size in (self.setup.target.dim, 2))
+            Trajectories(self, 1).follow(call, (0, 1), state.step, noise, uniform)
+        return call
 
     def empty_memory(self) -> Memory:
         """f and ∇f at z."""
@@ -73,20 +101,35 @@ class SplitCall(MetropolisCall):
         evaluated = np.diff(setup.sampler.spent(state, steps, setup.target.n)).astype(np.int64)
         self.counts = np.tile(evaluated, (len(self.x), 1))
 
-    def room(self) -> None:
-        """What a pass needs it makes itself."""
-        return
+    def room(self) -> dict[int, Trajectories]:
+        """By the number of chains that move in step."""
+        return {}
 
     def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """All of a team."""
-        some, kernel = slice(*chains), self.kernel
         if steps[0] == steps[1]:
             return
-        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._known or steps[0] > self.begin else {}
-        state = State(self.x[some], self.v[some], memory, steps[0])
-        for slot, place in enumerate(
-            kernel.definition.walk(kernel.setup.chains[some], state, steps[1]), steps[0] - self.begin
-        ):
+        if not self.kernel.compiled:
+            return self._by_definition(chains, *steps)
+        definition, some, count = self.kernel.definition, slice(*chains), chains[1] - chains[0]
+        stream = definition.stream(self.kernel.setup.chains[some])
+        if not self._known and steps[0] == self.begin:
+            _, self.f[some], self.gradient[some] = definition.reached(stream, steps[0], self.x[some])
+        if count not in room:
+            room[count] = Trajectories(self.kernel, count)
+        for first, v, uniform in definition.noise_ahead(stream, self.x[some].size, *steps):
+            made, number = 0, v.shape[1]
+            while made < number:
+                made += room[count].follow(self, chains, first + made, v, uniform, made)
+                if made < number:
+                    self._by_definition(chains, first + made, first + made + 1)
+                    made += 1
+
+    def _by_definition(self, chains: tuple[int, int], step: int, end: int) -> None:
+        some, kernel = slice(*chains), self.kernel
+        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._known or step > self.begin else {}
+        state = State(self.x[some], self.v[some], memory, step)
+        for slot, place in enumerate(kernel.definition.walk(kernel.setup.chains[some], state, end), step - self.begin):
             self.draws[some, slot], self.gradients[some, slot] = place.x, place.gradient
             self.accepted[some] += place.accepted
         self.x[some] = place.x
@@ -95,6 +138,39 @@ class SplitCall(MetropolisCall):
     def memory(self) -> Memory:
         """f and ∇f at z."""
         return {"f": self.f, "gradient": self.gradient}
+
+
+class Trajectories:
+    """Some chains that move in step, in compiled code."""
+
+    def __init__(self, kernel: SplitKernel, count: int) -> None:
+        by, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
+        flat, cuts, self._rooms = by.arrays(count), (by.width, by.blocks * by.width, by.blocks), []
+        for low in range(0, count, by.together):
+            size = min(by.together, count - low)
+            own = (part[low * each : (low + size) * each] for part, each in zip(flat, cuts, strict=True))
+            self._rooms.append(PassRoom(by, size, *own))
+        passes = [room.shares[0] for room in self._rooms]
+        data, (states, sums, values) = np.array([each.data for each in passes]), flat
+        self._rows = split.Rows(
+            passes[0].address, data, states, sums, values, by.together, by.blocks, by.k, by.columns, by.pad, by.width,
+            not by.dense,
+        )  # fmt: skip
+        shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]
+        self._room = split.Room._make(map(apart, shapes))
+        self._known = kernel.known
+
+    def follow(
+        self, call: SplitCall, chains: tuple[int, int], step: int, noise: Array, uniform: Array, begin: int = 0
+    ) -> int:
+        """Make draws from a step on, by noise from one of its draws on; how many were made before one comes to where H
+        is not a number.
+        """
+        some = slice(*chains)
+        states = call.x[some], call.f[some], call.gradient[some], noise, uniform, call.draws[some], call.gradients[some]
+        span, slot = (begin, noise.shape[1]), step - call.begin
+        made: int = split.follow(self._rows, *self._known, self._room, *states, call.accepted[some], step, span, slot)
+        return made
 
 
 class Passes:
