@@ -11,6 +11,7 @@ from numba.core.dispatcher import _FunctionCompiler
 import svrhmc
 from hand import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.targets import forms
 
 
 def untraced(function):
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def compiled(monkeypatch):
     """No problem is small: samplers run compiled, as on large ones."""
-    monkeypatch.setattr("svrhmc.targets.forms._SMALL", 0)
+    monkeypatch.setattr(forms, "_SMALL", 0)
 
 
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow

@@ -13,6 +13,8 @@ import scipy.sparse
 from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
+from svrhmc.sampling import gradients as gradients_module
+from svrhmc.sampling import search
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
@@ -86,7 +88,7 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     """Case 2: rows drawn by importance meet the five; where even ones do not, the draws contradict the correction."""
     mean, sd = rare_truth()
     target = with_a_rare_column(150_000)
-    monkeypatch.setattr("svrhmc.sampling.gradients._FULL_SECONDS", 0.0)
+    monkeypatch.setattr(gradients_module, "_FULL_SECONDS", 0.0)
     sampler = Sampler(Anchored(0.5), Minibatch(400, importance=True))
     found = sample(target, method=sampler)
     assert (found.certificate.verdict, found.certificate.corrects) == ("certified", True)
@@ -99,7 +101,7 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
     for doubt in ("staying", "refusing_tail"):  # its five rows make a long tail, which is doubted already
-        monkeypatch.setattr(f"svrhmc.sampling.search.{doubt}", lambda number: "")
+        monkeypatch.setattr(search, doubt, lambda number: "")
     exact = sample(target, draws=1000, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
     assert "do not agree with the gradients at them" in str(exact)

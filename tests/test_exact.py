@@ -16,6 +16,7 @@ import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
 from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
+from svrhmc.engines import base
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import TrajectoryKernel, lobatto
 from svrhmc.kernels import losses, subsampled
@@ -239,7 +240,7 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
     alone = sampler.chains(whitened(target), 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).draws[0] == whole.draws[3]).all()
 
 

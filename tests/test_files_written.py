@@ -90,7 +90,7 @@ def test_what_is_refused_on_the_way_is_a_failure(table, monkeypatch):
         result = CliRunner().invoke(app, ["predict", "rows-fit", "rows.csv"])
     assert result.exit_code == 1
     assert result.stderr == "error: predictions.csv: Read-only file system; it is not written.\n"
-    monkeypatch.setattr("svrhmc.checkpoint.write_record", refused)
+    monkeypatch.setattr(svrhmc.checkpoint, "write_record", refused)
     result = CliRunner().invoke(app, ["fit", "rows.csv", "--target", "y", "--out", "other"])
     assert result.exit_code == 1
     assert "cannot be written (Read-only file system)" in result.stderr
@@ -121,7 +121,7 @@ def doors():
 @pytest.mark.parametrize("door", doors())
 @pytest.mark.parametrize("word", ["draws", "chains"])
 def test_more_draws_than_fit_are_refused_at_the_door(door, word, monkeypatch):
-    monkeypatch.setattr("svrhmc.samplers.free_memory", lambda: 1e9)
+    monkeypatch.setattr(svrhmc.samplers, "free_memory", lambda: 1e9)
     with pytest.raises(
         ValueError, match=r"(draws|steps|chains) must be such that the draws fit into memory, 1 GB; got"
     ):

@@ -20,6 +20,8 @@ import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
+from svrhmc.targets.libraries import described as described_module  # noqa: E402
+from svrhmc.targets.libraries import numpyro as numpyro_module  # noqa: E402
 from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 
 
@@ -254,8 +256,8 @@ def test_a_plate_that_is_subsampled_has_all_its_rows_once():
 
 
 def test_more_rows_than_are_compared(monkeypatch):
-    monkeypatch.setattr("svrhmc.targets.libraries.numpyro._CHECKED_ROWS", 40)
-    monkeypatch.setattr("svrhmc.targets.libraries.described._BLOCK", 16)
+    monkeypatch.setattr(numpyro_module, "_CHECKED_ROWS", 40)
+    monkeypatch.setattr(described_module, "_BLOCK", 16)
     model, args, kwargs = MODELS["mixture"]
     described = describe_numpyro(model, *args)
     params = around(described.init)
@@ -428,8 +430,8 @@ def test_one_component_is_sampled_and_says_so():
 
 
 def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypatch):
-    for module in ("described", "numpyro"):
-        monkeypatch.setattr(f"svrhmc.targets.libraries.{module}.LONG", 50)
+    for module in (described_module, numpyro_module):
+        monkeypatch.setattr(module, "LONG", 50)
     described = describe_numpyro(two_processes, X, NUMBERS, NUMBERS[:50])
     assert described.names == ("scale",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: variance.")

@@ -14,6 +14,8 @@ import described  # noqa: E402
 import svrhmc  # noqa: E402
 from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
+from svrhmc.targets.libraries import described as described_module  # noqa: E402
+from svrhmc.targets.libraries import pymc as pymc_module  # noqa: E402
 from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
 
 pytestmark = [
@@ -334,8 +336,8 @@ def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypa
         pm.Normal("y", own, 1.0, observed=NUMBERS)
 
     assert describe_pymc(made(build)).names == ("own", "twice")
-    for module in ("described", "pymc"):
-        monkeypatch.setattr(f"svrhmc.targets.libraries.{module}.LONG", 50)
+    for module in (described_module, pymc_module):
+        monkeypatch.setattr(module, "LONG", 50)
     described = describe_pymc(made(build))
     assert described.names == ("own",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: twice.")

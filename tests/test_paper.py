@@ -495,7 +495,7 @@ def test_a_task_that_ends_after_every_piece_gives_the_same(folder, unchecked, tm
 
 def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, work):
     """Also its seconds: those of the life before count."""
-    monkeypatch.setattr("svrhmc.checkpoint.SECONDS", 0.0)
+    monkeypatch.setattr(svrhmc.checkpoint, "SECONDS", 0.0)
     settings = load_settings(quick=True)["figure1"]
     arguments = (settings, 0.5, 10, 50, "svr-hmc", 1)
     plain = synthetic.panel(*arguments)

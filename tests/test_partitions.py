@@ -13,6 +13,7 @@ import svrhmc
 from svrhmc import data, dynamics, gradients, targets
 from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.data import arrays
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.targets import families
 from svrhmc.targets.coding import coding_of
@@ -158,8 +159,8 @@ class Counts:
 def test_every_place_falls_on_its_row(rows, monkeypatch):
     """Also the first and the last of a row, and none on a row without weight; a block has so many rows."""
     q = np.array([2.0, 0, 1, 3, 0, 0, 4, 1, 0, 2])
-    monkeypatch.setattr("svrhmc.data.arrays.BLOCK_ENTRIES", 1)
-    monkeypatch.setattr("svrhmc.data.arrays.max", lambda *_: rows, raising=False)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(arrays, "max", lambda *_: rows, raising=False)
     found = data.from_arrays(np.column_stack([q, np.arange(10.0)]), np.arange(10) % 2, partitions=1)
     places = np.arange(int(q.sum()), dtype=np.uint64)
     part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), places)

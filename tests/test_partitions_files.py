@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix, save_npz
 import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
+from svrhmc.data import workers
 from svrhmc.targets import families
 from svrhmc.targets.columns import ColumnRows
 from svrhmc.targets.priors import Flat
@@ -447,7 +448,7 @@ def test_arrays_stay_in_this_process():
 
 def test_a_cluster_that_does_not_answer(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("svrhmc.data.workers._PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "_PATIENCE", 0.5)
     with pytest.raises(WorkersError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 0\.5 seconds"):
         data.from_arrays("X.npy", "y.npy", client="tcp://127.0.0.1:9")
     with pytest.raises(WorkersError, match="no Dask scheduler answers at 'nonsense'"):

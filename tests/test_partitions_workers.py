@@ -19,6 +19,7 @@ import pytest
 import svrhmc
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
+from svrhmc.data import workers
 from svrhmc.data.workers import InPartitions, Pool
 
 pa = pytest.importorskip("pyarrow")
@@ -76,8 +77,8 @@ class Counting(ThreadPoolExecutor):
 
 def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
     """However many partitions there are, no more than a window of tasks is under way."""
-    monkeypatch.setattr("svrhmc.data.workers._AHEAD", 8)
-    monkeypatch.setattr("svrhmc.data.workers.cores", lambda: 1)
+    monkeypatch.setattr(workers, "_AHEAD", 8)
+    monkeypatch.setattr(workers, "cores", lambda: 1)
     with Counting(2) as pool:
         rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))
         taken = []

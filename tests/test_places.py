@@ -96,13 +96,18 @@ def test_code_of_others_is_kept_where_it_was(tmp_path):
 @pytest.mark.filterwarnings("ignore:The model contradicts")
 @pytest.mark.parametrize("shown", [None, True])
 def test_without_a_console_runs_go_on(monkeypatch, shown):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+
+    def draws(shown):
+        trace = svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 50, engine="reference", progress=shown)
+        posterior = svrhmc.sample(svrhmc.targets.linear(X, X[:, 0]), draws=20, progress=shown)
+        return np.concatenate([trace.draws.ravel(), posterior.trace.draws.ravel()])
+
+    expected = draws(False)
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 50, engine="reference", progress=shown)
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    svrhmc.sample(svrhmc.targets.linear(X, X[:, 0]), draws=20, progress=shown)
     with progress.compiling(shown):
-        pass
+        assert (draws(shown) == expected).all()
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

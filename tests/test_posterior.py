@@ -14,8 +14,9 @@ from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
+from svrhmc.sampling import choice, coordinates, drawing, search
 from svrhmc.sampling.choice import Choice
-from svrhmc.whitening import whitened
+from svrhmc.whitening import made, whitened
 
 
 def regression(n, dim, seed=0, prior=1.0, kind=np.asarray):
@@ -98,7 +99,7 @@ def test_sparse_rows_are_sampled_as_dense_ones():
 
 
 def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.choice._PATIENCE", 1e-9)
+    monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
     found = sample(regression(4000, 3), draws=300)
     assert found.method == "anchored"
     assert isinstance(found.sampler.gradient, Minibatch)
@@ -110,7 +111,7 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 
 
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
-    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", 2)
+    monkeypatch.setattr(made, "DENSE_DIM", 2)
     target = regression(100, 3)
     found = sample(target, draws=500)
     assert found.method == "split-hmc"
@@ -253,18 +254,18 @@ def test_a_refuted_step_halves_itself():
 
 
 def test_halving_ends(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.search._HALVINGS", 1)
+    monkeypatch.setattr(search, "_HALVINGS", 1)
     found = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
     assert found.sampler.dynamics.step_size >= 0.5
     assert found.certificate.verdict == "refuted"
 
 
 def test_what_is_not_decided_is_handed_to_an_exact_sampler(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.choice.Chooser._automatic", biased)
+    monkeypatch.setattr(choice.Chooser, "_automatic", biased)
     found = sample(skewed(), tolerance=1e-3)
     assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
     assert found.why.startswith("exact, because a run of anchored was")
-    monkeypatch.setattr("svrhmc.sampling.choice.Chooser._automatic", diverging)
+    monkeypatch.setattr(choice.Chooser, "_automatic", diverging)
     found = sample(leverage(), draws=50)
     assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
     assert found.why == "exact, because a run of anchored diverged."
@@ -410,7 +411,7 @@ def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradi
     full = sample(as_custom(known), draws=50, tolerance=0.05)
     assert isinstance(full.sampler.gradient, Full)
     assert full.why == "no bound on single components is known, and there are few of them."
-    monkeypatch.setattr("svrhmc.sampling.coordinates._DENSE_CUSTOM", 1)
+    monkeypatch.setattr(coordinates, "_DENSE_CUSTOM", 1)
     diagonal = sample(as_custom(known), draws=50)
     H = known.hessian(known.mode())
     assert diagonal.laplace.sd == pytest.approx(np.diag(H) ** -0.5, rel=0.5)
@@ -590,7 +591,7 @@ def test_a_frozen_chain_is_cured_by_a_smaller_step():
 
 def test_chains_that_do_not_settle_are_not_called_exact(monkeypatch):
     """A step with which no proposal is accepted: the draws end, and the verdict says why."""
-    monkeypatch.setattr("svrhmc.sampling.drawing._MOST", 3)
+    monkeypatch.setattr(drawing, "_MOST", 3)
     posterior = sample(iris(), 200, method=SplitHMC(3.0, 1, 0.0))
     assert not posterior.complete
     assert posterior.certificate.verdict == "undecided"

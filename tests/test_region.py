@@ -15,7 +15,8 @@ import scipy.stats
 from numba import njit
 
 from conftest import LIMIT
-from svrhmc import sample
+from svrhmc import checkpoint, sample
+from svrhmc.engines import base
 from svrhmc.engines.compiled import subsampled as engine
 from svrhmc.exact import SubsampledMH
 from svrhmc.exact.regions import region
@@ -180,13 +181,13 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(kind, m
     plain = sampler.chains(whitened(skewed(), "dense"), 3, np.arange(5), 1).extend(60)
     assert whole.draws[:, :20] == pytest.approx(plain.draws[:, :20], abs=1e-4 if kind == "float32" else 1e-9)
     alone = sampler.chains(space, 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(60).draws[0] == whole.draws[3]).all()
 
 
 def test_a_run_that_was_cut_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("svrhmc.checkpoint.SECONDS", 0.0)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)
     sampler, seen = SubsampledMH(radius=1.5), []
 
     def stop(done, total):

@@ -16,6 +16,7 @@ import pytest
 
 import svrhmc
 from svrhmc import Posterior, PosteriorFileError, Trace, TraceFileError, targets
+from svrhmc.core import storage
 from svrhmc.core.storage import read_record, write_record
 
 STORED = Path(__file__).parent / "stored"
@@ -384,7 +385,7 @@ def test_a_link_stays_a_link_and_what_was_abandoned_goes(trace, tmp_path):
 
 
 def test_draws_that_are_mapped_are_saved_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr("svrhmc.core.storage._PIECE", 100)
+    monkeypatch.setattr(storage, "_PIECE", 100)
     target = targets.synthetic(10, 3)
     kept = svrhmc.hmc(0.2).run(target, 60, chains=2, checkpoint=tmp_path / "c")
     kept.save(tmp_path / "t")

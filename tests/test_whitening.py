@@ -18,6 +18,7 @@ from svrhmc.whitening import (
     WhitenedComponents,
     WhitenedRows,
     dense_whitening,
+    made,
     whitened,
     whitening,
 )
@@ -389,7 +390,7 @@ def test_whitening_refuses_what_it_cannot_do(targets_of_three):
 def test_the_kind_is_chosen_by_the_number_of_columns(monkeypatch):
     target = make()
     assert isinstance(whitening(target), DenseWhitening)
-    monkeypatch.setattr("svrhmc.whitening.made.DENSE_DIM", 4)
+    monkeypatch.setattr(made, "DENSE_DIM", 4)
     assert isinstance(whitening(target), LowRankWhitening)
     how = whitening(target)
     assert how.basis.shape == (DIM, 0)
