@@ -9,7 +9,7 @@ import scipy.sparse
 from numba.core.dispatcher import _FunctionCompiler
 
 import svrhmc
-from hand import CURVATURE, Quadratic
+from hand_written_laws import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.targets import forms
 

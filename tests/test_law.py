@@ -8,7 +8,7 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
-from hand import Quadratic, enumerated, law, z_scores
+from hand_written_laws import Quadratic, enumerated, law, z_scores
 from svrhmc.dynamics import Kick, Map, NoiseFactor, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 

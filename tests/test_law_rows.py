@@ -5,7 +5,7 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_dynamics
-from hand import enumerated, z_scores
+from hand_written_laws import enumerated, z_scores
 from svrhmc import theory
 from svrhmc.dynamics import Overdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Minibatch

@@ -15,9 +15,9 @@ from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
 
-import described  # noqa: E402
+import library_models  # noqa: E402
 import svrhmc  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
 from svrhmc.targets.libraries import described as described_module  # noqa: E402
@@ -180,9 +180,9 @@ def nuts(name):
     with scope():
         runs = MCMC(
             NUTS(model, target_accept_prob=0.9),
-            num_warmup=described.WARMUP,
-            num_samples=described.DRAWS,
-            num_chains=described.CHAINS,
+            num_warmup=library_models.WARMUP,
+            num_samples=library_models.DRAWS,
+            num_chains=library_models.CHAINS,
             chain_method="vectorized",
             progress_bar=False,
         )
@@ -200,22 +200,22 @@ def drawn(seed, away=0.0, wide=1.0, verdict="local"):
 def test_a_posterior_that_is_off_would_be_seen():
     """What the next test asks for is passed by draws of the same law, and by no others."""
     theirs = {"b": drawn(1).parameters.draws}
-    described.require_posterior(drawn(0), theirs, log_concave=True)
-    described.require_posterior(drawn(0), theirs, log_concave=False)
+    library_models.require_posterior(drawn(0), theirs, log_concave=True)
+    library_models.require_posterior(drawn(0), theirs, log_concave=False)
     for wrong in (drawn(0, away=0.1), drawn(0, wide=1.1)):
         for log_concave in (True, False):
             with pytest.raises(AssertionError):
-                described.require_posterior(wrong, theirs, log_concave)
+                library_models.require_posterior(wrong, theirs, log_concave)
     undecided = drawn(0, away=0.1, verdict="undecided")
-    described.require_posterior(undecided, theirs, log_concave=False)  # which claims nothing
+    library_models.require_posterior(undecided, theirs, log_concave=False)  # which claims nothing
     with pytest.raises(AssertionError):
-        described.require_posterior(undecided, theirs, log_concave=True)
+        library_models.require_posterior(undecided, theirs, log_concave=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_posterior_is_that_of_nuts(name):
-    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
+    library_models.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_quantities_come_back_constrained_by_their_names():

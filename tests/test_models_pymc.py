@@ -10,9 +10,9 @@ pm = pytest.importorskip("pymc")
 
 import pytensor.tensor as pt  # noqa: E402
 
-import described  # noqa: E402
+import library_models  # noqa: E402
 import svrhmc  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.targets.libraries import described as described_module  # noqa: E402
 from svrhmc.targets.libraries import pymc as pymc_module  # noqa: E402
@@ -183,9 +183,9 @@ def nuts(name):
     own, by = {"cores": 1}, {"nuts_sampler": "numpyro", "nuts_sampler_kwargs": {"chain_method": "vectorized"}}
     with made(MODELS[name]), scope():
         drawn = pm.sample(
-            described.DRAWS,
-            tune=described.WARMUP,
-            chains=described.CHAINS,
+            library_models.DRAWS,
+            tune=library_models.WARMUP,
+            chains=library_models.CHAINS,
             target_accept=0.9,
             progressbar=False,
             random_seed=0,
@@ -198,7 +198,7 @@ def nuts(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_posterior_is_that_of_nuts(name):
-    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
+    library_models.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_loading_the_translation_changes_nothing_for_jax():

@@ -6,7 +6,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT, equal, every_engine, every_target
-from hand import z_scores
+from hand_written_laws import z_scores
 from svrhmc import dynamics, gradients
 from svrhmc.engines import reference
 

@@ -11,7 +11,7 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_engine
-from hand import z_scores
+from hand_written_laws import z_scores
 from svrhmc import theory
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch

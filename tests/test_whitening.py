@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from conftest import LIMIT, every_engine
-from hand import z_scores
+from hand_written_laws import z_scores
 from svrhmc import Sampler, targets
 from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Underdamped

@@ -8,7 +8,7 @@ from scipy.linalg import expm
 
 import svrhmc
 from conftest import LIMIT
-from hand import exact_covariances
+from hand_written_laws import exact_covariances
 from svrhmc import theory
 from svrhmc.dynamics import UBU, exact_noise
 from svrhmc.gradients import SVRG, Full
