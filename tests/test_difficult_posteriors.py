@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from quadrature import line_moments, moments_of_one_coordinate
 from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
@@ -61,10 +62,7 @@ def rare_truth():
     mode = target.mode()
     b = np.linspace(-2, 22, 4001)
     predictors = (target.rows.X[:5, :3] @ mode[:3])[:, None] + b
-    f = np.log1p(np.exp(-predictors)).sum(axis=0) + 0.05 * b**2
-    weight = np.exp(f.min() - f)
-    mean = weight @ b / weight.sum()
-    return mean, math.sqrt(weight @ (b - mean) ** 2 / weight.sum())
+    return line_moments(b, np.log1p(np.exp(-predictors)).sum(axis=0) + 0.05 * b**2)
 
 
 def test_a_column_of_five_ones_is_not_missed():
@@ -145,11 +143,7 @@ def test_the_errors_of_skewed_posteriors_are_calibrated():
     """Case 6: three events in thirty rows; 60 seeds against the trapezoid rule."""
     X = np.ones((30, 1))
     target = targets.logistic(X, np.arange(30) < 3, prior_precision=0.01)
-    points = np.linspace(-12, 4, 8001)
-    f = target.potentials(points[:, None])
-    weight = np.exp(f.min() - f)
-    mean = weight @ points / weight.sum()
-    sd = math.sqrt(weight @ (points - mean) ** 2 / weight.sum())
+    mean, sd = moments_of_one_coordinate(target, np.linspace(-12, 4, 8001))
     found = [sample(target, seed=seed) for seed in range(60)]
     z = np.array([[(p.mean[0] - mean) / p.errors[0][0], (p.sd[0] - sd) / p.errors[1][0]] for p in found])
     assert all(p.certificate.verdict == "exact" for p in found)

@@ -14,7 +14,8 @@ from numba import njit
 
 import svrhmc
 from conftest import LIMIT
-from quadrature import around_the_mode
+from quadrature import around_the_mode, monomials
+from simulated_data import events
 from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
 from svrhmc.engines import base
 from svrhmc.exact import SplitHMC, SubsampledMH
@@ -41,13 +42,6 @@ def moments(dim, strength):
     points, weight = around_the_mode(skewed(dim, strength), 14, 700)
     mean = weight @ points
     return mean, weight @ monomials(points - mean)
-
-
-def monomials(away):
-    """All products of one, two and three coordinates."""
-    dim = away.shape[-1]
-    combinations = [c for k in (1, 2, 3) for c in itertools.combinations_with_replacement(range(dim), k)]
-    return np.stack([np.prod(away[..., list(c)], axis=-1) for c in combinations], axis=-1)
 
 
 def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, fault=lambda chains: None):
@@ -192,7 +186,7 @@ def test_gradients_and_energies_are_those_of_the_target(data, whiten):
 def test_energies_of_many_float32_rows_keep_their_digits():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200_000, 9)).astype(np.float32)
-    y = rng.random(200_000) < 1 / (1 + np.exp(-3 - X @ np.full(9, 0.5)))
+    y = events(rng, 3 + X @ np.full(9, 0.5))
     for kind, error in ((np.float32, 1e-3), (np.float64, 1e-8)):
         target = svrhmc.targets.logistic(X.astype(kind), y)
         chains = make(SplitHMC(), target, chains=3)

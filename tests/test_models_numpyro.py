@@ -18,6 +18,7 @@ from numpyro.infer.util import potential_energy  # noqa: E402
 import library_models  # noqa: E402
 import svrhmc  # noqa: E402
 from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
 from svrhmc.targets.libraries import described as described_module  # noqa: E402
@@ -417,9 +418,7 @@ def test_one_component_is_sampled_and_says_so():
     assert target.n == 1
     assert "note='All data are one component" in repr(target)
     grid = np.linspace(-5, 5, 2001)
-    weight = np.exp(-target.potentials(grid[:, None]))
-    mean = weight @ grid / weight.sum()
-    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    mean, sd = line_moments(grid, target.potentials(grid[:, None]))
     posterior = svrhmc.sample(target, draws=500, seed=0)
     found = posterior.parameters.moments
     assert abs(found.mean[0] - mean) < 4.5 * found.mean_error[0]

@@ -13,6 +13,7 @@ import pytensor.tensor as pt  # noqa: E402
 import library_models  # noqa: E402
 import svrhmc  # noqa: E402
 from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.targets.libraries import described as described_module  # noqa: E402
 from svrhmc.targets.libraries import pymc as pymc_module  # noqa: E402
@@ -319,9 +320,7 @@ def test_one_component_is_sampled_and_says_so():
     target = svrhmc.targets.from_pymc(made(all_rows_at_once))
     assert target.n == 1
     grid = np.linspace(-6, 4, 2001)
-    weight = np.exp(target.potentials(target.mode()[None]) - target.potentials(grid[:, None]))
-    mean = weight @ grid / weight.sum()
-    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    mean, sd = line_moments(grid, target.potentials(grid[:, None]))
     posterior = svrhmc.sample(target, draws=500, seed=0)
     assert abs(posterior.mean[0] - mean) < 4.5 * posterior.errors[0][0]
     assert abs(posterior.sd[0] - sd) < 4.5 * posterior.errors[1][0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, dynamics, gradients, targets
 from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
@@ -43,10 +44,10 @@ def table(n=N, seed=3):
     X = np.column_stack([np.ones(n), rng.normal(size=(n, COLUMNS - 1))])
     more = {"offset": 0.2 * rng.normal(size=n), "weights": rng.integers(1, 4, size=n).astype(float)}
     t = X @ np.array([0.3, 0.5, -0.4])
-    events = (rng.random(n) < 1 / (1 + np.exp(-t))).astype(int)
+    happened = events(rng, t).astype(int)
     counts, noise = rng.poisson(np.exp(t)), rng.normal(size=n)
     classes = np.array(["a", "b", "c"])[np.argmax(np.stack([0 * t, t, -t], 1) + rng.gumbel(size=(n, 3)), axis=1)]
-    y = dict.fromkeys(FAMILIES, events) | {
+    y = dict.fromkeys(FAMILIES, happened) | {
         "poisson": counts,
         "negative-binomial": counts,
         "gaussian": t + 0.7 * noise,

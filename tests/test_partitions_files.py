@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix, save_npz
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
 from svrhmc.data import workers
@@ -122,7 +123,7 @@ def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
     t = X @ np.array([0.3, 0.5, -0.4])
     y = t + 0.7 * rng.normal(size=300)
     if family == "bernoulli":
-        y = (rng.random(300) < 1 / (1 + np.exp(-t))).astype(int)
+        y = events(rng, t).astype(int)
     table = pa.table({f"x{j}": X[:, j] for j in range(3)} | {"y": y})
     one = draws_of(data.from_arrays(X, y, partitions=1), family)
     for count in (1, 7, 64):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
 from svrhmc.data import workers
@@ -34,7 +35,7 @@ PASSES = ("labels", "some rows to start from", "sums over all rows", "lengths of
 def folder(tmp_path_factory):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N, 3))
-    y = (rng.random(N) < 1 / (1 + np.exp(-X @ [0.5, -0.3, 0.2]))).astype(int)
+    y = events(rng, X @ [0.5, -0.3, 0.2]).astype(int)
     made = tmp_path_factory.mktemp("rows")
     for k in range(FILES):
         some = slice(k * N // FILES, (k + 1) * N // FILES)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import Posterior, PosteriorFileError, Trace, TraceFileError, targets
 from svrhmc.core import storage
 from svrhmc.core.storage import read_record, write_record
@@ -42,7 +43,7 @@ def trace():
 def posteriors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
-    y = rng.random(300) < 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5]))
+    y = events(rng, X @ [1.0, -1.0, 0.5])
     model = targets.logistic(X, y)
     return {
         "closed form": svrhmc.sample(targets.linear(X, X[:, 0] + np.cos(np.arange(len(X)))), draws=100),

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import itertools
 import math
 import sys
 from functools import cache
@@ -15,6 +14,7 @@ import scipy.stats
 from numba import njit
 
 from conftest import LIMIT
+from quadrature import monomials
 from svrhmc import checkpoint, sample
 from svrhmc.engines import base
 from svrhmc.engines.compiled import subsampled as engine
@@ -41,12 +41,6 @@ def skewed():
 def bent():
     """One row of one column: its predictor goes as far as |z| allows, and its third derivative with it."""
     return glm([[2.0]], [2], "poisson", prior_precision=1.2, offset=[0.5], weights=[0.5])
-
-
-def monomials(away):
-    """All products of one, two and three coordinates."""
-    some = [c for k in (1, 2, 3) for c in itertools.combinations_with_replacement(range(away.shape[-1]), k)]
-    return np.stack([np.prod(away[..., list(c)], axis=-1) for c in some], axis=-1)
 
 
 @cache

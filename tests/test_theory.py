@@ -12,6 +12,7 @@ import pytest
 import svrhmc
 from conftest import LIMIT, every_engine
 from hand_written_laws import z_scores
+from simulated_data import events
 from svrhmc import theory
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
@@ -526,7 +527,7 @@ def pima_like(seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(768, 8)) @ np.linalg.cholesky(0.3 + 0.7 * np.eye(8)).T
     X = (X - X.mean(0)) / X.std(0)
-    return X, rng.random(768) < 1 / (1 + np.exp(0.8 - X @ np.linspace(-0.8, 0.8, 8)))
+    return X, events(rng, X @ np.linspace(-0.8, 0.8, 8) - 0.8)
 
 
 def test_a_regularised_flat_prior_reaches_the_posterior_within_what_it_claims():

@@ -6,6 +6,7 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT
+from quadrature import moments_of_one_coordinate
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.data import from_arrays
 from svrhmc.exact import SplitHMC
@@ -23,12 +24,7 @@ def a_table(dtype=np.float32):
 
 
 def moments(target):
-    x = np.linspace(-12, 12, 200_001)[:, None]
-    f = target.potentials(x)
-    p = np.exp(f.min() - f)
-    p /= p.sum()
-    mean = float(p @ x[:, 0])
-    return mean, float(np.sqrt(p @ (x[:, 0] - mean) ** 2))
+    return moments_of_one_coordinate(target, np.linspace(-12, 12, 20_001))
 
 
 @pytest.mark.ordinary(lambda method: method == "split-hmc")
