@@ -1,7 +1,8 @@
-import functools
 import inspect
 import os
 import sys
+import threading
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -14,19 +15,17 @@ from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Ov
 from svrhmc.targets import forms
 
 
-def untraced(function):
-    """The same, out of sight of what measures coverage: it sees each line of the compiler, which takes a third longer."""
-
-    @functools.wraps(function)
-    def call(*args, **settings):
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            return function(*args, **settings)
-        finally:
-            sys.settrace(tracer)
-
-    return call
+@contextmanager
+def untraced():
+    """Out of sight of what measures coverage, which looks at each line and makes Python half as fast."""
+    tracer, of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        threading.settrace(of_threads)
+        sys.settrace(tracer)
 
 
 def pytest_configure(config):
@@ -34,7 +33,7 @@ def pytest_configure(config):
     are about something else than the verdict, and make too few draws for one: only those of alerts hear its warnings.
     """
     os.fsync = lambda file: None
-    _FunctionCompiler.compile = untraced(_FunctionCompiler.compile)
+    _FunctionCompiler.compile = untraced()(_FunctionCompiler.compile)
     for category in ("svrhmc.VerdictWarning", "sklearn.exceptions.ConvergenceWarning"):
         config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
 
@@ -47,6 +46,13 @@ def pytest_collection_modifyitems(items):
             chosen = mark.args[0]
             if not chosen(**{name: item.callspec.params[name] for name in inspect.signature(chosen).parameters}):
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A test marked `untraced` repeats lines that other tests cover, many times."""
+    with untraced() if item.get_closest_marker("untraced") else nullcontext():
+        return (yield)
 
 
 @pytest.fixture

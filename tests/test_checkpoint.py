@@ -254,6 +254,7 @@ def test_a_trace_can_be_read_while_it_is_written(tmp_path, often):
         Trace.load(empty)
 
 
+@pytest.mark.untraced
 def test_a_sample_with_a_checkpoint_is_the_sample_without(tmp_path, often):
     name, job = "sample-custom", JOBS["sample-custom"]
     plain, kept = job(5, None), job(5, tmp_path / name)

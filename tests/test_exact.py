@@ -26,7 +26,7 @@ from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitenin
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-CHAINS, DRAWS, BURN_IN = 100, 10_000, 100
+CHAINS, DRAWS, FEW, BURN_IN = 100, 10_000, 2_500, 100
 
 
 def skewed(dim, strength=2.0):
@@ -85,17 +85,22 @@ def test_the_skewed_targets_are_skewed():
         assert exact[{1: 2, 2: 5}[dim]] / exact[{1: 1, 2: 2}[dim]] ** 1.5 > least * strength
 
 
+@pytest.mark.untraced
+@pytest.mark.ordinary(lambda sampler, draws: draws == (FEW if isinstance(sampler, SplitHMC) else DRAWS))
+@pytest.mark.parametrize("draws", [FEW, DRAWS])
 @pytest.mark.parametrize(("sampler", "dim", "whiten"), LAWS)
-def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten):
-    assert worst_z(sampler, dim, whiten) < LIMIT
+def test_draws_have_the_moments_of_the_posterior(sampler, dim, whiten, draws):
+    """A million in all, or a quarter of them where they take seconds."""
+    assert worst_z(sampler, dim, whiten, draws=draws) < LIMIT
 
 
-@pytest.mark.slow
+@pytest.mark.untraced
+@pytest.mark.ordinary(lambda factor: factor == 0.5)
 @pytest.mark.parametrize("factor", [0.5, 0.0])
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(factor, monkeypatch):
     right = TrajectoryKernel.fall
     monkeypatch.setattr(TrajectoryKernel, "fall", lambda self, *known: factor * right(self, *known))
-    assert worst_z(SplitHMC(1.1, 1), 2) > 2 * LIMIT
+    assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW) > 2 * LIMIT
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 11, 32])
@@ -114,6 +119,7 @@ def test_kicks_stand_at_the_nodes_of_gauss_and_lobatto(steps):
     assert steps == 1 or abs(equal @ np.linspace(0, 1, steps + 1) ** 2 - 1 / 3) > 1e-4  # equal steps are of degree 1
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("gain", [math.log(SubsampledMH().spread), 0.0])
 def test_a_factor_of_the_acceptance_of_subsampled_metropolis_changed_fails(gain):
     """c, or 1, for (1 + c)/c."""
@@ -141,6 +147,7 @@ def another_hessian(chains):
     chains.kernel.anchor = chains.kernel.anchor._replace(leftover=fixed(leftover))
 
 
+@pytest.mark.untraced
 def test_an_inexact_mode_and_hessian_change_nothing():
     assert worst_z(SubsampledMH(), 2, off_centre()) < LIMIT
     assert worst_z(SubsampledMH(), 2, off_centre(), fault=without_gradient, draws=DRAWS // 4) > 2 * LIMIT

@@ -90,6 +90,7 @@ def test_jax_chains_make_the_same_halved_steps(ridge):
     assert np.array_equal(np.concatenate([first.spent, second.spent]), by_passes.spent)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("fault", [False, True])
 def test_halved_steps_leave_the_posterior_invariant(fault, monkeypatch):
     """Means and squares of 100 chains against quadrature; pieces of a wrong length, which are no trajectory of the
@@ -129,6 +130,7 @@ def test_the_moments_of_the_ridge_are_known():
     assert (mean[0], sd[0]) == pytest.approx((MEAN, SD), rel=1e-9)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", [10, 14])
 def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
     found = svrhmc.sample(ridge, seed=seed)
@@ -138,6 +140,7 @@ def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
     assert np.abs(scores_on_ridge(found)).max() < LIMIT
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("seed", "left_out"), [(10, "is_narrow"), (14, "_NARROW")])
 def test_an_end_of_a_ridge_that_no_chain_has_seen_is_missed_without_a_look_at_curvature_or_more_draws(
     ridge, seed, left_out, monkeypatch

@@ -22,6 +22,7 @@ def marked(name):
     return pytest.param(name, marks=[*needs, *([pytest.mark.slow] if frozen_runs.is_slow(name) else [])])
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", [marked(name) for name in DRAWS])
 def test_draws_are_frozen(name):
     found = frozen_runs.outcome(frozen_runs.run_of(name))
@@ -50,6 +51,7 @@ def test_the_runs_cover_what_is_supported():
         ), each
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", frozen_fits.FITTED)
 def test_fits_are_frozen(name):
     assert frozen_fits.differences(frozen_fits.summary(frozen_fits.FITTED[name]), FITS[name]) is None

@@ -48,6 +48,11 @@ def breast_cancer():
     return targets.logistic(np.column_stack([np.ones(len(X)), X]), y)
 
 
+@cache
+def truth_of_breast_cancer():
+    return sample(breast_cancer(), draws=20_000, seed=99, method="split-hmc")
+
+
 def as_custom(target, potential=True):
     """The same posterior known by its gradients alone."""
     X, y, n = target.rows.X, target.y, target.n
@@ -175,6 +180,7 @@ def test_the_automatic_choice_is_the_same_again_and_for_any_threads():
     assert (sample(target, draws=300, seed=3).trace.draws[:, :100] != runs[0].trace.draws[:, :100]).any()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("dim", [1, 2])
 @pytest.mark.parametrize("method", [None, "split-hmc", SubsampledMH(0.3)], ids=str)
 def test_exact_moments_are_those_of_the_posterior(dim, method):
@@ -195,6 +201,7 @@ def test_exact_moments_are_those_of_the_posterior(dim, method):
         assert laplace.max() > 2 * LIMIT  # what is not the mean is seen not to be
 
 
+@pytest.mark.untraced
 def test_the_stein_correction_is_worth_many_draws():
     target = regression(1000, 3)
     few, many = sample(target, draws=300, seed=1), sample(target, draws=10_000, seed=2)
@@ -204,11 +211,11 @@ def test_the_stein_correction_is_worth_many_draws():
     assert np.abs(z).max() < LIMIT
 
 
+@pytest.mark.untraced
 def test_corrected_moments_are_reported_with_a_bias_of_their_own():
     """Of a biased sampler the corrected moments are off far less than the draws, and that is what is judged."""
-    target = breast_cancer()
-    truth = sample(target, draws=20_000, seed=99, method="split-hmc")
-    found = sample(target, draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
+    truth = truth_of_breast_cancer()
+    found = sample(breast_cancer(), draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
     assert (found.certificate.verdict, found.certificate.draws) == ("certified", "refuted")
     assert found.mean is found.corrected.mean
     raw, corrected = (np.abs((each.mean - truth.mean) / truth.sd).max() for each in (found.raw, found.corrected))
@@ -239,13 +246,14 @@ def test_long_steps_on_breast_cancer_are_refuted_and_left_as_they_are(dynamics):
     assert "as to bias they are refuted: chains with half the step give different numbers" in str(found)
 
 
+@pytest.mark.untraced
 def test_a_refuted_step_halves_itself():
     found = sample(breast_cancer(), method="baoab", tolerance=0.06)
     assert found.certificate.verdict == "certified"
     step = found.sampler.dynamics.step_size
     assert step <= 0.5
     assert f"the step is {step:g}, because a run with {2 * step:g} was" in found.why
-    truth = sample(breast_cancer(), draws=10_000, seed=99, method="split-hmc")
+    truth = truth_of_breast_cancer()
     assert np.abs((found.mean - truth.mean) / truth.sd).max() < 0.06
     fixed = sample(breast_cancer(), tolerance=0.06, method=Sampler(BAOAB(1.0, 1.0, 1.0), Full()))
     assert fixed.certificate.verdict in ("refuted", "undecided")
@@ -279,6 +287,7 @@ def diverging(self, loss):
     return Choice("anchored", Sampler(Anchored(1.0), Minibatch(4)), "for a test.")
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "dynamics",
     [
