@@ -204,6 +204,14 @@ def test_a_run_walks_through_few_files():
     assert len(walked) <= 12, sorted(walked)
 
 
+def test_tests_replace_names_in_modules_that_they_import():
+    """`monkeypatch.setattr(module, "name", …)`: a module that has moved is then an error where it is imported."""
+    tests = Path(__file__).resolve().parent
+    by_text = re.compile(r"\b(setattr|delattr)\(\s*f?[\"']svrhmc\.")
+    assert [path.name for path in tests.rglob("*.py") if by_text.search(path.read_text())] == []
+    assert by_text.search("monkeypatch.set" + 'attr("svrhmc.engines.base.PIECE_SECONDS", 0.0)')
+
+
 def test_no_merge_is_left_half_done():
     root = Path(__file__).resolve().parents[1]
     folders = [root / name for name in ("src", "tests", "tools", "benchmarks", "docs")]
