@@ -277,6 +277,7 @@ def test_a_spike_of_the_prior_does_not_hide_the_mode_of_the_data():
     assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
 
 
+@pytest.mark.untraced
 def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data():
     target = spiky(StudentT(5, 0.001), rows=200)
     found = sample(with_modes(target, [[0.00004], [1.2735]]), draws=1000, seed=2)
@@ -312,6 +313,7 @@ def test_a_peak_above_a_wide_foot_is_known(prior, peaked):
         assert wider[0] == pytest.approx(np.sqrt((rows + own) / rows))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("y", [1, 4])
 def test_the_foot_of_a_peak_is_sampled(y):
     """With steps of the peak's width alone, the sd at y = 1 was half as large as it is, and said to be known to 7%."""
