@@ -15,7 +15,7 @@ test: lint
 # A minute or two: the shape of the code, paths, laws of a few cells, and what outsiders may add
 quick: .venv/test.done
 	$(BIN)/ruff check
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/test_structure.py tests/test_state.py tests/test_stored.py tests/test_outside.py \
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/test_structure.py tests/test_chain_state.py tests/test_stored_draws.py tests/test_extensions.py \
 		tests/test_gradients.py tests/test_dynamics.py tests/test_trace.py
 
 test-slow: .venv/test.done
@@ -26,7 +26,7 @@ test-models:
 	$(PYTHON) -m venv build/models
 	build/models/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,models]'
 	for tests in tests/test_models.py tests/test_models_numpyro.py tests/test_models_pymc.py tests/test_models_bambi.py \
-		"tests/test_public.py::test_the_examples_of_the_pages_run[docs/models.md]"; do \
+		"tests/test_public_names.py::test_the_examples_of_the_pages_run[docs/models.md]"; do \
 		build/models/bin/python -m pytest -m "slow or not slow" "$$tests" || exit 1; done
 
 # The quick tests with the oldest and the newest dependencies on Python 3.11 to 3.13, each in an environment of its own

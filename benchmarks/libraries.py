@@ -22,7 +22,7 @@ import numpy as np
 import svrhmc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import described
+import library_models
 
 LIBRARIES = ("numpyro", "pymc", "bambi")
 HEAD = (
@@ -40,7 +40,7 @@ def row(module, name):
     """One model, as a line of the table."""
     posterior, ours = timed(svrhmc.sample, module.target(name))
     draws, theirs = timed(module.nuts, name)
-    found = described.apart(posterior.parameters, draws)
+    found = library_models.apart(posterior.parameters, draws)
     cells = [name, "yes" if name in module.LOG_CONCAVE else "no", posterior.certificate.verdict]
     for difference, error in ((found.mean, found.mean_error), (found.sd, found.sd_error)):
         worst = int(np.argmax(difference))

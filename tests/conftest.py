@@ -1,7 +1,8 @@
-import functools
 import inspect
 import os
 import sys
+import threading
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -9,23 +10,22 @@ import scipy.sparse
 from numba.core.dispatcher import _FunctionCompiler
 
 import svrhmc
-from hand import CURVATURE, Quadratic
+from hand_written_laws import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
+from svrhmc.targets import forms
 
 
-def untraced(function):
-    """The same, out of sight of what measures coverage: it sees each line of the compiler, which takes a third longer."""
-
-    @functools.wraps(function)
-    def call(*args, **settings):
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            return function(*args, **settings)
-        finally:
-            sys.settrace(tracer)
-
-    return call
+@contextmanager
+def untraced():
+    """Out of sight of what measures coverage, which looks at each line and makes Python half as fast."""
+    tracer, of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        threading.settrace(of_threads)
+        sys.settrace(tracer)
 
 
 def pytest_configure(config):
@@ -33,7 +33,7 @@ def pytest_configure(config):
     are about something else than the verdict, and make too few draws for one: only those of alerts hear its warnings.
     """
     os.fsync = lambda file: None
-    _FunctionCompiler.compile = untraced(_FunctionCompiler.compile)
+    _FunctionCompiler.compile = untraced()(_FunctionCompiler.compile)
     for category in ("svrhmc.VerdictWarning", "sklearn.exceptions.ConvergenceWarning"):
         config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
 
@@ -48,10 +48,17 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A test marked `untraced` repeats lines that other tests cover, many times."""
+    with untraced() if item.get_closest_marker("untraced") else nullcontext():
+        return (yield)
+
+
 @pytest.fixture
 def compiled(monkeypatch):
     """No problem is small: samplers run compiled, as on large ones."""
-    monkeypatch.setattr("svrhmc.rows.forms._SMALL", 0)
+    monkeypatch.setattr(forms, "_SMALL", 0)
 
 
 COMPILED_AT_LENGTH = ("jax",)  # engines whose programs take seconds each to compile: all but a few tests are slow

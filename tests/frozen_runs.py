@@ -8,7 +8,7 @@
 with its reason, in the same commit as the stored numbers that were written anew; anything else that differs is an error
 in the source, and the stored numbers stay as they are.
 
-Four files are stored. This module makes the first; `frozen_fits.py` the second, `frozen_face.py` the other two.
+Four files are stored. This module makes the first; `frozen_fits.py` the second, `frozen_interface.py` the other two.
 
 - frozen-draws.json: short runs of the samplers, described below.
 - frozen-fits.json: the summaries of `fit` on small tables.
@@ -590,8 +590,8 @@ def written(path: Path, content: Any) -> None:
 
 def main() -> None:
     """Compare, or write anew."""
-    import frozen_face
     import frozen_fits
+    import frozen_interface
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the stored files anew")
@@ -600,7 +600,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.add:
         return write_draws(both(json.loads(DRAWS.read_text())))
-    made = {"fits": frozen_fits.all_fits, "names": frozen_face.names, "commands": frozen_face.commands}
+    made = {"fits": frozen_fits.all_fits, "names": frozen_interface.names, "commands": frozen_interface.commands}
     for word in chosen.only.split(","):
         path = FOLDER / f"frozen-{word}.json"
         if word == "draws" and chosen.write:

@@ -1,8 +1,13 @@
-"""Simulated data in the published shapes and formats, for the tests of the paper's experiments and of their data."""
+"""Simulated data: labels of a logistic model, and files in the shapes and formats of the paper's data sets."""
 
 import lzma
 
 import numpy as np
+
+
+def events(rng: np.random.Generator, linear_predictor: np.ndarray) -> np.ndarray:
+    """True with the probability 1/(1 + e⁻ᵗ), row by row."""
+    return rng.random(len(linear_predictor)) < 1 / (1 + np.exp(-linear_predictor))
 
 
 def folder_like_the_real_one(root, plain=False):

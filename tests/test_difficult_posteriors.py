@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from quadrature import line_moments, moments_of_one_coordinate
 from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
+from svrhmc.sampling import gradients as gradients_module
+from svrhmc.sampling import search
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
@@ -30,6 +33,7 @@ def nearly_separable(seed, precision):
     return targets.logistic(X, y, precision)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 20), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("precision", [1e-3, 1e-2])
 def test_nearly_separable_data_end_and_their_chains_agree(precision, seeds):
@@ -59,12 +63,10 @@ def rare_truth():
     mode = target.mode()
     b = np.linspace(-2, 22, 4001)
     predictors = (target.rows.X[:5, :3] @ mode[:3])[:, None] + b
-    f = np.log1p(np.exp(-predictors)).sum(axis=0) + 0.05 * b**2
-    weight = np.exp(f.min() - f)
-    mean = weight @ b / weight.sum()
-    return mean, math.sqrt(weight @ (b - mean) ** 2 / weight.sum())
+    return line_moments(b, np.log1p(np.exp(-predictors)).sum(axis=0) + 0.05 * b**2)
 
 
+@pytest.mark.untraced
 def test_a_column_of_five_ones_is_not_missed():
     """Case 2: its mean is a third of an sd from the Laplace approximation's."""
     mean, sd = rare_truth()
@@ -86,7 +88,7 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     """Case 2: rows drawn by importance meet the five; where even ones do not, the draws contradict the correction."""
     mean, sd = rare_truth()
     target = with_a_rare_column(150_000)
-    monkeypatch.setattr("svrhmc.sampling.gradients._FULL_SECONDS", 0.0)
+    monkeypatch.setattr(gradients_module, "_FULL_SECONDS", 0.0)
     sampler = Sampler(Anchored(0.5), Minibatch(400, importance=True))
     found = sample(target, method=sampler)
     assert (found.certificate.verdict, found.certificate.corrects) == ("certified", True)
@@ -99,7 +101,7 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
     for doubt in ("staying", "refusing_tail"):  # its five rows make a long tail, which is doubted already
-        monkeypatch.setattr(f"svrhmc.sampling.search.{doubt}", lambda number: "")
+        monkeypatch.setattr(search, doubt, lambda number: "")
     exact = sample(target, draws=1000, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
     assert "do not agree with the gradients at them" in str(exact)
@@ -143,11 +145,7 @@ def test_the_errors_of_skewed_posteriors_are_calibrated():
     """Case 6: three events in thirty rows; 60 seeds against the trapezoid rule."""
     X = np.ones((30, 1))
     target = targets.logistic(X, np.arange(30) < 3, prior_precision=0.01)
-    points = np.linspace(-12, 4, 8001)
-    f = target.potentials(points[:, None])
-    weight = np.exp(f.min() - f)
-    mean = weight @ points / weight.sum()
-    sd = math.sqrt(weight @ (points - mean) ** 2 / weight.sum())
+    mean, sd = moments_of_one_coordinate(target, np.linspace(-12, 4, 8001))
     found = [sample(target, seed=seed) for seed in range(60)]
     z = np.array([[(p.mean[0] - mean) / p.errors[0][0], (p.sd[0] - sd) / p.errors[1][0]] for p in found])
     assert all(p.certificate.verdict == "exact" for p in found)
@@ -168,6 +166,7 @@ def test_corrected_moments_do_not_depend_on_the_columns_units():
     assert scaled.errors[0] * units == pytest.approx(plain.errors[0], rel=1e-2)
 
 
+@pytest.mark.untraced
 def test_the_choice_is_the_same_for_all_seeds():
     """Case 5: with noise measured at the same states and rows, whatever the seed."""
     rng = np.random.default_rng(5)
@@ -219,17 +218,19 @@ def test_budgets_in_seconds_are_kept(kind):
     assert found.ess.min() > 20
 
 
+@pytest.mark.untraced
 def test_many_columns_and_draws_do_not_make_an_exact_run_doubtful():
     """A covariance found from the draws themselves would shift the average of (x − x̄)∇f by dim over their number."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(1500, 80))
     target = targets.logistic(X, X[:, 0] + rng.logistic(size=1500) > 0)
-    for seed in range(3):
+    for seed in range(2):
         found = sample(target, 6000, seed=seed)
         assert found.certificate.verdict == "exact", str(found)
         assert "was undecided" not in found.why
 
 
+@pytest.mark.untraced
 def test_of_several_attempts_the_best_is_given_with_what_all_of_them_took():
     X = np.ones((30, 1))
     target = targets.logistic(X, np.arange(30) < 3, prior_precision=0.01)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import svrhmc
-from hand import exact_covariances
+from hand_written_laws import exact_covariances
 from svrhmc.dynamics import EulerMaruyama, Overdamped, Underdamped, exact_noise
 from svrhmc.targets import synthetic
 

@@ -6,6 +6,7 @@ import pytest
 import svrhmc
 from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
+from svrhmc.results import effects as effects_module
 from svrhmc.results.effects import level_averages, varied
 from svrhmc.results.predict import even_rows, thinned
 from svrhmc.results.probability import moved
@@ -190,7 +191,7 @@ def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
     assert (np.abs((found - found[:, :1]) - (expected - expected[:, :1])) < 1e-8 * size).all()
     if family not in ("categorical", "gaussian"):
         assert sum(looks) <= 40 * min(levels, 16 + 32 + 64 + 128 + 4)
-    monkeypatch.setattr("svrhmc.results.effects._ENOUGH", np.inf)  # the control: a degree of 16 is not enough
+    monkeypatch.setattr(effects_module, "_ENOUGH", np.inf)  # the control: a degree of 16 is not enough
     rough = level_averages(rows, each, x, w)
     if levels == 400 and family == "bernoulli":
         assert np.abs((rough - rough[:, :1]) - (expected - expected[:, :1])).max() > 1e-5

@@ -197,6 +197,7 @@ def test_data_frames_give_names(library):
         model.predict(table[["size", "age", "dose"]])
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("kind", ["gaussian", "poisson"])
 def test_intervals_hold_as_often_as_they_say(kind):
     """Share of 4000 new y inside 90 % intervals, |z| < 4.5; half the intervals are the control."""

@@ -14,8 +14,10 @@ from numba import njit
 
 import svrhmc
 from conftest import LIMIT
-from quadrature import around_the_mode
+from quadrature import around_the_mode, monomials
+from simulated_data import events
 from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
+from svrhmc.engines import base
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import TrajectoryKernel, lobatto
 from svrhmc.kernels import losses, subsampled
@@ -24,7 +26,7 @@ from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitenin
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-CHAINS, DRAWS, BURN_IN = 100, 10_000, 100
+CHAINS, DRAWS, FEW, BURN_IN = 100, 10_000, 2_500, 100
 
 
 def skewed(dim, strength=2.0):
@@ -40,13 +42,6 @@ def moments(dim, strength):
     points, weight = around_the_mode(skewed(dim, strength), 14, 700)
     mean = weight @ points
     return mean, weight @ monomials(points - mean)
-
-
-def monomials(away):
-    """All products of one, two and three coordinates."""
-    dim = away.shape[-1]
-    combinations = [c for k in (1, 2, 3) for c in itertools.combinations_with_replacement(range(dim), k)]
-    return np.stack([np.prod(away[..., list(c)], axis=-1) for c in combinations], axis=-1)
 
 
 def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, fault=lambda chains: None):
@@ -90,17 +85,22 @@ def test_the_skewed_targets_are_skewed():
         assert exact[{1: 2, 2: 5}[dim]] / exact[{1: 1, 2: 2}[dim]] ** 1.5 > least * strength
 
 
+@pytest.mark.untraced
+@pytest.mark.ordinary(lambda sampler, draws: draws == (FEW if isinstance(sampler, SplitHMC) else DRAWS))
+@pytest.mark.parametrize("draws", [FEW, DRAWS])
 @pytest.mark.parametrize(("sampler", "dim", "whiten"), LAWS)
-def test_a_million_draws_have_the_moments_of_the_posterior(sampler, dim, whiten):
-    assert worst_z(sampler, dim, whiten) < LIMIT
+def test_draws_have_the_moments_of_the_posterior(sampler, dim, whiten, draws):
+    """A million in all, or a quarter of them where they take seconds."""
+    assert worst_z(sampler, dim, whiten, draws=draws) < LIMIT
 
 
-@pytest.mark.slow
+@pytest.mark.untraced
+@pytest.mark.ordinary(lambda factor: factor == 0.5)
 @pytest.mark.parametrize("factor", [0.5, 0.0])
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(factor, monkeypatch):
     right = TrajectoryKernel.fall
     monkeypatch.setattr(TrajectoryKernel, "fall", lambda self, *known: factor * right(self, *known))
-    assert worst_z(SplitHMC(1.1, 1), 2) > 2 * LIMIT
+    assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW) > 2 * LIMIT
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 11, 32])
@@ -119,6 +119,7 @@ def test_kicks_stand_at_the_nodes_of_gauss_and_lobatto(steps):
     assert steps == 1 or abs(equal @ np.linspace(0, 1, steps + 1) ** 2 - 1 / 3) > 1e-4  # equal steps are of degree 1
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("gain", [math.log(SubsampledMH().spread), 0.0])
 def test_a_factor_of_the_acceptance_of_subsampled_metropolis_changed_fails(gain):
     """c, or 1, for (1 + c)/c."""
@@ -146,6 +147,7 @@ def another_hessian(chains):
     chains.kernel.anchor = chains.kernel.anchor._replace(leftover=fixed(leftover))
 
 
+@pytest.mark.untraced
 def test_an_inexact_mode_and_hessian_change_nothing():
     assert worst_z(SubsampledMH(), 2, off_centre()) < LIMIT
     assert worst_z(SubsampledMH(), 2, off_centre(), fault=without_gradient, draws=DRAWS // 4) > 2 * LIMIT
@@ -191,7 +193,7 @@ def test_gradients_and_energies_are_those_of_the_target(data, whiten):
 def test_energies_of_many_float32_rows_keep_their_digits():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200_000, 9)).astype(np.float32)
-    y = rng.random(200_000) < 1 / (1 + np.exp(-3 - X @ np.full(9, 0.5)))
+    y = events(rng, 3 + X @ np.full(9, 0.5))
     for kind, error in ((np.float32, 1e-3), (np.float64, 1e-8)):
         target = svrhmc.targets.logistic(X.astype(kind), y)
         chains = make(SplitHMC(), target, chains=3)
@@ -239,7 +241,7 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(data, s
     assert (first.accepted + second.accepted == whole.accepted).all()
     assert first.evaluations + second.evaluations == whole.evaluations == whole.counts.sum()
     alone = sampler.chains(whitened(target), 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(15).draws[0] == whole.draws[3]).all()
 
 

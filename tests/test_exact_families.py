@@ -13,6 +13,7 @@ import pytest
 import quadrature
 from conftest import LIMIT
 from quadrature import FREEDOM, NOISE_VARIANCE, SHARED_SD, Data, Fault
+from simulated_data import events
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.targets import families, glm
 from svrhmc.whitening import whitened
@@ -38,7 +39,7 @@ def draw_labels(family, t, shared, rng):
     """Labels of their family at predictors t; `shared` is the shared parameter itself."""
     n = len(t)
     if family == "bernoulli":
-        return rng.random(n) < 1 / (1 + np.exp(-t))
+        return events(rng, t)
     if family == "probit":
         return t + rng.standard_normal(n) > 0
     if family == "poisson":

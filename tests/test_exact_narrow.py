@@ -13,6 +13,7 @@ import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
 from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.sampling import search
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.doubts import curvatures, is_narrow, least_tail_acceptance, rare_curvature, refusing_tail
 from svrhmc.sampling.gaussianity import Gaussianity
@@ -89,6 +90,7 @@ def test_jax_chains_make_the_same_halved_steps(ridge):
     assert np.array_equal(np.concatenate([first.spent, second.spent]), by_passes.spent)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("fault", [False, True])
 def test_halved_steps_leave_the_posterior_invariant(fault, monkeypatch):
     """Means and squares of 100 chains against quadrature; pieces of a wrong length, which are no trajectory of the
@@ -128,6 +130,7 @@ def test_the_moments_of_the_ridge_are_known():
     assert (mean[0], sd[0]) == pytest.approx((MEAN, SD), rel=1e-9)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", [10, 14])
 def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
     found = svrhmc.sample(ridge, seed=seed)
@@ -137,13 +140,14 @@ def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
     assert np.abs(scores_on_ridge(found)).max() < LIMIT
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("seed", "left_out"), [(10, "is_narrow"), (14, "_NARROW")])
 def test_an_end_of_a_ridge_that_no_chain_has_seen_is_missed_without_a_look_at_curvature_or_more_draws(
     ridge, seed, left_out, monkeypatch
 ):
     """The controls: chains agree, proposals are accepted in all tails that they know, and the sd of b is too small."""
-    monkeypatch.setattr(f"svrhmc.sampling.search.{left_out}", 1 if left_out == "_NARROW" else lambda *_: False)
-    monkeypatch.setattr("svrhmc.sampling.search._NARROW", 1)
+    monkeypatch.setattr(search, left_out, 1 if left_out == "_NARROW" else lambda *_: False)
+    monkeypatch.setattr(search, "_NARROW", 1)
     found = svrhmc.sample(ridge, seed=seed)
     assert found.certificate.verdict in NO_DOUBT
     assert scores_on_ridge(found).min() < -LIMIT
@@ -328,7 +332,7 @@ def test_errors_of_what_is_called_exact_are_calibrated(target, method):
 @pytest.mark.slow
 def test_errors_of_doubted_stays_are_not_calibrated(monkeypatch):
     """The control: without the doubt the sd of one row is called exact, and its error is too small."""
-    monkeypatch.setattr("svrhmc.sampling.search.staying", lambda index: "")
+    monkeypatch.setattr(search, "staying", lambda index: "")
     posterior, z = one_count(0.3), []
     _, sd = quadrature(posterior)
     for seed in range(40):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostile import DOORS, KINDS
+from hostile_files import DOORS, KINDS
 
 HERE = Path(__file__).parent
 SECONDS, BYTES = 2.0, 200e6  # of the processor, and of memory beyond what importing takes
@@ -47,7 +47,7 @@ def cases():
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    command = [sys.executable, str(HERE / "hostile.py"), str(folder)]
+    command = [sys.executable, str(HERE / "hostile_files.py"), str(folder)]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,

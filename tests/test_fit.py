@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 import svrhmc
+from simulated_data import events
 from svrhmc.core.errors import DataError
 from svrhmc.targets.priors import Flat, Normal
 
@@ -142,7 +143,7 @@ def logistic_case(kind, n=800, seed=1):
         t = t + z
     if kind == "nearly collinear":
         z = x + 1e-4 * rng.normal(size=n)
-    y = (rng.random(n) < 1 / (1 + np.exp(-t))).astype(float)
+    y = events(rng, t).astype(float)
     if kind == "units of 1e6 and 1e-6":
         x, z = 1e6 * x + 3e6, 1e-6 * z
     return x, z, y
@@ -247,7 +248,7 @@ def test_other_units_of_a_column_change_nothing_else(family):
 def test_an_aggregated_table_has_the_posterior_of_its_rows():
     rng = np_rng(6)
     x = rng.integers(0, 4, 500).astype(float)
-    y = (rng.random(500) < 1 / (1 + np.exp(1 - x / 2))).astype(float)
+    y = events(rng, x / 2 - 1).astype(float)
     cells = sorted(set(zip(x, y, strict=True)))
     table = {
         "x": [a for a, _ in cells],

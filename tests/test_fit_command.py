@@ -9,6 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
+from svrhmc import cli
+from svrhmc.commands import fit as command
+from svrhmc.commands import outputs, predict
+from svrhmc.commands.arguments import quoted
+from svrhmc.core import progress
 from svrhmc.results.predict import Prediction
 from svrhmc.shell import app as cli
 from svrhmc.shell import fit as command
@@ -263,7 +268,7 @@ def test_predictions_of_trials_are_successes_and_a_probability(table):
 
 def test_progress_is_shown_without_a_terminal_where_it_is_asked_for(table, monkeypatch):
     """Stages of 10 ms are long ones here."""
-    monkeypatch.setattr("svrhmc.core.progress._PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
     command = ["fit", "a.csv", "--target", "price", "--family", "student-t", "--draws", "50"]
     asked = invoke(*command, "--progress")
     assert asked.exit_code == 0, asked.output

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc.core.errors import DataError
 from svrhmc.targets.priors import Normal
 
@@ -24,7 +25,7 @@ def table():
             "age": age,
             "plan": plan,
             "months": months,
-            "churn": np.where(rng.random(N) < 1 / (1 + np.exp(-t)), "yes", "no"),
+            "churn": np.where(events(rng, t), "yes", "no"),
             "visits": rng.poisson(months * np.exp(-2 + 0.01 * age)),
             "spend": 300 + 2 * age + rng.normal(0, 50, N),
         }

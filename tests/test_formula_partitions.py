@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data
 from svrhmc.core.errors import DataError
 from svrhmc.tables import designed, transforms
@@ -66,7 +67,7 @@ def table(n=N):
         + made.region.map({"N": 0, "S": 0.3, "E": -0.2, "W": 0.1})
     )
     made["y"] = t + 0.5 * rng.normal(size=n)
-    made["churn"] = np.where(rng.random(n) < 1 / (1 + np.exp(-t)), "yes", "no")
+    made["churn"] = np.where(events(rng, t), "yes", "no")
     made["visits"] = rng.poisson(np.exp(t / 3) * made.exposure)
     made["amount"] = np.exp(t / 3) * rng.gamma(2.0, size=n)
     made["when"] = pd.Timestamp("2020-01-01")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-import frozen_face
 import frozen_fits
+import frozen_interface
 import frozen_runs
 
 DRAWS = frozen_runs.both(json.loads(frozen_runs.DRAWS.read_text()))
@@ -22,6 +22,7 @@ def marked(name):
     return pytest.param(name, marks=[*needs, *([pytest.mark.slow] if frozen_runs.is_slow(name) else [])])
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", [marked(name) for name in DRAWS])
 def test_draws_are_frozen(name):
     found = frozen_runs.outcome(frozen_runs.run_of(name))
@@ -50,21 +51,22 @@ def test_the_runs_cover_what_is_supported():
         ), each
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", frozen_fits.FITTED)
 def test_fits_are_frozen(name):
     assert frozen_fits.differences(frozen_fits.summary(frozen_fits.FITTED[name]), FITS[name]) is None
 
 
 def test_public_names_are_frozen():
-    assert frozen_face.differences(frozen_face.names(), json.loads(frozen_face.NAMES.read_text())) == []
+    assert frozen_interface.differences(frozen_interface.names(), json.loads(frozen_interface.NAMES.read_text())) == []
 
 
 def test_commands_are_frozen():
-    stored, found = json.loads(frozen_face.COMMANDS.read_text()), frozen_face.commands()
-    assert sorted(word[0] for word in frozen_face.SHELL if word) == frozen_face.known_commands()
+    stored, found = json.loads(frozen_interface.COMMANDS.read_text()), frozen_interface.commands()
+    assert sorted(word[0] for word in frozen_interface.SHELL if word) == frozen_interface.known_commands()
     if found["versions"] != stored["versions"]:  # then help is laid out in other lines
         found, stored = ({**each, "help": {}, "versions": {}} for each in (found, stored))
-    assert frozen_face.differences(found, stored) == []
+    assert frozen_interface.differences(found, stored) == []
 
 
 def test_a_difference_is_seen():
@@ -80,4 +82,7 @@ def test_a_difference_is_seen():
     assert frozen_fits.differences(fit, fit) is None
     assert "mean differs" in frozen_fits.differences(moved, fit)
     assert "verdict" in frozen_fits.differences({**fit, "verdict": "refuted"}, fit)
-    assert frozen_face.differences({"a": {"b": 1}}, {"a": {"b": 2}, "c": 0}) == ["/a/b: 1 instead of 2", "/c is gone"]
+    assert frozen_interface.differences({"a": {"b": 1}}, {"a": {"b": 2}, "c": 0}) == [
+        "/a/b: 1 instead of 2",
+        "/c is gone",
+    ]

@@ -5,6 +5,7 @@ import pytest
 
 import svrhmc
 from conftest import every_engine, every_target
+from simulated_data import events
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import BAOAB, UBU
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
@@ -207,7 +208,7 @@ def test_noise_falls_with_the_order_of_the_control_variate():
     rng = np.random.default_rng(0)
     n, d = 5000, 4
     X = rng.normal(size=(n, d))
-    target = svrhmc.targets.logistic(X, rng.random(n) < 1 / (1 + np.exp(-X @ np.full(d, 0.5))))
+    target = svrhmc.targets.logistic(X, events(rng, X @ np.full(d, 0.5)))
     posterior = target.laplace()
     root = np.linalg.cholesky(posterior.covariance)
     chains = 4000

@@ -8,7 +8,7 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
-from hand import Quadratic, enumerated, law, z_scores
+from hand_written_laws import Quadratic, enumerated, law, z_scores
 from svrhmc.dynamics import Kick, Map, NoiseFactor, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch, Recipe
 
@@ -299,6 +299,7 @@ def regression(request):
     return svrhmc.targets.linear(X, y, noise_variance=1.5, prior_precision=2.0)
 
 
+@pytest.mark.untraced
 @pytest.mark.ordinary(lambda regression, engine: (regression, engine) in (("dense", "numba"), ("csr", "reference")))
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("name", ["hmc", "svr"])
@@ -316,6 +317,7 @@ def test_linear_regression_reaches_the_stationary_law_of_the_discretisation(regr
     assert before.step == 404
 
 
+@pytest.mark.untraced
 @pytest.mark.ordinary(lambda regression: regression == "dense")
 @pytest.mark.parametrize("name", ["hmc", "svr"])
 def test_halving_the_step_halves_the_distance_to_the_posterior(regression, name):

@@ -5,10 +5,11 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_dynamics
-from hand import enumerated, z_scores
+from hand_written_laws import enumerated, z_scores
 from svrhmc import theory
 from svrhmc.dynamics import Overdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Minibatch
+from svrhmc.theory import recursion
 
 CHAINS, EPOCH, SETTLED = 20_000, 4, 60
 ETA, FRICTION, MASS = 0.35, 1.7, 0.15
@@ -122,7 +123,7 @@ def test_laws_of_a_table_by_powers_steps_and_iteration_agree(draw, monkeypatch):
     powered, settled = theory.law(made, target, 400), theory.stationary(made, target)
     assert powered.covariance == pytest.approx(stepped.covariance, rel=1e-10)
     assert settled.covariance == pytest.approx(stepped.covariance, rel=1e-6)
-    monkeypatch.setattr("svrhmc.theory.recursion._DENSE", 0)
+    monkeypatch.setattr(recursion, "_DENSE", 0)
     assert theory.stationary(made, target).covariance == pytest.approx(settled.covariance, rel=1e-10)
 
 
@@ -138,7 +139,7 @@ def test_noise_that_grows_has_no_stationary_law_by_matrix_or_by_iteration(gradie
     """Where it grows fast, the equation of a stationary law has a solution again that looks like one."""
     target = regression(n, dim)[0]
     for dense in (1500, 0):
-        monkeypatch.setattr("svrhmc.theory.recursion._DENSE", dense)
+        monkeypatch.setattr(recursion, "_DENSE", dense)
         for step in loud:
             with pytest.raises(theory.UnsettledError, match="larger batch_size"):
                 theory.stationary(svrhmc.Sampler(Overdamped(step), gradient), target)

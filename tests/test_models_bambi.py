@@ -8,9 +8,9 @@ bambi = pytest.importorskip("bambi")
 
 import pandas as pd  # noqa: E402
 
-import described  # noqa: E402
+import library_models  # noqa: E402
 import svrhmc  # noqa: E402
-from described import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
+from library_models import COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, X, around, densities  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.models.bambi import describe_bambi  # noqa: E402
 
@@ -56,9 +56,9 @@ def nuts(name):
     """Draws as Bambi gives them, by NUTS of NumPyro."""
     with scope():
         drawn = made(name).fit(
-            draws=described.DRAWS,
-            tune=described.WARMUP,
-            chains=described.CHAINS,
+            draws=library_models.DRAWS,
+            tune=library_models.WARMUP,
+            chains=library_models.CHAINS,
             inference_method="numpyro",
             target_accept=0.9,
             progressbar=False,
@@ -71,7 +71,7 @@ def nuts(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_posterior_is_that_of_nuts(name):
-    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
+    library_models.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def own(model, params):

@@ -15,12 +15,16 @@ from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
 
-import described  # noqa: E402
+import library_models  # noqa: E402
 import svrhmc  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
+from svrhmc.targets.libraries import described as described_module  # noqa: E402
+from svrhmc.targets.libraries import numpyro as numpyro_module  # noqa: E402
+from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 
 
 def logistic(x, y):
@@ -178,9 +182,9 @@ def nuts(name):
     with scope():
         runs = MCMC(
             NUTS(model, target_accept_prob=0.9),
-            num_warmup=described.WARMUP,
-            num_samples=described.DRAWS,
-            num_chains=described.CHAINS,
+            num_warmup=library_models.WARMUP,
+            num_samples=library_models.DRAWS,
+            num_chains=library_models.CHAINS,
             chain_method="vectorized",
             progress_bar=False,
         )
@@ -198,22 +202,22 @@ def drawn(seed, away=0.0, wide=1.0, verdict="local"):
 def test_a_posterior_that_is_off_would_be_seen():
     """What the next test asks for is passed by draws of the same law, and by no others."""
     theirs = {"b": drawn(1).parameters.draws}
-    described.require_posterior(drawn(0), theirs, log_concave=True)
-    described.require_posterior(drawn(0), theirs, log_concave=False)
+    library_models.require_posterior(drawn(0), theirs, log_concave=True)
+    library_models.require_posterior(drawn(0), theirs, log_concave=False)
     for wrong in (drawn(0, away=0.1), drawn(0, wide=1.1)):
         for log_concave in (True, False):
             with pytest.raises(AssertionError):
-                described.require_posterior(wrong, theirs, log_concave)
+                library_models.require_posterior(wrong, theirs, log_concave)
     undecided = drawn(0, away=0.1, verdict="undecided")
-    described.require_posterior(undecided, theirs, log_concave=False)  # which claims nothing
+    library_models.require_posterior(undecided, theirs, log_concave=False)  # which claims nothing
     with pytest.raises(AssertionError):
-        described.require_posterior(undecided, theirs, log_concave=True)
+        library_models.require_posterior(undecided, theirs, log_concave=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_posterior_is_that_of_nuts(name):
-    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
+    library_models.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_quantities_come_back_constrained_by_their_names():
@@ -254,8 +258,8 @@ def test_a_plate_that_is_subsampled_has_all_its_rows_once():
 
 
 def test_more_rows_than_are_compared(monkeypatch):
-    monkeypatch.setattr("svrhmc.models.numpyro._CHECKED_ROWS", 40)
-    monkeypatch.setattr("svrhmc.models.description._BLOCK", 16)
+    monkeypatch.setattr(numpyro_module, "_CHECKED_ROWS", 40)
+    monkeypatch.setattr(described_module, "_BLOCK", 16)
     model, args, kwargs = MODELS["mixture"]
     described = describe_numpyro(model, *args)
     params = around(described.init)
@@ -415,9 +419,7 @@ def test_one_component_is_sampled_and_says_so():
     assert target.n == 1
     assert "note='All data are one component" in repr(target)
     grid = np.linspace(-5, 5, 2001)
-    weight = np.exp(-target.potentials(grid[:, None]))
-    mean = weight @ grid / weight.sum()
-    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    mean, sd = line_moments(grid, target.potentials(grid[:, None]))
     posterior = svrhmc.sample(target, draws=500, seed=0)
     found = posterior.parameters.moments
     assert abs(found.mean[0] - mean) < 4.5 * found.mean_error[0]
@@ -428,8 +430,8 @@ def test_one_component_is_sampled_and_says_so():
 
 
 def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypatch):
-    for module in ("description", "numpyro"):
-        monkeypatch.setattr(f"svrhmc.models.{module}.LONG", 50)
+    for module in (described_module, numpyro_module):
+        monkeypatch.setattr(module, "LONG", 50)
     described = describe_numpyro(two_processes, X, NUMBERS, NUMBERS[:50])
     assert described.names == ("scale",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: variance.")

@@ -10,11 +10,14 @@ pm = pytest.importorskip("pymc")
 
 import pytensor.tensor as pt  # noqa: E402
 
-import described  # noqa: E402
+import library_models  # noqa: E402
 import svrhmc  # noqa: E402
-from described import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
+from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
-from svrhmc.models.pymc import describe_pymc  # noqa: E402
+from svrhmc.targets.libraries import described as described_module  # noqa: E402
+from svrhmc.targets.libraries import pymc as pymc_module  # noqa: E402
+from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),
@@ -181,9 +184,9 @@ def nuts(name):
     own, by = {"cores": 1}, {"nuts_sampler": "numpyro", "nuts_sampler_kwargs": {"chain_method": "vectorized"}}
     with made(MODELS[name]), scope():
         drawn = pm.sample(
-            described.DRAWS,
-            tune=described.WARMUP,
-            chains=described.CHAINS,
+            library_models.DRAWS,
+            tune=library_models.WARMUP,
+            chains=library_models.CHAINS,
             target_accept=0.9,
             progressbar=False,
             random_seed=0,
@@ -196,7 +199,7 @@ def nuts(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_posterior_is_that_of_nuts(name):
-    described.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
+    library_models.require_posterior(svrhmc.sample(target(name)), nuts(name), name in LOG_CONCAVE)
 
 
 def test_loading_the_translation_changes_nothing_for_jax():
@@ -317,9 +320,7 @@ def test_one_component_is_sampled_and_says_so():
     target = svrhmc.targets.from_pymc(made(all_rows_at_once))
     assert target.n == 1
     grid = np.linspace(-6, 4, 2001)
-    weight = np.exp(target.potentials(target.mode()[None]) - target.potentials(grid[:, None]))
-    mean = weight @ grid / weight.sum()
-    sd = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
+    mean, sd = line_moments(grid, target.potentials(grid[:, None]))
     posterior = svrhmc.sample(target, draws=500, seed=0)
     assert abs(posterior.mean[0] - mean) < 4.5 * posterior.errors[0][0]
     assert abs(posterior.sd[0] - sd) < 4.5 * posterior.errors[1][0]
@@ -334,8 +335,8 @@ def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypa
         pm.Normal("y", own, 1.0, observed=NUMBERS)
 
     assert describe_pymc(made(build)).names == ("own", "twice")
-    for module in ("description", "pymc"):
-        monkeypatch.setattr(f"svrhmc.models.{module}.LONG", 50)
+    for module in (described_module, pymc_module):
+        monkeypatch.setattr(module, "LONG", 50)
     described = describe_pymc(made(build))
     assert described.names == ("own",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: twice.")

@@ -10,6 +10,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 import svrhmc
+from quadrature import moments_of_one_coordinate
+from simulated_data import events
 from svrhmc import sample, targets
 from svrhmc.core.deadline import Deadline
 from svrhmc.density import minima as search_of_minima
@@ -303,16 +305,8 @@ def test_the_main_mode_is_the_heaviest_and_not_the_highest():
     assert len(light.modes()) == 1  # what weighs nothing is no place for a chain
 
 
-def quadrature(target, points):
-    """Mean and sd of one coefficient, by the trapezoidal rule on points that follow both modes."""
-    f = np.concatenate([target.potentials(some[:, None]) for some in np.array_split(points, 20)])
-    weight = np.exp(f.min() - f)
-    total = np.trapezoid(weight, points)
-    mean = np.trapezoid(weight * points, points) / total
-    return mean, np.sqrt(np.trapezoid(weight * (points - mean) ** 2, points) / total)
-
-
 def spiky(scale, low, high):
+    """Points that follow both modes."""
     return np.unique(np.concatenate([np.linspace(low, high, 4001), scale * np.linspace(-40, 40, 8001)]))
 
 
@@ -320,9 +314,9 @@ def test_a_spiky_prior_does_not_hide_the_data():
     """1000 rows and a prior t₅ of scale 0.001: the density is highest in the spike at 0, and the mass is at 1.4."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 1))
-    y = rng.random(1000) < 1 / (1 + np.exp(-1.7 * x[:, 0]))
+    y = events(rng, 1.7 * x[:, 0])
     target = glm(x, y, prior=StudentT(5, 0.001))
-    mean, sd = quadrature(target, spiky(0.001, -1.0, 3.0))
+    mean, sd = moments_of_one_coordinate(target, spiky(0.001, -1.0, 3.0))
     assert mean > 1
     for seed in range(3):
         found = sample(target, draws=200, seed=seed)

@@ -14,6 +14,7 @@ from conftest import every_target
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import Dynamics, Kick, Map, NoiseFactor, Scheme, exact_noise
 from svrhmc.engines import State, names
+from svrhmc.engines import base as base_module
 from svrhmc.engines.base import load
 from svrhmc.engines.compiled import engine as grid
 from svrhmc.engines.compiled.engine import CompiledChains, bind_pass, make_model
@@ -194,9 +195,9 @@ def test_passes_are_shared_where_chains_are_fewer_than_threads(tall, monkeypatch
 def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     sampler = svrhmc.svr_hmc(0.1, batch_size=5, epoch_length=7)
     whole = sampler.run(tall, 500, chains=3, threads=2).draws
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 1e-9)
+    monkeypatch.setattr(base_module, "PIECE_SECONDS", 1e-9)
     assert (sampler.run(tall, 500, chains=3, threads=2).draws == whole).all()
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 10)
+    monkeypatch.setattr(base_module, "PIECE_SECONDS", 10)
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, dynamics, gradients, targets
 from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.data import arrays
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.rows.coding import coding_of
 from svrhmc.rows.partitions import gathered
@@ -42,10 +44,10 @@ def table(n=N, seed=3):
     X = np.column_stack([np.ones(n), rng.normal(size=(n, COLUMNS - 1))])
     more = {"offset": 0.2 * rng.normal(size=n), "weights": rng.integers(1, 4, size=n).astype(float)}
     t = X @ np.array([0.3, 0.5, -0.4])
-    events = (rng.random(n) < 1 / (1 + np.exp(-t))).astype(int)
+    happened = events(rng, t).astype(int)
     counts, noise = rng.poisson(np.exp(t)), rng.normal(size=n)
     classes = np.array(["a", "b", "c"])[np.argmax(np.stack([0 * t, t, -t], 1) + rng.gumbel(size=(n, 3)), axis=1)]
-    y = dict.fromkeys(FAMILIES, events) | {
+    y = dict.fromkeys(FAMILIES, happened) | {
         "poisson": counts,
         "negative-binomial": counts,
         "gaussian": t + 0.7 * noise,
@@ -158,8 +160,8 @@ class Counts:
 def test_every_place_falls_on_its_row(rows, monkeypatch):
     """Also the first and the last of a row, and none on a row without weight; a block has so many rows."""
     q = np.array([2.0, 0, 1, 3, 0, 0, 4, 1, 0, 2])
-    monkeypatch.setattr("svrhmc.data.arrays.BLOCK_ENTRIES", 1)
-    monkeypatch.setattr("svrhmc.data.arrays.max", lambda *_: rows, raising=False)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(arrays, "max", lambda *_: rows, raising=False)
     found = data.from_arrays(np.column_stack([q, np.arange(10.0)]), np.arange(10) % 2, partitions=1)
     places = np.arange(int(q.sum()), dtype=np.uint64)
     part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), places)

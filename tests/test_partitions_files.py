@@ -7,9 +7,10 @@ import pytest
 from scipy.sparse import csr_matrix, save_npz
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.rows.columns import ColumnRows
+from svrhmc.data import workers
 from svrhmc.targets import families
 from svrhmc.targets.priors import Flat
 
@@ -121,7 +122,7 @@ def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
     t = X @ np.array([0.3, 0.5, -0.4])
     y = t + 0.7 * rng.normal(size=300)
     if family == "bernoulli":
-        y = (rng.random(300) < 1 / (1 + np.exp(-t))).astype(int)
+        y = events(rng, t).astype(int)
     table = pa.table({f"x{j}": X[:, j] for j in range(3)} | {"y": y})
     one = draws_of(data.from_arrays(X, y, partitions=1), family)
     for count in (1, 7, 64):
@@ -447,7 +448,7 @@ def test_arrays_stay_in_this_process():
 
 def test_a_cluster_that_does_not_answer(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("svrhmc.rows.workers._PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "_PATIENCE", 0.5)
     with pytest.raises(WorkersError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 0\.5 seconds"):
         data.from_arrays("X.npy", "y.npy", client="tcp://127.0.0.1:9")
     with pytest.raises(WorkersError, match="no Dask scheduler answers at 'nonsense'"):

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.rows.workers import InPartitions, Pool
+from svrhmc.data import workers
+from svrhmc.data.workers import InPartitions, Pool
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -33,7 +35,7 @@ PASSES = ("labels", "some rows to start from", "sums over all rows", "lengths of
 def folder(tmp_path_factory):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N, 3))
-    y = (rng.random(N) < 1 / (1 + np.exp(-X @ [0.5, -0.3, 0.2]))).astype(int)
+    y = events(rng, X @ [0.5, -0.3, 0.2]).astype(int)
     made = tmp_path_factory.mktemp("rows")
     for k in range(FILES):
         some = slice(k * N // FILES, (k + 1) * N // FILES)
@@ -76,8 +78,8 @@ class Counting(ThreadPoolExecutor):
 
 def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
     """However many partitions there are, no more than a window of tasks is under way."""
-    monkeypatch.setattr("svrhmc.rows.workers._AHEAD", 8)
-    monkeypatch.setattr("svrhmc.rows.workers.cores", lambda: 1)
+    monkeypatch.setattr(workers, "_AHEAD", 8)
+    monkeypatch.setattr(workers, "cores", lambda: 1)
     with Counting(2) as pool:
         rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))
         taken = []

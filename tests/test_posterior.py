@@ -14,8 +14,9 @@ from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
+from svrhmc.sampling import choice, coordinates, drawing, search
 from svrhmc.sampling.choice import Choice
-from svrhmc.whitening import whitened
+from svrhmc.whitening import made, whitened
 
 
 def regression(n, dim, seed=0, prior=1.0, kind=np.asarray):
@@ -45,6 +46,11 @@ def breast_cancer():
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     return targets.logistic(np.column_stack([np.ones(len(X)), X]), y)
+
+
+@cache
+def truth_of_breast_cancer():
+    return sample(breast_cancer(), draws=20_000, seed=99, method="split-hmc")
 
 
 def as_custom(target, potential=True):
@@ -98,7 +104,7 @@ def test_sparse_rows_are_sampled_as_dense_ones():
 
 
 def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.choice._PATIENCE", 1e-9)
+    monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
     found = sample(regression(4000, 3), draws=300)
     assert found.method == "anchored"
     assert isinstance(found.sampler.gradient, Minibatch)
@@ -110,12 +116,12 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 
 
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
-    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", 2)
+    monkeypatch.setattr(made, "DENSE_DIM", 2)
     target = regression(100, 3)
     found = sample(target, draws=500)
     assert found.method == "split-hmc"
     assert found.laplace.sd == pytest.approx(np.diag(target.hessian(target.mode())) ** -0.5)
-    sampled = sample(target, draws=500, method="anchored")
+    sampled = sample(target, draws=100, method="anchored", certificate=False)
     assert isinstance(sampled.sampler.gradient, Full)
     with pytest.raises(ValueError, match="whitening must be dense for SubsampledMH"):
         sample(target, method="subsampled-mh")
@@ -174,6 +180,7 @@ def test_the_automatic_choice_is_the_same_again_and_for_any_threads():
     assert (sample(target, draws=300, seed=3).trace.draws[:, :100] != runs[0].trace.draws[:, :100]).any()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("dim", [1, 2])
 @pytest.mark.parametrize("method", [None, "split-hmc", SubsampledMH(0.3)], ids=str)
 def test_exact_moments_are_those_of_the_posterior(dim, method):
@@ -194,6 +201,7 @@ def test_exact_moments_are_those_of_the_posterior(dim, method):
         assert laplace.max() > 2 * LIMIT  # what is not the mean is seen not to be
 
 
+@pytest.mark.untraced
 def test_the_stein_correction_is_worth_many_draws():
     target = regression(1000, 3)
     few, many = sample(target, draws=300, seed=1), sample(target, draws=10_000, seed=2)
@@ -203,11 +211,11 @@ def test_the_stein_correction_is_worth_many_draws():
     assert np.abs(z).max() < LIMIT
 
 
+@pytest.mark.untraced
 def test_corrected_moments_are_reported_with_a_bias_of_their_own():
     """Of a biased sampler the corrected moments are off far less than the draws, and that is what is judged."""
-    target = breast_cancer()
-    truth = sample(target, draws=20_000, seed=99, method="split-hmc")
-    found = sample(target, draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
+    truth = truth_of_breast_cancer()
+    found = sample(breast_cancer(), draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
     assert (found.certificate.verdict, found.certificate.draws) == ("certified", "refuted")
     assert found.mean is found.corrected.mean
     raw, corrected = (np.abs((each.mean - truth.mean) / truth.sd).max() for each in (found.raw, found.corrected))
@@ -238,13 +246,14 @@ def test_long_steps_on_breast_cancer_are_refuted_and_left_as_they_are(dynamics):
     assert "as to bias they are refuted: chains with half the step give different numbers" in str(found)
 
 
+@pytest.mark.untraced
 def test_a_refuted_step_halves_itself():
     found = sample(breast_cancer(), method="baoab", tolerance=0.06)
     assert found.certificate.verdict == "certified"
     step = found.sampler.dynamics.step_size
     assert step <= 0.5
     assert f"the step is {step:g}, because a run with {2 * step:g} was" in found.why
-    truth = sample(breast_cancer(), draws=10_000, seed=99, method="split-hmc")
+    truth = truth_of_breast_cancer()
     assert np.abs((found.mean - truth.mean) / truth.sd).max() < 0.06
     fixed = sample(breast_cancer(), tolerance=0.06, method=Sampler(BAOAB(1.0, 1.0, 1.0), Full()))
     assert fixed.certificate.verdict in ("refuted", "undecided")
@@ -253,18 +262,18 @@ def test_a_refuted_step_halves_itself():
 
 
 def test_halving_ends(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.search._HALVINGS", 1)
+    monkeypatch.setattr(search, "_HALVINGS", 1)
     found = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
     assert found.sampler.dynamics.step_size >= 0.5
     assert found.certificate.verdict == "refuted"
 
 
 def test_what_is_not_decided_is_handed_to_an_exact_sampler(monkeypatch):
-    monkeypatch.setattr("svrhmc.sampling.choice.Chooser._automatic", biased)
+    monkeypatch.setattr(choice.Chooser, "_automatic", biased)
     found = sample(skewed(), tolerance=1e-3)
     assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
     assert found.why.startswith("exact, because a run of anchored was")
-    monkeypatch.setattr("svrhmc.sampling.choice.Chooser._automatic", diverging)
+    monkeypatch.setattr(choice.Chooser, "_automatic", diverging)
     found = sample(leverage(), draws=50)
     assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
     assert found.why == "exact, because a run of anchored diverged."
@@ -278,6 +287,7 @@ def diverging(self, loss):
     return Choice("anchored", Sampler(Anchored(1.0), Minibatch(4)), "for a test.")
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "dynamics",
     [
@@ -407,11 +417,11 @@ def test_custom_targets_need_no_potential():
 
 def test_custom_targets_of_many_columns_get_a_diagonal_and_small_ones_full_gradients(monkeypatch):
     known = regression(12, 2)
-    full = sample(as_custom(known), draws=50, tolerance=0.05)
+    full = sample(as_custom(known), draws=50, tolerance=0.05, certificate=False)
     assert isinstance(full.sampler.gradient, Full)
     assert full.why == "no bound on single components is known, and there are few of them."
-    monkeypatch.setattr("svrhmc.sampling.coordinates._DENSE_CUSTOM", 1)
-    diagonal = sample(as_custom(known), draws=50)
+    monkeypatch.setattr(coordinates, "_DENSE_CUSTOM", 1)
+    diagonal = sample(as_custom(known), draws=50, certificate=False)
     H = known.hessian(known.mode())
     assert diagonal.laplace.sd == pytest.approx(np.diag(H) ** -0.5, rel=0.5)
 
@@ -590,7 +600,7 @@ def test_a_frozen_chain_is_cured_by_a_smaller_step():
 
 def test_chains_that_do_not_settle_are_not_called_exact(monkeypatch):
     """A step with which no proposal is accepted: the draws end, and the verdict says why."""
-    monkeypatch.setattr("svrhmc.sampling.drawing._MOST", 3)
+    monkeypatch.setattr(drawing, "_MOST", 3)
     posterior = sample(iris(), 200, method=SplitHMC(3.0, 1, 0.0))
     assert not posterior.complete
     assert posterior.certificate.verdict == "undecided"

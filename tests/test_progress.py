@@ -1,6 +1,9 @@
+"""What is shown while a run goes on: on terminals, in files, to a callable, and without a console."""
+
 import gc
 import io
 import re
+import sys
 import time
 from contextlib import contextmanager
 
@@ -164,3 +167,41 @@ def test_estimators_show_progress_where_they_are_asked_to(verbose, expected, mon
         svrhmc.BayesianLogisticRegression(verbose=verbose).fit(X, y)
     with pytest.raises(ValueError, match="verbose must be a whole number"):
         svrhmc.BayesianLogisticRegression(verbose="yes").fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:The model contradicts")
+@pytest.mark.parametrize("shown", [None, True])
+def test_without_a_console_runs_go_on(monkeypatch, shown):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+
+    def draws(shown):
+        trace = svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 50, engine="reference", progress=shown)
+        posterior = svrhmc.sample(svrhmc.targets.linear(X, X[:, 0]), draws=20, progress=shown)
+        return np.concatenate([trace.draws.ravel(), posterior.trace.draws.ravel()])
+
+    expected = draws(False)
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    with progress.compiling(shown):
+        assert (draws(shown) == expected).all()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_the_line_is_written_in_what_the_console_can_show(monkeypatch, encoding):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    raw = io.BytesIO()
+    line = progress.ProgressLine(10, True, io.TextIOWrapper(raw, encoding, write_through=True))
+    line(5)
+    line.close()
+    assert ("━" if encoding == "utf-8" else "=") * 15 in raw.getvalue().decode(encoding)
+
+
+def test_a_console_that_is_gone_ends_no_run(monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    stream = io.StringIO()
+    line = progress.ProgressLine(10, True, stream)
+    line(2)
+    stream.close()
+    line(2)
+    line.close()
+    assert not progress.is_shown(None, stream)

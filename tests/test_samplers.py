@@ -6,8 +6,9 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT, equal, every_engine, every_target
-from hand import z_scores
+from hand_written_laws import z_scores
 from svrhmc import dynamics, gradients
+from svrhmc.engines import reference
 
 NAMED = {
     "lmc": svrhmc.lmc(0.05),
@@ -129,7 +130,7 @@ def test_thinning_and_burn_in_only_choose_among_the_states(rows, name):
 def test_blocks_of_chains_do_not_change_the_draws(rows, monkeypatch):
     target = every_target(rows)["linear"]
     at_once = svrhmc.svr_hmc(0.2, batch_size=2).run(target, 20, chains=7, engine="reference").draws
-    monkeypatch.setattr("svrhmc.engines.reference._BLOCK_ELEMENTS", 40)
+    monkeypatch.setattr(reference, "_BLOCK_ELEMENTS", 40)
     assert (svrhmc.svr_hmc(0.2, batch_size=2).run(target, 20, chains=7, engine="reference").draws == at_once).all()
 
 
@@ -171,7 +172,7 @@ def test_a_diverging_run_stops_with_chain_step_and_a_step_size_to_try(name):
 def test_a_divergence_names_the_chain_by_its_own_number_and_survives_pickling(monkeypatch):
     import pickle
 
-    monkeypatch.setattr("svrhmc.engines.reference._BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(reference, "_BLOCK_ELEMENTS", 1)
     steep = svrhmc.targets.custom(4, 1, lambda x, i: np.tile(x**3, (len(i), 1)), smoothness=1.0)
     with pytest.raises(svrhmc.DivergenceError) as caught:
         svrhmc.hmc(0.2).run(steep, 1000, chains=[30, 20, 10], start=[[0.0], [0.0], [100.0]])

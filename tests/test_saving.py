@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import svrhmc
+from simulated_data import events
 from svrhmc import Posterior, PosteriorFileError, Trace, TraceFileError, targets
+from svrhmc.core import storage
 from svrhmc.core.storage import read_record, write_record
 
 STORED = Path(__file__).parent / "stored"
@@ -41,7 +43,7 @@ def trace():
 def posteriors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
-    y = rng.random(300) < 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5]))
+    y = events(rng, X @ [1.0, -1.0, 0.5])
     model = targets.logistic(X, y)
     return {
         "closed form": svrhmc.sample(targets.linear(X, X[:, 0] + np.cos(np.arange(len(X)))), draws=100),
@@ -384,7 +386,7 @@ def test_a_link_stays_a_link_and_what_was_abandoned_goes(trace, tmp_path):
 
 
 def test_draws_that_are_mapped_are_saved_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr("svrhmc.core.storage._PIECE", 100)
+    monkeypatch.setattr(storage, "_PIECE", 100)
     target = targets.synthetic(10, 3)
     kept = svrhmc.hmc(0.2).run(target, 60, chains=2, checkpoint=tmp_path / "c")
     kept.save(tmp_path / "t")

@@ -10,7 +10,17 @@ from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Full, Minibatch
-from svrhmc.whitening import DenseWhitening, LowRankWhitening, SparseWhitening, whitened, whitening, whitening_of
+from svrhmc.targets import generalised, mode
+from svrhmc.whitening import (
+    DenseWhitening,
+    LowRankWhitening,
+    SparseWhitening,
+    elimination,
+    made,
+    whitened,
+    whitening,
+    whitening_of,
+)
 from svrhmc.whitening.elimination import _independent, eliminate
 
 WAYS = {"crossed": (900, (7, 150, 151)), "one": (400, (300,)), "chained": (300, (299, 300)), "few": (200, (3, 4))}
@@ -180,9 +190,9 @@ def scores(draws, reference):
 
 
 def few_columns(monkeypatch, most=10):
-    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", most)
-    monkeypatch.setattr("svrhmc.density.mode.DENSE_DIM", most)
-    monkeypatch.setattr("svrhmc.density.generalised.DENSE_DIM", most)
+    monkeypatch.setattr(made, "DENSE_DIM", most)
+    monkeypatch.setattr(mode, "DENSE_DIM", most)
+    monkeypatch.setattr(generalised, "DENSE_DIM", most)
 
 
 def test_sample_takes_it_for_sparse_rows_of_many_columns(monkeypatch):
@@ -193,7 +203,7 @@ def test_sample_takes_it_for_sparse_rows_of_many_columns(monkeypatch):
     assert posterior.laplace.sd == pytest.approx(np.sqrt(whitening(targets.logistic(X, y), "sparse").variances))
     assert "roughly" not in posterior.why
     assert isinstance(whitening(targets.logistic(X.toarray(), y)), LowRankWhitening)
-    monkeypatch.setattr("svrhmc.whitening.elimination.MOST_CORE", 5)
+    monkeypatch.setattr(elimination, "MOST_CORE", 5)
     rough = sample(targets.logistic(X, y), 300, seed=1)
     assert "The whitening is only rough: of 311 columns" in rough.why
     assert rough.certificate.verdict == "exact"
@@ -202,7 +212,7 @@ def test_sample_takes_it_for_sparse_rows_of_many_columns(monkeypatch):
 
 def test_directions_that_stand_out_are_put_right_where_there_is_no_factor(monkeypatch):
     few_columns(monkeypatch)
-    monkeypatch.setattr("svrhmc.whitening.elimination.MOST_CORE", 5)
+    monkeypatch.setattr(elimination, "MOST_CORE", 5)
     target = make(intercept=False)
     how = whitening(target)
     assert isinstance(how, LowRankWhitening)
@@ -230,7 +240,7 @@ def test_what_cannot_be_done_is_refused_with_its_reason(crossed, monkeypatch):
         SubsampledMH().run(crossed, 10, whitening="sparse")
     singular = scipy.sparse.csr_matrix(np.ones((3, 3)))
     assert eliminate(singular) == "the Hessian at the mode is singular to rounding"
-    monkeypatch.setattr("svrhmc.whitening.elimination.MOST_CORE", 5)
+    monkeypatch.setattr(elimination, "MOST_CORE", 5)
     with pytest.raises(ValueError, match=r"got 'sparse': of 311 columns .* beyond the 5 of which"):
         whitening(make(), "sparse")
 

@@ -23,8 +23,7 @@ from svrhmc.core.serialise import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
 from svrhmc.fitting.labels import response_of
-from svrhmc.shell import app as cli
-from svrhmc.tables import columns_of, designed
+from svrhmc.tables import columns_of, designed, terms
 from svrhmc.tables.columns import names_of
 from svrhmc.tables.csv import require_names
 
@@ -219,7 +218,7 @@ def test_categories_with_enough_rows_are_fitted_and_predict_few_rows() -> None:
 
 def test_designs_that_do_not_fit_into_memory_are_refused_before_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"y": np.arange(2000.0), "x": np.arange(2000.0), "g": [f"g{k % 100}" for k in range(2000)]}
-    monkeypatch.setattr("svrhmc.tables.terms.free_memory", lambda: 1e6)
+    monkeypatch.setattr(terms, "free_memory", lambda: 1e6)
     with pytest.raises(DataError, match=r"makes 1,\d{3} columns of 2,000 rows, which take about .* GB"):
         designed("y ~ g*bs(x, df=10)", table)
     with pytest.raises(DataError, match=r"makes 99 columns of 2,000 rows"):

@@ -392,7 +392,9 @@ def test_a_large_linear_target_runs_without_its_dense_covariance(monkeypatch):
     X = scipy.sparse.random(400, 3000, density=0.01, random_state=0, format="csr")
     target = linear(X, np.ones(400))
     monkeypatch.setattr(generalised.GeneralisedLinear, "hessian", None)
-    svrhmc.svr_hmc(0.1, batch_size=4).run(target, 2, chains=1)
+    draws = svrhmc.svr_hmc(0.1, batch_size=4).run(target, 2, chains=1).draws
+    assert draws.shape == (1, 2, 3000)
+    assert np.isfinite(draws).all()
 
 
 def test_the_first_bad_place_is_named_beyond_the_first_block(monkeypatch):

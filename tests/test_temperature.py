@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import hand
+import hand_written_laws as hand
 import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
 from svrhmc import theory
@@ -28,7 +28,7 @@ def as_target(problem):
 
 
 def by_hand(problem, kind, gradient, steps, monkeypatch, temperature=HOT):
-    """A step on f with u at temperature T is a step on f/T with uT (overdamped: ηT) at temperature 1, which `hand` has."""
+    """A step on f with u at temperature T is a step on f/T with uT (overdamped: ηT) at temperature 1, which `hand_written_laws` has."""
     monkeypatch.setattr(hand, "CURVATURE", hand.CURVATURE / temperature)
     eta = COLD[kind].step_size * (temperature if kind == "overdamped" else 1)
     divided = hand.Quadratic(problem.S / temperature, problem.a)

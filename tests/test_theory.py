@@ -11,12 +11,14 @@ import pytest
 
 import svrhmc
 from conftest import LIMIT, every_engine
-from hand import z_scores
+from hand_written_laws import z_scores
+from simulated_data import events
 from svrhmc import theory
 from svrhmc.dynamics import BAOAB, UBU, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.gradients import SVRG, ControlVariate, Full, Minibatch
 from svrhmc.samplers import METHODS
-from svrhmc.theory import Problem
+from svrhmc.theory import Problem, planning, recursion
+from svrhmc.theory import quadratic as quadratic_module
 
 GRID = [
     (n, d, kappa, spread)
@@ -448,8 +450,8 @@ def test_powers_steps_and_stationarity_agree(problem, dynamics, gradient, monkey
         settled, late = theory.stationary(sampler, target), theory.law(sampler, target, 20 * 10**6)
         assert settled.covariance == pytest.approx(late.covariance, rel=1e-9, abs=1e-12)
         assert settled.w2 == pytest.approx(late.w2, rel=1e-8)
-        monkeypatch.setattr("svrhmc.theory.recursion._DENSE", 0)  # the path of problems too large for one matrix
-        monkeypatch.setattr("svrhmc.theory.quadratic._TENSOR_DIM", 1)
+        monkeypatch.setattr(recursion, "_DENSE", 0)  # the path of problems too large for one matrix
+        monkeypatch.setattr(quadratic_module, "_TENSOR_DIM", 1)
         slow = theory.stationary(sampler, target)
         monkeypatch.undo()
         assert slow.covariance == pytest.approx(settled.covariance, rel=1e-9, abs=1e-12)
@@ -525,7 +527,7 @@ def pima_like(seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(768, 8)) @ np.linalg.cholesky(0.3 + 0.7 * np.eye(8)).T
     X = (X - X.mean(0)) / X.std(0)
-    return X, rng.random(768) < 1 / (1 + np.exp(0.8 - X @ np.linspace(-0.8, 0.8, 8)))
+    return X, events(rng, X @ np.linspace(-0.8, 0.8, 8) - 0.8)
 
 
 def test_a_regularised_flat_prior_reaches_the_posterior_within_what_it_claims():
@@ -728,8 +730,8 @@ def test_an_exact_plan_out_of_reach_says_what_is_within():
 
 
 def test_a_plan_that_cannot_be_checked_pair_by_pair_aims_lower_and_says_so(monkeypatch):
-    monkeypatch.setattr("svrhmc.theory.planning._AFFORDABLE", 0)
-    monkeypatch.setattr("svrhmc.theory.recursion._DENSE", 0)
+    monkeypatch.setattr(planning, "_AFFORDABLE", 0)
+    monkeypatch.setattr(recursion, "_DENSE", 0)
     target = several(60, 3)
     made = theory.plan(target, 0.1)
     assert "not checked" in made.assumes

@@ -6,10 +6,12 @@ import scipy.sparse
 
 import svrhmc
 from conftest import LIMIT
+from quadrature import moments_of_one_coordinate
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.data import from_arrays
 from svrhmc.exact import SplitHMC
 from svrhmc.kernels.rows import fixed
+from svrhmc.targets import forms
 from svrhmc.whitening import whitened
 
 FAMILIES = ("poisson", "bernoulli", "gaussian", "negative-binomial", "gamma", "student-t")
@@ -22,12 +24,7 @@ def a_table(dtype=np.float32):
 
 
 def moments(target):
-    x = np.linspace(-12, 12, 200_001)[:, None]
-    f = target.potentials(x)
-    p = np.exp(f.min() - f)
-    p /= p.sum()
-    mean = float(p @ x[:, 0])
-    return mean, float(np.sqrt(p @ (x[:, 0] - mean) ** 2))
+    return moments_of_one_coordinate(target, np.linspace(-12, 12, 20_001))
 
 
 @pytest.mark.ordinary(lambda method: method == "split-hmc")
@@ -184,7 +181,7 @@ def test_an_energy_that_is_not_a_number_stops_compiled_chains(spoiled):
 def test_a_trajectory_that_overflows_is_refused_and_not_an_error(small, monkeypatch):
     """float32 rows with entries of both signs: where the force is ∞ − ∞ the energy is ∞."""
     if not small:
-        monkeypatch.setattr("svrhmc.rows.forms._SMALL", 0)
+        monkeypatch.setattr(forms, "_SMALL", 0)
     X = np.array([[30.0, 0.0], [-30.0, 0.0], [0.0, 30.0], [1.0, 1.0]], np.float32)
     target = svrhmc.targets.glm(X, [1, 0, 2, 1], "poisson", weights=[1, 1, 1, 2], prior_precision=0.01)
     chains = SplitHMC(3.0, 2).chains(whitened(target, "dense"), 0, np.arange(4), 1)

@@ -26,9 +26,9 @@ PYTHONS = ("3.11", "3.12", "3.13")
 TOOLS = ("pytest", "pytest-xdist", "mpmath", "polars")  # of the extra `dev`: what tests need, and no linters
 EXTRAS = ("arviz", "cli", "formula", "plot", "sklearn", "tables", "transport")
 QUICK = (
-    "tests/test_state.py", "tests/test_stored.py", "tests/test_outside.py", "tests/test_gradients.py",
+    "tests/test_chain_state.py", "tests/test_stored_draws.py", "tests/test_extensions.py", "tests/test_gradients.py",
     "tests/test_dynamics.py", "tests/test_trace.py", "tests/test_diagnostics.py", "tests/test_saving.py",
-    "tests/test_reading.py", "tests/test_arviz.py", "tests/test_fit_results.py", "tests/test_shell.py",
+    "tests/test_table_files.py", "tests/test_arviz.py", "tests/test_fit_results.py", "tests/test_shell.py",
     "tests/faults/test_fault_caches.py",
 )  # fmt: skip
 

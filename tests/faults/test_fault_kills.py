@@ -6,8 +6,8 @@ never end. The slow ones are killed for good, after 8 seconds of the processor.
 """
 
 import os
+import sys
 from contextlib import suppress
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ from killed_calls import CALLS, numbers, until_it_ends
 import svrhmc
 from svrhmc import checkpoint, diagnostics, targets
 from svrhmc.data import arrays
-from svrhmc.models import functions
+from svrhmc.targets import functions
+from svrhmc.targets.custom import Custom
 
 MOST = 200  # lives
 pytestmark = pytest.mark.filterwarnings("ignore")  # what is said of these posteriors is of no matter
@@ -71,7 +72,7 @@ def require_the_same(call, work, most, folder, another=""):
 
 def test_a_call_with_slow_functions_of_the_users_own(work, monkeypatch, tmp_path):
     """A gradient takes 5 calls, the mode and the curvature there some hundred, a life has 25."""
-    monkeypatch.setattr(import_module("svrhmc.density.custom"), "_BLOCK_ELEMENTS", 24)
+    monkeypatch.setattr(sys.modules[Custom.__module__], "_BLOCK_ELEMENTS", 24)
     X = np.random.default_rng(0).normal(size=(40, 3))
     gradients = work.counted(lambda x, rows: 40 * (np.exp(X[rows] @ x / 4) - 1)[:, None] * X[rows] / 4 + x)
 

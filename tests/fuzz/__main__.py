@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 if str(Path(__file__).resolve().parents[1]) not in sys.path:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for what other tests know (`hand.py`)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for what other tests know (`hand_written_laws.py`)
 
 from . import inputs, machine, registry
 

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 from hypothesis import strategies as st
 
-import hand
+import hand_written_laws as hand
 import svrhmc
 from svrhmc import compare, dynamics, gradients, targets, theory
 

@@ -9,7 +9,8 @@ from svrhmc import sample, targets
 from svrhmc.exact import SplitHMC
 from svrhmc.sampling.correction import correction
 from svrhmc.whitening import LowRankWhitening, whitened, whitening
-from svrhmc.whitening.krylov import Krylov
+from svrhmc.whitening import made as made_module
+from svrhmc.whitening.outstanding import Krylov
 from svrhmc.whitening.products import _found
 
 pytest.importorskip("jax")
@@ -220,7 +221,7 @@ def test_exact_draws_have_the_law_of_the_target_whatever_the_map():
 
 
 def test_sample_whitens_what_is_too_large_for_a_dense_hessian_by_products(monkeypatch):
-    monkeypatch.setattr("svrhmc.whitening.at_mode.DENSE_DIM", DIM - 1)
+    monkeypatch.setattr(made_module, "DENSE_DIM", DIM - 1)
     target, H, mean = odd_model()
     found = sample(target, draws=400, chains=8, seed=2)
     assert found.certificate.verdict == "local"

@@ -1,18 +1,16 @@
-"""Where it runs: without a folder to write to, without a home, without a console."""
+"""Where compiled code is kept: the first folder that can be written, or none; and what is compiled ahead."""
 
-import io
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.core import code_cache, progress
-from svrhmc.shell import warming
+from svrhmc import warming
+from svrhmc.core import code_cache
 
 USE = """
 import numpy as np
@@ -91,39 +89,6 @@ def test_code_of_others_is_kept_where_it_was(tmp_path):
         pass
 
     assert kind.from_function(theirs, __file__) is None
-
-
-@pytest.mark.filterwarnings("ignore:The model contradicts")
-@pytest.mark.parametrize("shown", [None, True])
-def test_without_a_console_runs_go_on(monkeypatch, shown):
-    monkeypatch.setattr(sys, "stderr", None)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    svrhmc.hmc(0.1).run(svrhmc.targets.synthetic(5, 2), 50, engine="reference", progress=shown)
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    svrhmc.sample(svrhmc.targets.linear(X, X[:, 0]), draws=20, progress=shown)
-    with progress.compiling(shown):
-        pass
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_the_line_is_written_in_what_the_console_can_show(monkeypatch, encoding):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    raw = io.BytesIO()
-    line = progress.ProgressLine(10, True, io.TextIOWrapper(raw, encoding, write_through=True))
-    line(5)
-    line.close()
-    assert ("━" if encoding == "utf-8" else "=") * 15 in raw.getvalue().decode(encoding)
-
-
-def test_a_console_that_is_gone_ends_no_run(monkeypatch):
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    stream = io.StringIO()
-    line = progress.ProgressLine(10, True, stream)
-    line(2)
-    stream.close()
-    line(2)
-    line.close()
-    assert not progress.is_shown(None, stream)
 
 
 def test_everything_that_users_need_is_compiled_ahead(monkeypatch):

@@ -10,7 +10,7 @@ import svrhmc
 from svrhmc.core.cells import csv_text, guarded, unguarded
 from svrhmc.paper.blocks import write_csv
 from svrhmc.reporting import coefficients, coefficients_csv
-from svrhmc.shell.app import app
+from svrhmc.tables import csv as csv_module
 from svrhmc.tables.files import read
 
 RUN = ("=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx", " =1", "\u00a0=1", "＝1", "=cmd|' /C calc'!A0", "-", "'=a")
@@ -52,7 +52,7 @@ def test_separators_of_other_countries_part_no_cell():
 @pytest.mark.parametrize("arrow", [True, False])
 def test_names_and_values_survive_reading_back(arrow, tmp_path, monkeypatch):
     if not arrow:
-        monkeypatch.setattr("svrhmc.tables.csv.pyarrow_or_none", lambda: None)
+        monkeypatch.setattr(csv_module, "pyarrow_or_none", lambda: None)
     texts = ["=1+1", "-x", "'=a", "@b", "c", "＝d"]
     place = tmp_path / "a.csv"
     place.write_text(csv_text(["-name", "n"], [[text, float(k)] for k, text in enumerate(texts)]))

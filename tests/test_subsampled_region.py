@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import itertools
 import math
 import sys
 from functools import cache
@@ -15,7 +14,9 @@ import scipy.stats
 from numba import njit
 
 from conftest import LIMIT
-from svrhmc import sample
+from quadrature import monomials
+from svrhmc import checkpoint, sample
+from svrhmc.engines import base
 from svrhmc.engines.compiled import subsampled as engine
 from svrhmc.exact import SubsampledMH
 from svrhmc.exact.subsampled import region
@@ -40,12 +41,6 @@ def skewed():
 def bent():
     """One row of one column: its predictor goes as far as |z| allows, and its third derivative with it."""
     return glm([[2.0]], [2], "poisson", prior_precision=1.2, offset=[0.5], weights=[0.5])
-
-
-def monomials(away):
-    """All products of one, two and three coordinates."""
-    some = [c for k in (1, 2, 3) for c in itertools.combinations_with_replacement(range(away.shape[-1]), k)]
-    return np.stack([np.prod(away[..., list(c)], axis=-1) for c in some], axis=-1)
 
 
 @cache
@@ -180,13 +175,13 @@ def test_draws_depend_neither_on_threads_nor_chains_nor_calls_nor_pieces(kind, m
     plain = sampler.chains(whitened(skewed(), "dense"), 3, np.arange(5), 1).extend(60)
     assert whole.draws[:, :20] == pytest.approx(plain.draws[:, :20], abs=1e-4 if kind == "float32" else 1e-9)
     alone = sampler.chains(space, 3, np.array([3]), 1)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)  # pieces of one draw
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)  # pieces of one draw
     assert (alone.extend(60).draws[0] == whole.draws[3]).all()
 
 
 def test_a_run_that_was_cut_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("svrhmc.checkpoint.SECONDS", 0.0)
-    monkeypatch.setattr("svrhmc.engines.base.PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(base, "PIECE_SECONDS", 0.0)
     sampler, seen = SubsampledMH(radius=1.5), []
 
     def stop(done, total):

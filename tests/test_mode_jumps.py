@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
+from quadrature import line_moments, moments_of_one_coordinate
+from simulated_data import events
 from svrhmc import Posterior, fit, sample, targets
 from svrhmc.exact import SplitHMC, jumps
 from svrhmc.exact.jumps import JumpKernel, Jumps, Regions
@@ -254,18 +257,14 @@ def spiky(prior, rows=1000):
     """Rows that say 1.7, and a prior with a spike at 0: two modes."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(rows, 1))
-    y = rng.random(rows) < 1 / (1 + np.exp(-1.7 * X[:, 0]))
+    y = events(rng, 1.7 * X[:, 0])
     return targets.glm(X, y, "bernoulli", prior=prior)
 
 
 def quadrature(target, low, high, count=4001):
     """Mean and sd of one coordinate, on a grid that is finer at 0."""
     grid = np.sort(np.concatenate([np.linspace(low, high, count), np.linspace(-0.02, 0.02, count)]))
-    logs = np.concatenate([-target.potentials(part[:, None]) for part in np.array_split(grid, 100)])
-    density = np.exp(logs - logs.max())
-    total = np.trapezoid(density, grid)
-    mean = np.trapezoid(density * grid, grid) / total
-    return mean, np.sqrt(np.trapezoid(density * (grid - mean) ** 2, grid) / total)
+    return moments_of_one_coordinate(target, grid)
 
 
 def test_a_spike_of_the_prior_does_not_hide_the_mode_of_the_data():
@@ -278,6 +277,7 @@ def test_a_spike_of_the_prior_does_not_hide_the_mode_of_the_data():
     assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
 
 
+@pytest.mark.untraced
 def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data():
     target = spiky(StudentT(5, 0.001), rows=200)
     found = sample(with_modes(target, [[0.00004], [1.2735]]), draws=1000, seed=2)
@@ -313,14 +313,13 @@ def test_a_peak_above_a_wide_foot_is_known(prior, peaked):
         assert wider[0] == pytest.approx(np.sqrt((rows + own) / rows))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("y", [1, 4])
 def test_the_foot_of_a_peak_is_sampled(y):
     """With steps of the peak's width alone, the sd at y = 1 was half as large as it is, and said to be known to 7%."""
     target = one_count(y, StudentT(1, 0.02))
     points = np.unique(np.concatenate([np.linspace(-30, 6, 20_001), 0.02 * np.linspace(-40, 40, 8001)]))
-    weight = np.exp(-target.potentials(points[:, None]))
-    mean = np.trapezoid(points * weight, points) / np.trapezoid(weight, points)
-    sd = np.sqrt(np.trapezoid((points - mean) ** 2 * weight, points) / np.trapezoid(weight, points))
+    mean, sd = moments_of_one_coordinate(target, points)
     for seed in range(2):
         posterior = sample(target, 400, seed=seed)
         assert posterior.certificate.verdict == "local"
@@ -347,9 +346,7 @@ def test_a_spike_in_a_formula_leaves_the_slope_its_two_places(unit):
     means = np.linspace(-1.5, 1.5, 61)
     grid = np.stack([each.ravel() for each in np.meshgrid(means, slopes, indexing="ij")], axis=1)
     f = made.target.potentials(grid).reshape(61, -1)
-    weight = np.exp(f.min() - f).sum(axis=0)
-    mean = np.trapezoid(slopes * weight, slopes) / np.trapezoid(weight, slopes)
-    sd = np.sqrt(np.trapezoid((slopes - mean) ** 2 * weight, slopes) / np.trapezoid(weight, slopes))
+    mean, sd = line_moments(slopes, -logsumexp(-f, axis=0))
     posterior = fit("y ~ x", {"x": x, "y": y}, "gaussian", draws=300, seed=1, **known)
     assert posterior.certificate.verdict == "local"
     assert abs(posterior.mean[1] - mean * factor) < LIMIT * posterior.errors[0][1]

@@ -100,11 +100,8 @@ def test_some_rows_that_leave_a_direction_out_are_no_obstacle():
     X = np.column_stack([rng.normal(size=4000), np.zeros(4000)])
     X[7, 1] = 1.0
     target = targets.logistic(X, rng.integers(0, 2, 4000), prior_precision=[0.0, 1e-30])
-    try:
-        mode = target.mode()
-    except ValueError as told:
-        mode, kind = None, type(told)
-    assert mode is not None or kind is ValueError
+    mode = target.mode()
+    assert (np.abs(target.gradient(mode)) < 1e-6 * np.sqrt(np.diag(target.hessian(mode)))).all()
 
 
 def ill_conditioned(seed):

@@ -171,7 +171,7 @@ def test_the_gaussian_with_unknown_spread_knows_its_law():
 @pytest.mark.parametrize(
     ("name", "storage", "dtype"),
     [
-        pytest.param("student-t", np.asarray, float, marks=pytest.mark.slow),  # as test_wide.py has it
+        pytest.param("student-t", np.asarray, float, marks=pytest.mark.slow),  # as test_several_predictors.py has it
         pytest.param("categorical", scipy.sparse.csr_matrix, float, marks=pytest.mark.slow),
         pytest.param("gamma", np.asarray, np.float32, marks=pytest.mark.slow),
     ],

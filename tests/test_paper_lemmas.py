@@ -8,7 +8,8 @@ from scipy.linalg import expm
 
 import svrhmc
 from conftest import LIMIT
-from hand import exact_covariances
+from hand_written_laws import exact_covariances
+from simulated_data import events
 from svrhmc import theory
 from svrhmc.dynamics import UBU, exact_noise
 from svrhmc.gradients import SVRG, Full
@@ -22,7 +23,7 @@ def quadratic(n=30, d=3, kappa=8.0, spread=0.6, seed=1):
 def logistic(n=60, d=2):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(n, d)) * [1.0, 2.0]
-    return svrhmc.targets.logistic(X, rng.random(n) < 1 / (1 + np.exp(-X @ [1.0, -0.5])), prior_precision=5.0)
+    return svrhmc.targets.logistic(X, events(rng, X @ [1.0, -0.5]), prior_precision=5.0)
 
 
 def gap_of(law, S):

@@ -10,6 +10,7 @@ import pytest
 
 from svrhmc.core import machine, npz
 from svrhmc.core.errors import ArchiveFileError, DataError
+from svrhmc.tables import csv
 from svrhmc.tables import files as reading
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.files import Reading, read
@@ -21,7 +22,7 @@ ROWS = "dose,plan,died\n1.5,a,no\n2.5,b,yes\n,a,no\n4,b,yes\n"
 def reader(request, monkeypatch):
     """Both readers say the same."""
     if request.param == "pandas":
-        monkeypatch.setattr("svrhmc.tables.csv.pyarrow_or_none", lambda: None)
+        monkeypatch.setattr(csv, "pyarrow_or_none", lambda: None)
     return request.param
 
 
@@ -162,7 +163,7 @@ def test_libsvm_is_sparse_rows_and_a_bad_line_has_its_number(tmp_path, line, mes
 
 def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 1000)
-    monkeypatch.setattr("svrhmc.tables.csv.free_memory", lambda: 1e4)
+    monkeypatch.setattr(csv, "free_memory", lambda: 1e4)
     monkeypatch.setattr(reading, "free_memory", lambda: 1e4)
     with pytest.raises(DataError, match=r"a\.csv would take about .* GB of memory to fit, and 1e-05 GB are free"):
         read(path)
@@ -203,7 +204,7 @@ def test_arrays_that_are_no_tables_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no rows with numbers in them"):
         read(written(tmp_path / "a.svm", "1\n2\n"))
     np.save(tmp_path / "c.npy", X)
-    monkeypatch.setattr("svrhmc.tables.csv.free_memory", lambda: 10.0)
+    monkeypatch.setattr(csv, "free_memory", lambda: 10.0)
     monkeypatch.setattr(reading, "free_memory", lambda: 10.0)
     with pytest.raises(DataError, match=r"c\.npy would take .* GB of memory"):
         read(tmp_path / "c.npy")

@@ -147,7 +147,7 @@ def test_a_table_that_is_not_kept_is_made_again_to_the_same_digits(engine, monke
         whole = in_pieces(make, [40])
         assert "table" in whole[3].memory
         with monkeypatch.context() as patch:
-            patch.setattr("svrhmc.gradients._MOST_KEPT", 10)
+            patch.setattr(gradients, "_MOST_KEPT", 10)
             cut = in_pieces(make, [17, 23])
         assert "table" not in cut[3].memory
         assert (cut[0] == whole[0]).all()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
+from svrhmc.sampling import correction as correction_module
 from svrhmc.sampling.correction import corrected_functions, correction
 from svrhmc.sampling.parameters import Parameters
 
@@ -75,7 +76,7 @@ def test_what_never_moves_and_what_would_be_long(monkeypatch):
     x, h = drawn(400)
     found = corrected_functions(np.full((4, 100, 1), 3.0), x, h, lambda w: w @ W)
     assert (found.mean[0], found.sd[0], found.mean_error[0], found.sd_error[0]) == (3.0, 0.0, 0.0, 0.0)
-    monkeypatch.setattr("svrhmc.sampling.correction._PRODUCTS", 100)
+    monkeypatch.setattr(correction_module, "_PRODUCTS", 100)
     assert corrected_functions(functions(x), x, h, lambda w: w @ W) is None
 
 

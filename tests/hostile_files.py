@@ -1,6 +1,6 @@
 """Files that are damaged, made up, or made to do harm, and the doors that open them, each in a process of its own.
 
-    python tests/hostile.py FOLDER        (reads lines "MAKER DOOR SEED", writes a JSON object for each)
+    python tests/hostile_files.py FOLDER        (reads lines "MAKER DOOR SEED", writes a JSON object for each)
 
 This process has imported and compiled everything that a door needs. For each line it forks twice: one child makes the
 file, the other opens it. Of the second it says

@@ -315,7 +315,10 @@ def test_the_hash_of_the_first_columns_is_taken_from_the_whole_rows(monkeypatch)
     first = "".join(" ".join(map(str, row[:1000])) + " \n" for row in X.tolist())
     texts = {"rows": "".join(" ".join(map(str, row)) + " \n" for row in X.tolist()), "l": "", "t": "", "tl": ""}
     monkeypatch.setattr(datasets, "_GISETTE_FIRST", hashlib.sha256(first.encode()).hexdigest())
-    datasets._verify_whole(texts, datasets.Table(None, np.ones(6000), (None, np.ones(1000))))
+    table = datasets.Table(None, np.ones(6000), (None, np.ones(1000)))
+    assert datasets._verify_whole(texts, table) is None
+    with pytest.raises(ValueError, match="rows must be the published file"):
+        datasets._verify_whole({**texts, "rows": "1" + texts["rows"]}, table)
 
 
 # Faults of files.
