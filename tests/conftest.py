@@ -12,7 +12,7 @@ from numba.core.dispatcher import _FunctionCompiler
 import svrhmc
 from hand_written_laws import CURVATURE, Quadratic
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
-from svrhmc.targets import forms
+from svrhmc.rows import forms
 
 
 @contextmanager

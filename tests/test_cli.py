@@ -92,7 +92,7 @@ def test_the_module_runs_as_a_command():
 
 
 def test_without_typer_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, svrhmc.cli.__name__)
+    monkeypatch.delitem(sys.modules, svrhmc.shell.app.__name__)
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"needs Typer and Rich: pip install 'svrhmc\[cli\]'"):
         __main__.main()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import svrhmc
-from svrhmc import warming
 from svrhmc.core import code_cache
+from svrhmc.shell import warming
 
 USE = """
 import numpy as np

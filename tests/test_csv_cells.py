@@ -10,6 +10,7 @@ import svrhmc
 from svrhmc.core.cells import csv_text, guarded, unguarded
 from svrhmc.paper.blocks import write_csv
 from svrhmc.reporting import coefficients, coefficients_csv
+from svrhmc.shell.app import app
 from svrhmc.tables import csv as csv_module
 from svrhmc.tables.files import read
 

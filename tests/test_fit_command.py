@@ -9,10 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 import svrhmc
-from svrhmc import cli
-from svrhmc.commands import fit as command
-from svrhmc.commands import outputs, predict
-from svrhmc.commands.arguments import quoted
 from svrhmc.core import progress
 from svrhmc.results.predict import Prediction
 from svrhmc.shell import app as cli

@@ -9,8 +9,8 @@ from svrhmc import sample, targets
 from svrhmc.exact import SplitHMC
 from svrhmc.sampling.correction import correction
 from svrhmc.whitening import LowRankWhitening, whitened, whitening
-from svrhmc.whitening import made as made_module
-from svrhmc.whitening.outstanding import Krylov
+from svrhmc.whitening import at_mode as made_module
+from svrhmc.whitening.krylov import Krylov
 from svrhmc.whitening.products import _found
 
 pytest.importorskip("jax")

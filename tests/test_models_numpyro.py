@@ -20,11 +20,10 @@ import svrhmc  # noqa: E402
 from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
+from svrhmc.models import description as described_module  # noqa: E402
+from svrhmc.models import numpyro as numpyro_module  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
 from svrhmc.sampling.parameters import Parameters  # noqa: E402
-from svrhmc.targets.libraries import described as described_module  # noqa: E402
-from svrhmc.targets.libraries import numpyro as numpyro_module  # noqa: E402
-from svrhmc.targets.libraries.numpyro import describe_numpyro  # noqa: E402
 
 
 def logistic(x, y):

@@ -15,9 +15,9 @@ import svrhmc  # noqa: E402
 from library_models import BASIS, COUNTS, EVENTS, GROUP, LEVELS, NUMBERS, N, X, around, densities  # noqa: E402
 from quadrature import line_moments  # noqa: E402
 from svrhmc.core.jax import scope  # noqa: E402
-from svrhmc.targets.libraries import described as described_module  # noqa: E402
-from svrhmc.targets.libraries import pymc as pymc_module  # noqa: E402
-from svrhmc.targets.libraries.pymc import describe_pymc  # noqa: E402
+from svrhmc.models import description as described_module  # noqa: E402
+from svrhmc.models import pymc as pymc_module  # noqa: E402
+from svrhmc.models.pymc import describe_pymc  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS"),

@@ -10,7 +10,8 @@ import svrhmc
 from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.data import workers
+from svrhmc.rows import workers
+from svrhmc.rows.columns import ColumnRows
 from svrhmc.targets import families
 from svrhmc.targets.priors import Flat
 

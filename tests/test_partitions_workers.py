@@ -20,8 +20,8 @@ import svrhmc
 from simulated_data import events
 from svrhmc import data, targets
 from svrhmc.core.errors import DataError, WorkersError
-from svrhmc.data import workers
-from svrhmc.data.workers import InPartitions, Pool
+from svrhmc.rows import workers
+from svrhmc.rows.workers import InPartitions, Pool
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -16,7 +16,8 @@ from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.sampling import choice, coordinates, drawing, search
 from svrhmc.sampling.choice import Choice
-from svrhmc.whitening import made, whitened
+from svrhmc.whitening import at_mode as made
+from svrhmc.whitening import whitened
 
 
 def regression(n, dim, seed=0, prior=1.0, kind=np.asarray):

@@ -7,20 +7,20 @@ import pytest
 import scipy.sparse
 
 from svrhmc import Sampler, sample, targets
+from svrhmc.density import generalised, mode
 from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Full, Minibatch
-from svrhmc.targets import generalised, mode
 from svrhmc.whitening import (
     DenseWhitening,
     LowRankWhitening,
     SparseWhitening,
     elimination,
-    made,
     whitened,
     whitening,
     whitening_of,
 )
+from svrhmc.whitening import at_mode as made
 from svrhmc.whitening.elimination import _independent, eliminate
 
 WAYS = {"crossed": (900, (7, 150, 151)), "one": (400, (300,)), "chained": (300, (299, 300)), "few": (200, (3, 4))}

@@ -23,6 +23,7 @@ from svrhmc.core.serialise import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
 from svrhmc.fitting.labels import response_of
+from svrhmc.shell.app import app
 from svrhmc.tables import columns_of, designed, terms
 from svrhmc.tables.columns import names_of
 from svrhmc.tables.csv import require_names
@@ -267,12 +268,12 @@ def test_names_of_exports_in_the_shell(tmp_path: Path, monkeypatch: pytest.Monke
     with open("a.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["y", *names], *values.tolist()])
     shell = CliRunner()
-    done = shell.invoke(cli.app, ["fit", "a.csv", "--target", "y", "--draws", "50", "--quiet"])
+    done = shell.invoke(app, ["fit", "a.csv", "--target", "y", "--draws", "50", "--quiet"])
     assert done.exit_code == 0, done.output
     with open("a-fit/coefficients.csv", encoding="utf-8", newline="") as file:
         assert [row[0] for row in csv.reader(file)][2:5] == names
     assert all(name in Path("a-fit/report.html").read_text(encoding="utf-8") for name in names)
-    predicted = shell.invoke(cli.app, ["predict", "a-fit", "a.csv", "--out", "p.csv", "--quiet"])
+    predicted = shell.invoke(app, ["predict", "a-fit", "a.csv", "--out", "p.csv", "--quiet"])
     assert predicted.exit_code == 0, predicted.output
     assert len(Path("p.csv").read_text().splitlines()) == N + 1
 

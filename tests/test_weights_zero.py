@@ -11,7 +11,7 @@ from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.data import from_arrays
 from svrhmc.exact import SplitHMC
 from svrhmc.kernels.rows import fixed
-from svrhmc.targets import forms
+from svrhmc.rows import forms
 from svrhmc.whitening import whitened
 
 FAMILIES = ("poisson", "bernoulli", "gaussian", "negative-binomial", "gamma", "student-t")

@@ -18,10 +18,10 @@ from svrhmc.whitening import (
     WhitenedComponents,
     WhitenedRows,
     dense_whitening,
-    made,
     whitened,
     whitening,
 )
+from svrhmc.whitening import at_mode as made
 from svrhmc.whitening.curvature import told_curvature
 
 KINDS = ("dense", "diagonal", "low rank")

@@ -16,8 +16,8 @@ from killed_calls import CALLS, numbers, until_it_ends
 import svrhmc
 from svrhmc import checkpoint, diagnostics, targets
 from svrhmc.data import arrays
-from svrhmc.targets import functions
-from svrhmc.targets.custom import Custom
+from svrhmc.density.custom import Custom
+from svrhmc.models import functions
 
 MOST = 200  # lives
 pytestmark = pytest.mark.filterwarnings("ignore")  # what is said of these posteriors is of no matter

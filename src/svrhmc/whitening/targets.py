@@ -324,7 +324,7 @@ WhitenedComponents = Whitened
 
 
 def pass_of(target: WhitenedRows) -> Any:
-    """The compiled pass over the rows of a target (`svrhmc.targets.passes.RowsPass`), where there is one; else None."""
+    """The compiled pass over the rows of a target (`svrhmc.rows.passes.RowsPass`), where there is one; else None."""
     return target._pass
 
 

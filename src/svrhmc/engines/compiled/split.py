@@ -33,7 +33,7 @@ from svrhmc.engines.compiled.engine import (
 from svrhmc.gradients import Memory
 from svrhmc.kernels import normals, split
 from svrhmc.kernels.rows import fixed
-from svrhmc.targets.passes import PassRoom
+from svrhmc.rows.passes import PassRoom
 from svrhmc.whitening.targets import pass_of
 
 _LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
