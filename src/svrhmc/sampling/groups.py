@@ -114,6 +114,10 @@ class GroupSearch:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, MixedModel)
         self.model: MixedModel = request.target
+        self._given = None if request.method in (None, SplitHMC.method) else request.method
+        if not (self._given is None or isinstance(self._given, SplitHMC)):
+            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
+            raise requirement("method", allowed, repr(self._given))
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
@@ -230,11 +234,7 @@ class GroupSearch:
     # Draws
 
     def _drawn(self) -> Answer:
-        request = self.request
-        given = None if request.method in (None, SplitHMC.method) else request.method
-        if not (given is None or isinstance(given, SplitHMC)):
-            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
-            raise requirement("method", allowed, repr(given))
+        request, given = self.request, self._given
         sampler: Any = self.variables.sampler if given is None else given
         number = 0
         while True:
