@@ -154,10 +154,8 @@ class Covariance:
         """τ, then the correlations Ωᵢⱼ: (states, dim) → (states, dim)."""
         L = self.correlation_factor(theta)
         omega = L @ L.transpose(0, 2, 1)
-        correlations = [omega[:, i, j] for i, j in self.pairs]
-        return np.concatenate(
-            [np.exp(theta[:, : self.width]), np.array(correlations).reshape(-1, len(theta)).T], axis=1
-        )
+        correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(theta)).T
+        return np.concatenate([np.exp(theta[:, : self.width]), correlations], axis=1)
 
 
 def _root_of_rest(c: Array) -> Array:

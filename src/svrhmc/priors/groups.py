@@ -177,8 +177,8 @@ class Smooth:
 
         s(xᵢ) = Σⱼ Bⱼ(xᵢ) uⱼ,        uⱼ ~ N(0, τ²).
 
-    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight line,
-        which has none, is a column of X.
+    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight
+        line, which has none, is a column of X.
     name: as a formula has it, such as "s(age)".
     prior: of τ; None for a half-normal law on the scale of the data.
     """
@@ -202,7 +202,7 @@ class Smooth:
     @property
     def count(self) -> int:
         """The number of basis functions."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @property
     def levels(self) -> tuple[str, ...]:

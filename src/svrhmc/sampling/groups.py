@@ -1,4 +1,4 @@
-"""`sample` for mixed models: finds the variables by a pilot run, draws by split HMC in them, and judges the scales first.
+"""`sample` for mixed models: pilot runs find the variables, split HMC draws in them, and scales are judged first.
 
 Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
 comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
@@ -7,7 +7,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,10 +141,15 @@ class GroupSearch:
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
-            space = GroupVariables(model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,)))
-            rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
-            sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
-            return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
+            mixing, w = record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
+            return _Variables(
+                GroupVariables(model, bend, mixing, w),
+                record.array("start", (None, model.dim)),
+                record.array("first theta", (dim,)),
+                record.array("first w", (model.inner_dim,)),
+                record.array("sds", (dim,)),
+                record.value("sampler", lambda _, parts: sampler_of(parts)),
+            )
         self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
@@ -215,7 +220,7 @@ class GroupSearch:
             first = chains.extend(_FIRST)
             self.budget.evaluations += float(first.evaluations)
             smaller = sampler.smaller()
-            if smaller is None or first.accepted.sum() >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
+            if smaller is None or np.sum(np.asarray(first.accepted)) >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
                 break
             sampler, z, tries = smaller, chains.state.x, tries + 1
         rest = chains.extend(count - _FIRST)
@@ -246,7 +251,8 @@ class GroupSearch:
 
     def _drawing(self, sampler: Any, number: int) -> Drawing:
         request, space = self.request, self.variables.space
-        chains = sampler.chains(space, request.seed + (number << 40), request.chains, request.threads, self.variables.start)
+        seed, start = request.seed + (number << 40), self.variables.start
+        chains = sampler.chains(space, seed, request.chains, request.threads, start)
         settings = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
             "n": self.model.n, "step_size": None,
@@ -354,38 +360,43 @@ class GroupSearch:
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
             out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
-        groups = [term.group for term in model.terms]
+        return self._named(out.reshape(chains, -1, count), self._every)
+
+    def _named(self, draws: Array, every: int) -> GroupEffects:
+        groups = [term.group for term in self.model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
             tuple(group.column_names or () for group in groups),
             tuple(group.levels or () for group in groups),
             np.concatenate([group.row_counts() for group in groups]),
-            out.reshape(chains, -1, count),
-            self._every,
+            draws,
+            every,
         )
 
     # Laplace's approximation
 
     def _laplace_location(self) -> Location:
-        """Means and standard deviations by Laplace's approximation, at the mode of its marginal density of the scales."""
+        """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
         known, count = self.variables, self.model.reported_dim
         mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
-        draws = self._laplace_draws(256, _PILOT_SEED)
+        draws = self.reported.parameters(*self._laplace_draws(256, _PILOT_SEED))
         return Location(mean, draws.std(axis=0)[:count])
 
-    def _laplace_draws(self, count: int, seed: int) -> Array:
+    def _laplace_draws(self, count: int, seed: int) -> tuple[Array, Array]:
+        """w and θ."""
         known, model = self.variables, self.model
         z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
         w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
-        return self.reported.parameters(w, theta)
+        return w, theta
 
     def _laplace(self) -> Answer:
         """Where a budget ended before there were draws."""
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
         count = max(LEAST, -(-request.draws // chains))
-        x = self._laplace_draws(chains * count, _PILOT_SEED + 1).reshape(chains, count, dim)
+        w, theta = self._laplace_draws(chains * count, _PILOT_SEED + 1)
+        x = self.reported.parameters(w, theta).reshape(chains, count, dim)
         where, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(
             mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
@@ -394,13 +405,8 @@ class GroupSearch:
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
-            group_effects=self._laplace_effects(chains, count),
+            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1),
         )  # fmt: skip
-
-    def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
-        known, model = self.variables, self.model
-        z = np.zeros((chains, min(count, LEAST), model.dim))
-        return replace(self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy())
 
 
 class _Scan(NamedTuple):
@@ -431,9 +437,7 @@ def _rises_and_falls_once(values: Array) -> bool:
 
 
 def _mass_below(places: Array, log_density: Array, low: float) -> float:
-    """The share of a density, given by its logarithm on a grid, below a place; beyond the first of them it goes on as it
-    fell.
-    """
+    """The share of a density, given by its logarithm on a grid, below a place."""
     fine = np.linspace(places[0], places[-1], 2001)
     p = np.exp(np.interp(fine, places, log_density) - log_density.max())
     return float(p[fine < low].sum() / p.sum())

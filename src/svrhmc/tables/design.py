@@ -79,7 +79,7 @@ class Design:
 
     @cached_property
     def made_of(self) -> tuple[Term, ...]:
-        """The terms."""
+        """The terms, read from the text that the design keeps of them."""
         return from_text(self.terms, self.transforms)
 
     @property
