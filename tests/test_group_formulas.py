@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
+from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc.core import serialise
@@ -18,6 +19,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.fitting import regression as door
 from svrhmc.fitting.priors import with_priors
 from svrhmc.priors.groups import Group
+from svrhmc.shell.app import app
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design, designed
 from svrhmc.tables.formula import parsed
@@ -518,3 +520,52 @@ def test_levels_that_an_estimator_refuses():
     model.predict(NEW[:1])
     with pytest.raises(DataError, match="'elsewhere' in row 1"):
         model.predict(NEW)
+
+
+def test_a_saved_posterior_predicts_the_groups_of_new_rows(tmp_path):
+    X, y, _ = schools()
+    rng = np.random.default_rng(2)
+    data = X.assign(y=y, room=rng.integers(0, 3, len(y)), f=rng.normal(size=len(y)))
+    posterior = svrhmc.fit(
+        "y ~ age + (half(f) || school) + (1 | school:room)", data, transforms={"half": halved}, **QUICK
+    )
+    assert posterior.names[-3:] == ("sd(1 | school)", "sd(half(f) | school)", "sd(1 | school:room)")
+    posterior.save(tmp_path / "a.posterior")
+    again = svrhmc.Posterior.load(tmp_path / "a.posterior", transforms={"half": halved})
+    new = {"age": [0.0, 0.0], "school": ["s7", "elsewhere"], "room": [1, 8], "f": [1.0, 2.0]}
+    expected, found = posterior.predict(new), again.predict(new)
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(found.new_quantiles, expected.new_quantiles)
+    assert found.sd[1] > found.sd[0]
+    with pytest.raises(DataError, match="elsewhere"):
+        again.predict(new, new_groups="refuse")
+
+
+def halved(x):
+    return x / 2
+
+
+def test_the_shell_takes_groups_and_quotes_what_it_refuses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y, _ = schools(100)
+    X.assign(y=y).to_csv("a.csv", index=False)
+    fitted = CliRunner().invoke(app, ["fit", "a.csv", "--formula", "y ~ age + (1|school)", "--draws", "50", "--quiet"])
+    assert fitted.exit_code == 0, fitted.output
+    design = svrhmc.Posterior.load("a-fit/model.posterior").design
+    assert [group.text for group in design.groups] == ["(1|school)"]
+    for text, why in (
+        ("age + (1 | schol)", "a.csv: the table has no column 'schol': did you mean 'school'?"),
+        ("age + (1 | school) + (age | school)", "the formula 'y ~ age + (1 | school) + (age | school)' cannot be used"),
+        ("age + 1 | school", "stand in brackets"),
+    ):
+        refused = CliRunner().invoke(app, ["fit", "a.csv", "--target", "y", "--formula", text, "--out", "b"])
+        assert refused.exit_code != 0
+        assert why in " ".join(refused.output.split())
+
+
+def test_combinations_of_very_many_levels_are_told_apart():
+    rng = np.random.default_rng(0)
+    columns = {f"f{j}": rng.permutation(40_000) for j in range(5)}  # 40,000⁵ is beyond 2⁶³
+    group = designed("y ~ (1 | f0:f1:f2:f3:f4)", {"y": np.zeros(40_000), **columns}).groups[0]
+    assert group.count == 40_000
+    np.testing.assert_array_equal(group.index, columns["f0"])

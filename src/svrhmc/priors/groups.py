@@ -47,10 +47,10 @@ class Group:
     lkj: float = 1.0
 
     def __post_init__(self) -> None:
-        for word, given in (("levels", self.levels), ("column_names", self.column_names)):
-            several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-            if not (given is None or several or getattr(given, "ndim", 0) == 1):
-                raise requirement(f"{word} of a group", "a list of names", type(given).__name__)
+        for word, own in (("levels", self.levels), ("column_names", self.column_names)):
+            several = isinstance(own, Sequence) and not isinstance(own, str | bytes)
+            if not (own is None or several or getattr(own, "ndim", 0) == 1):
+                raise requirement(f"{word} of a group", "a list of names", type(own).__name__)
         index = _array_of(self.index)
         if index.ndim != 1 or not len(index) or index.dtype.kind not in "iu":
             given = f"shape {index.shape} of {index.dtype}"

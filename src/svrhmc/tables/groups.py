@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, req
 
 _MEASURED = 100  # different numbers that are not whole, above which a column is taken for a measurement
 _BYTES = 8  # of JSON in one number
+_LARGEST = 1 << 62  # number of a combination
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +38,14 @@ class GroupDesign:
     """How a table makes a `Group`.
 
     text: the term as the formula has it. factors: the columns of the grouping factor. levels: those of each of these
-    columns. combinations: where there are several, the combinations of levels that occur, by their numbers, one after
-    another; else (). intercept, terms: what varies. column: the one column of the terms that does; −1: all of them.
+    columns. combinations: where there are several, the combinations of levels that occur, by their numbers (levels,
+    columns); else None. intercept, terms: what varies. column: the one column of the terms that does; −1: all of them.
     """
 
     text: str
     factors: tuple[str, ...]
     levels: tuple[tuple[Any, ...], ...]
-    combinations: tuple[int, ...]
+    combinations: Indices | None
     intercept: bool
     terms: tuple[Term, ...]
     column: int = -1
@@ -74,28 +75,29 @@ class GroupDesign:
     def level_names(self) -> tuple[str, ...]:
         """Those of the columns, joined by colons; where two would have one name, as JSON has texts."""
         parts = [[shown(level) for level in levels] for levels in self.levels]
-        if not self.combinations:
+        if self.combinations is None:
             return tuple(parts[0])
-        numbers = self._combinations.tolist()
         for written in (str, json.dumps):
-            texts = [[written(level) for level in levels] for levels in parts]
-            names = tuple(":".join(map(list.__getitem__, texts, row)) for row in numbers)
+            texts = [np.array([written(level) for level in levels], object) for levels in parts]
+            columns = [own[numbers] for own, numbers in zip(texts, self.combinations.T, strict=True)]
+            names: tuple[str, ...] = tuple(reduce(lambda before, after: before + ":" + after, columns).tolist())
             if len(set(names)) == len(names):
                 break
         return names
 
     @property
-    def _combinations(self) -> Indices:
-        return np.array(self.combinations, np.int64).reshape(-1, len(self.factors))
+    def count(self) -> int:
+        """The number of levels."""
+        return len(self.levels[0] if self.combinations is None else self.combinations)
 
     def index(self, columns: Columns) -> Indices:
         """The level of each row, −1 where it was not fitted."""
         codes = [
             self._codes(name, columns[name], levels) for name, levels in zip(self.factors, self.levels, strict=True)
         ]
-        if not self.combinations:
+        if self.combinations is None:
             return codes[0]
-        known = self._combinations
+        known = self.combinations
         keys = _keys(np.concatenate([known, np.column_stack(codes)]))
         places = np.full(int(keys.max()) + 1, -1, np.int64)
         places[keys[: len(known)]] = np.arange(len(known))
@@ -128,13 +130,14 @@ class GroupDesign:
             raise TypeError("a group of names that are no texts")
         for levels in self.levels:
             require_levels(levels)
-        if not all(type(number) is int for number in (*self.combinations, self.column)):
-            raise TypeError("a group whose levels have no numbers")
-        several = len(self.factors) > 1
-        if several != bool(self.combinations) or len(self.combinations) % len(self.factors):
+        if type(self.column) is not int:
+            raise TypeError("a group whose columns have no numbers")
+        numbers = self.combinations
+        if (numbers is not None) != (len(self.factors) > 1):
             raise ValueError("combinations of levels that do not fit")
-        if several:
-            numbers = self._combinations
+        if numbers is not None:
+            if numbers.dtype != np.int64 or not numbers.size:
+                raise ValueError("combinations of levels without numbers")
             if (numbers < 0).any() or (numbers >= [len(levels) for levels in self.levels]).any():
                 raise ValueError("a combination of levels that there are not")
             if len(np.unique(_keys(numbers))) < len(numbers):
@@ -167,14 +170,12 @@ def group_designs(
         if name not in group.coded:
             _require_no_measurement(group.text, name, columns[name], unusable)
     levels = tuple(columns[name].distinct() for name in factors)
-    combinations: Indices = np.zeros((0, len(factors)), np.int64)
+    combinations: Indices | None = None
     if len(factors) > 1:
         codes = np.column_stack([columns[name].codes(each) for name, each in zip(factors, levels, strict=True)])
         combinations = codes[np.unique(_keys(codes), return_index=True)[1]]
-    whole = GroupDesign(
-        group.text, factors, levels, tuple(combinations.ravel().tolist()), group.intercept, terms
-    )  # fmt: skip
-    if len(whole.level_names) < 2:
+    whole = GroupDesign(group.text, factors, levels, combinations, group.intercept, terms)
+    if whole.count < 2:
         raise unusable(
             f"{whole.name!r} has one level only, {whole.level_names[0]!r}, and nothing can vary by it: leave "
             f"{group.text} out"
@@ -232,9 +233,13 @@ def _require_no_measurement(text: str, name: str, column: Column, unusable: Refu
 
 def _keys(codes: Indices) -> Indices:
     """A number for each row of codes from −1 on, 0, 1, …, in the order of the rows."""
-    keys = codes[:, 0] + 1
-    for j in range(1, codes.shape[1]):
-        keys = np.unique(keys, return_inverse=True)[1] * (int(codes[:, j].max()) + 2) + codes[:, j] + 1
+    keys, most = codes[:, 0] + 1, int(codes[:, 0].max()) + 2
+    for column in codes.T[1:]:
+        size = int(column.max()) + 2
+        if most * size > _LARGEST:
+            keys = np.unique(keys, return_inverse=True)[1]
+            most = len(codes)
+        keys, most = keys * size + column + 1, most * size
     return np.asarray(np.unique(keys, return_inverse=True)[1], np.int64)
 
 
@@ -242,7 +247,11 @@ def to_numbers(groups: Sequence[GroupDesign]) -> Indices | None:
     """As JSON, eight bytes to a number; None of none."""
     if not groups:
         return None
-    said = [{**asdict(replace(group, terms=())), "terms": to_text(group.terms)} for group in groups]
+    said = []
+    for group in groups:
+        own = {field.name: getattr(group, field.name) for field in fields(group)}
+        numbers = None if group.combinations is None else group.combinations.ravel().tolist()
+        said.append({**own, "combinations": numbers, "terms": to_text(group.terms)})
     text = json.dumps(said, separators=(",", ":")).encode()
     return np.frombuffer(text + b" " * (-len(text) % _BYTES), "<i8").astype(np.int64)
 
@@ -262,7 +271,8 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
 
 def _read(said: Any, transforms: Transforms | None) -> GroupDesign:
     terms = from_text(said.pop("terms"), transforms)
-    factors, combinations = tuple(said.pop("factors")), tuple(said.pop("combinations"))
+    factors, numbers = tuple(said.pop("factors")), said.pop("combinations")
+    combinations = None if numbers is None else np.asarray(numbers).reshape(-1, len(factors))
     return GroupDesign(
         factors=factors, combinations=combinations, levels=tuple(map(tuple, said.pop("levels"))), terms=terms, **said
     )
