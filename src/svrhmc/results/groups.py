@@ -3,11 +3,12 @@
 **Levels.** With u the effect of one of q levels, ū the mean of all, and τ² the variance of such effects, u − ū has the
 variance (1 − 1/q)τ² before the rows are seen, and less the more the level's own rows say. The shrinkage of the level is
 
-    s = var(u − ū)/((1 − 1/q) E τ²),        from 0 to 1.
+    s = E var(u − ū | τ)/((1 − 1/q) E τ²),        from 0 to 1.
 
-(u itself has what is not known of the intercept in it too.) Where each level has n rows with noise σ², at known τ and
-σ, s = (σ²/n)/(τ² + σ²/n): 1 − s is the share of the level's own estimate that is kept, and s the share by which it is
-drawn towards the other levels.
+(u itself has what is not known of the intercept in it too. The variance given τ is what a quadratic function of τ,
+fitted to the draws, leaves of u − ū.) Where each level has n rows with noise σ², at known τ and σ, it is
+(σ²/n)/(τ² + σ²/n): 1 − s is the share of the level's own estimate that is kept, and s the share by which it is drawn
+towards the other levels.
 
 **Shares of variance**, on the scale of the linear predictor, under each draw (Nakagawa & Schielzeth, Methods in Ecology
 and Evolution 4, 2013; slopes that vary as by Johnson, ibid. 5, 2014):
@@ -223,14 +224,22 @@ def _term(posterior: Any, kept: GroupEffects, k: int, ends: tuple[float, float])
     u = u.reshape(-1, u.shape[-1])
     mean, sd = u.mean(axis=0), u.std(axis=0, ddof=1)
     low, high = quantiles(u, mean, sd, ends, False)
-    tau = posterior.trace.draws[..., kept.stated(k)][..., : len(columns)]
-    variance = np.maximum((tau**2).mean(axis=(0, 1)), 1e-300)
+    tau = posterior.trace.draws[:, :: kept.every, kept.stated(k)][..., : len(columns)].reshape(-1, len(columns))
+    variance = np.maximum((tau**2).mean(axis=0), 1e-300)
     shape = (len(levels), len(columns))
     every = u.reshape(-1, *shape)
-    between = (every - every.mean(axis=1, keepdims=True)).var(axis=0, ddof=1)
-    shrinkage = np.clip(between / ((1 - 1 / len(levels)) * variance), 0.0, 1.0)
+    away = every - every.mean(axis=1, keepdims=True)
+    given = np.stack([_given(away[..., j], tau[:, j]) for j in range(len(columns))], axis=1)
+    shrinkage = np.clip(given / ((1 - 1 / len(levels)) * variance), 0.0, 1.0)
     mean, sd, low, high = (x.reshape(shape) for x in (mean, sd, low, high))
     return _Term(levels, columns, kept.rows_of_term(k), mean, sd, low, high, shrinkage)
+
+
+def _given(away: Array, tau: Array) -> Array:
+    """The variance of draws (draws, levels) that a quadratic function of τ leaves."""
+    powers = np.vander((tau - tau.mean()) / max(float(tau.std()), 1e-300), 3)
+    rest: Array = (away - powers @ np.linalg.lstsq(powers, away, rcond=None)[0]).var(axis=0, ddof=1)
+    return rest
 
 
 def effects_kept(posterior: Any) -> GroupEffects:
