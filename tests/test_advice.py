@@ -189,7 +189,11 @@ DOORS = [
         lambda: table("event ~ x", prior=Normal()),
         lambda: table("event ~ x"),
     ),
-    advised(lambda: table("y ~ x + (1 | group)"), r"C\(g\) has one for each level", lambda: table("y ~ x + C(group)")),
+    advised(
+        lambda: table("y ~ x + 1 | group"),
+        r"stand in brackets, such as \(1 \| g\)",
+        lambda: table("y ~ x + (1 | group)"),
+    ),
     advised(
         lambda: table("y ~ s(x)"),
         r"write bs\(x, df=…\) or cr\(x, df=…\)",

@@ -14,6 +14,11 @@ fit_intercept: whether the predictor has a constant.
 prior: of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but the intercept,
     or a dictionary by the names of the columns, with "Intercept", and "sigma", "scale" or "shape" where the family has
     one; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
+groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
+    may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
+new_groups: what is predicted for a level that was not fitted. "average" and "draw": the average over the levels that
+    there might be, as the posterior has their law; standard deviations, intervals and new y have the spread of levels
+    in them. "refuse": an error.
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
@@ -26,31 +31,48 @@ Where the verdict on the posterior is undecided, refuted or (certificate=False) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
-from svrhmc.core.errors import NoResidualsError, missing, one_of, require_unmasked, requirement, truth, whole
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import (
+    DataError,
+    NoResidualsError,
+    missing,
+    nearest,
+    one_of,
+    require_unmasked,
+    requirement,
+    truth,
+    whole,
+)
 from svrhmc.core.summaries import level_ends
 from svrhmc.fitting.priors import INTERCEPT
 from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.fitting.validation import read_as_numbers, weighted
-from svrhmc.priors.terms import Prior
+from svrhmc.priors.groups import Group
+from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS
+from svrhmc.results.group_rows import EffectDraws
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import Predictions, thinned
 from svrhmc.sampling.run import require_draws
+from svrhmc.tables.columns import Columns, columns_of
+from svrhmc.tables.design import told
+from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
+from svrhmc.tables.groups import GroupDesign, group_designs
+from svrhmc.tables.terms import UnknownLevelError
 
 try:
     from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import d2_tweedie_score
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_array, check_random_state, check_X_y
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
@@ -77,7 +99,28 @@ _ADVICE = replace(
         "'bernoulli'": "BayesianLogisticRegression",
     },
 )
+_NEW_GROUPS = ("average", "draw", "refuse")
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRows:
+    """Rows without the columns of groups, and the level of each row for each group (−1: not fitted)."""
+
+    X: Any
+    levels: Indices
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the rows."""
+        return tuple(self.X.shape)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return GroupedRows(self.X[rows], self.levels[rows])
+
+    def terms(self) -> list[tuple[Indices, Array]]:
+        """For each group the levels, and the one column that varies, of ones."""
+        return [(index, np.ones((len(index), 1))) for index in self.levels.T]
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -87,7 +130,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         fit_intercept: bool = True,
-        prior: Prior | Mapping[str, Prior] | None = None,
+        prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+        groups: Any = None,
+        new_groups: str = "average",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
@@ -100,6 +145,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.fit_intercept = fit_intercept
         self.prior = prior
+        self.groups = groups
+        self.new_groups = new_groups
         self.draws = draws
         self.chains = chains
         self.tolerance = tolerance
@@ -130,9 +177,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         X = self._checked(X)
         count = whole("n_samples", n_samples, 1)
         seed = _seed(random_state)
-        draws = np.concatenate(list(self.posterior_.trace.draws))
-        chosen = np.random.default_rng(seed).choice(len(draws), count, replace=count > len(draws))
-        blocks = [block.new.T for block in self._predictions(X, draws[chosen], seed).blocks()]
+        effects = self.posterior_.group_effects
+        draws = self.posterior_.trace.draws if effects is None else effects.draws
+        size = draws.shape[0] * draws.shape[1]
+        chosen = np.random.default_rng(seed).choice(size, count, replace=count > size)
+        blocks = [block.new.T for block in self._predictions(X, size, seed, chosen).blocks()]
         return self._labels(np.concatenate(blocks))
 
     def _labels(self, y: Array) -> npt.NDArray[Any]:
@@ -142,14 +191,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
         """Sets `posterior_`."""
         require_draws(self.draws, self.chains)
-        names = getattr(self, "feature_names_in_", None)
-        count = X.shape[1]
-        shown = [f"x{j}" for j in range(count)] if names is None or len(set(names)) < len(names) else list(names)
+        groups: list[Group] = []
+        if isinstance(X, GroupedRows):
+            names = [(group.level_names, group.name) for group in self.group_designs_]
+            groups = [Group(index, None, *own) for index, own in zip(X.levels.T, names, strict=True)]
+            X = X.X
+        shown = [self._name(j) for j in self._others()]
         intercept = truth("fit_intercept", self.fit_intercept)
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
             made = regression(
-                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self.prior, classes=classes
-            )
+                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self.prior, classes=classes,
+                groups=groups,
+            )  # fmt: skip
             self.posterior_: Posterior = posterior_of(
                 made,
                 ConvergenceWarning,
@@ -169,27 +222,117 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return by_block[:, 0] if first else np.zeros(units.blocks), by_block[:, first:].copy()
 
     def _checked(self, X: Any) -> Any:
+        """New rows, with their groups where there are some."""
         check_is_fitted(self)
-        with read_as_numbers(X=X):
-            return validate_data(self, X, reset=False, **_ROWS)
+        if self.groups is None:
+            with read_as_numbers(X=X):
+                return validate_data(self, X, reset=False, **_ROWS)
+        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        rows, columns = self._split(X)
+        with read_as_numbers(X=rows):
+            rows = check_array(rows, ensure_min_features=0, **_ROWS)
+        index = [group.index(columns) for group in self.group_designs_]
+        for group, levels in zip(self.group_designs_, index, strict=True):
+            if self.new_groups == "refuse" and (levels < 0).any():
+                row = int(np.argmax(levels < 0))
+                raise UnknownLevelError(group.name, columns[group.name].values, row, group.levels[0])
+        return GroupedRows(rows, np.column_stack(index))
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Rows and numbers."""
-        with read_as_numbers(X=X, y=y):
-            X, y = validate_data(self, X, y, y_numeric=True, **_ROWS)
-            return X, np.asarray(y, np.float64)
+    def _read(self, X: Any, y: Any, numeric: bool = True) -> tuple[Any, Any]:
+        """Rows and labels, which are numbers or classes."""
+        labels = {"y": y} if numeric else {}
+        if self.groups is None:
+            with read_as_numbers(X=X, **labels):
+                X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
+                return X, np.asarray(y, np.float64) if numeric else y
+        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        validate_data(self, X, y, skip_check_array=True)
+        rows, columns = self._split(X)
+        with read_as_numbers(X=rows, **labels):
+            rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
+            y = np.asarray(y, np.float64) if numeric else y
+        self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
+        return GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_])), y
 
-    def _predictions(self, X: Any, draws: Array, seed: int = 0) -> Predictions:
-        """At checked rows, under some of the draws."""
+    def _name(self, j: int) -> str:
+        """Of a column of X."""
+        names = getattr(self, "feature_names_in_", None)
+        return f"x{j}" if names is None or len(set(names)) < len(names) else str(names[j])
+
+    def _places(self) -> list[int]:
+        """The columns of groups."""
+        if self.groups is None:
+            return []
+        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or not self.groups:
+            raise requirement("groups", "a list of columns of X, by name or number", repr(self.groups)[:60])
+        places = []
+        for column in self.groups:
+            if isinstance(column, str) and column in names:
+                places.append(names.index(column))
+            elif isinstance(column, str):
+                hint = nearest(column, names) or ("X has no names of columns: give numbers" if not names else "")
+                raise requirement("groups", "columns of X", repr(column), hint)
+            else:
+                places.append(whole("a column of groups", column, 0, self.n_features_in_ - 1))
+        if len(set(places)) < len(places):
+            raise requirement("groups", "different columns", repr(list(self.groups)))
+        return places
+
+    def _others(self) -> list[int]:
+        """The columns of X that are none of groups."""
+        places = set(self._places())
+        return [j for j in range(self.n_features_in_) if j not in places]
+
+    def _split(self, X: Any) -> tuple[Any, Columns]:
+        """Rows without the columns of groups, and these by name, which must miss no value."""
+        places, others = self._places(), self._others()
+        if hasattr(X, "iloc"):
+            by_name, rows = {self._name(j): X.iloc[:, j] for j in places}, X.iloc[:, others]
+        elif hasattr(X, "select"):
+            by_name, rows = {self._name(j): X[:, j] for j in places}, X.select([X.columns[j] for j in others])
+        elif hasattr(X, "format"):
+            by_column = X.tocsc()
+            by_name = {self._name(j): by_column[:, [j]].toarray().ravel() for j in places}
+            rows = by_column[:, others]
+        else:
+            array = np.asarray(X, None if isinstance(X, np.ndarray) else object)
+            by_name, rows = {self._name(j): array[:, j] for j in places}, array[:, others]
+        columns = columns_of(by_name, by_name, "X")
+        if gaps := columns.gaps():
+            raise DataError(f"X must have no missing values in {told(gaps)}: leave these rows out, or fill them.")
+        return rows if others else np.empty((columns.n, 0)), columns
+
+    def _predictions(self, X: Any, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:
+        """At checked rows, under at most so many draws, or some of these."""
         posterior = self.posterior_
         assert posterior.units is not None
-        return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(draws), seed)
+        if not isinstance(X, GroupedRows):
+            x = thinned(posterior.trace.draws, most)
+            x = x if chosen is None else x[chosen]
+            return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(x), seed)
+        draws = EffectDraws.of(posterior, most, seed)
+        draws = draws if chosen is None else draws.chosen(chosen)
+        form = posterior.model.at(X.X, None, posterior.units)
+        return Predictions(form, draws.x, seed, shift=draws.shift(X.terms()))
 
     def _means(self, X: Any) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
-        found = self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS))
+        found = self._predictions(X, _DRAWS)
         for _, t, _ in found.predictors():
             yield found.form.loss.mean(t).mean(axis=0)
+
+
+def _intercepts(name: str, columns: Columns, groups: Any) -> GroupDesign:
+    """The levels of one column, by which the intercept varies."""
+
+    def unusable(why: str) -> DataError:
+        return DataError(f"groups={list(groups)!r} cannot be used: {why}.")
+
+    term = GroupTerm((), True, Term((Factor(name),)), True, (), f"(1 | {quoted(name)})")
+    (design,) = group_designs(term, (), columns, unusable)
+    return design
 
 
 def _shown(verbose: Any) -> bool | None:
@@ -220,8 +363,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
         require_unmasked("y", y)
-        with read_as_numbers(X=X):
-            X, y = validate_data(self, X, y, **_ROWS)
+        X, y = self._read(X, y, numeric=False)
         check_classification_targets(y)
         X, y, weights = weighted(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -275,7 +417,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
 
     def _summed(self, X: Any, levels: tuple[float, ...]) -> Any:
-        return self._predictions(X, thinned(self.posterior_.trace.draws, _DRAWS)).summed(levels)
+        return self._predictions(X, _DRAWS).summed(levels)
 
     def _mean(self, X: Any) -> Array:
         return np.concatenate(list(self._means(X)))
@@ -311,7 +453,9 @@ class BayesianRegression(_Regressor):
         *,
         family: str = "gaussian",
         fit_intercept: bool = True,
-        prior: Prior | Mapping[str, Prior] | None = None,
+        prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+        groups: Any = None,
+        new_groups: str = "average",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
@@ -324,9 +468,9 @@ class BayesianRegression(_Regressor):
     ) -> None:
         self.family = family
         super().__init__(
-            fit_intercept=fit_intercept, prior=prior, draws=draws, chains=chains, tolerance=tolerance, method=method,
-            certificate=certificate, budget_seconds=budget_seconds, n_jobs=n_jobs, random_state=random_state,
-            verbose=verbose,
+            fit_intercept=fit_intercept, prior=prior, groups=groups, new_groups=new_groups, draws=draws, chains=chains,
+            tolerance=tolerance, method=method, certificate=certificate, budget_seconds=budget_seconds, n_jobs=n_jobs,
+            random_state=random_state, verbose=verbose,
         )  # fmt: skip
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -339,8 +483,15 @@ class BayesianRegression(_Regressor):
             return self._fitted(X, y, "gaussian", weights)
 
     def _mean(self, X: Any) -> Array:
-        """At the means of the coefficients, as the mean of y is linear in them."""
-        return np.asarray(X @ self.coef_ + self.intercept_, np.float64)
+        """At the means of the coefficients and effects, as the mean of y is linear in them."""
+        if not isinstance(X, GroupedRows):
+            return np.asarray(X @ self.coef_ + self.intercept_, np.float64)
+        mean = np.asarray(X.X @ self.coef_ + self.intercept_, np.float64)
+        effects = self.posterior_.group_effects
+        assert effects is not None  # as there are groups
+        for k, index in enumerate(X.levels.T):
+            mean += np.append(effects.of_term(k).mean(axis=(0, 1))[:, 0], 0.0)[index]  # 0 for −1, a new level
+        return mean
 
 
 class _Counts(_Regressor):

@@ -25,7 +25,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import Covariance
-from svrhmc.priors.groups import Group
+from svrhmc.priors.groups import Group, Smooth
 from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
 from svrhmc.rows.forms import RowsForm
@@ -39,7 +39,7 @@ DENSE = 600  # coordinates of w up to which its Hessian is dense
 class Term:
     """One term of groups: where its effects stand in w, level by level, and where its covariance stands in θ."""
 
-    group: Group
+    group: Group | Smooth
     covariance: Covariance
     effects: slice
     theta: slice
@@ -57,10 +57,15 @@ class Term:
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
         some = w[..., self.effects]
+        if self.width == 1:  # without the time that axes take
+            return some[None]
         return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
 
     def put(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
+        if self.width == 1:
+            into[..., self.effects] = blocks[0]
+            return
         flat = np.moveaxis(blocks, 0, -1)
         into[..., self.effects] = flat.reshape(*flat.shape[:-2], self.count * self.width)
 
@@ -81,7 +86,7 @@ class MixedModel(FiniteSum):
     searched_by = "groups"
 
     def __init__(
-        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group], covariances: Sequence[Covariance]
+        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group | Smooth], covariances: Sequence[Covariance]
     ) -> None:
         """columns: of X, before those of the groups."""
         self.conditional, self.columns = conditional, columns
@@ -241,7 +246,7 @@ class MixedModel(FiniteSum):
         first = np.maximum(first, 0.0) if convex else first
         X, Z = self._design
         XX, ZX, ZZ = self._grams(first)
-        blocks = [_diagonal_blocks(term.group, np.maximum(first, 0.0)) for term in self.terms]
+        blocks = [term.group.blocks(np.maximum(first, 0.0)) for term in self.terms]
         if form.loss.tail:
             by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
@@ -318,7 +323,7 @@ class SquaredRows:
         e = y - A @ self._centre
         self._square, self._slope = float((weights * e * e).sum()), A.T @ (weights * e)
         self._weight, self._dim = float(weights.sum()), A.shape[1]
-        self._blocks = [_diagonal_blocks(term.group, weights) for term in model.terms]
+        self._blocks = [term.group.blocks(weights) for term in model.terms]
 
     def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
         """With b = Gd − g: precision·G, its border by log σ −2 precision·b, and 2 precision Σ wᵢ(…)² for log σ itself."""
@@ -366,13 +371,13 @@ def _least_squares(gram: Any, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:
+def require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss) -> list[Group | Smooth]:
     """Refuse groups that do not fit the rows or the family."""
     for group in groups:
-        if not isinstance(group, Group):
+        if not isinstance(group, Group | Smooth):
             raise requirement("groups", "a list of svrhmc.targets.Group", repr(group))
-        if len(group.index) != n:
-            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", len(group.index))
+        if group.n != n:
+            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
         if group.count < 2:
             why = "the standard deviation of a single effect cannot be learnt; leave the term out"
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
@@ -383,7 +388,7 @@ def require_groups(groups: Sequence[Group], n: int, loss: Loss) -> list[Group]:
 
 
 def mixed_model(
-    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group]
+    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group | Smooth]
 ) -> MixedModel:
     """The model of these rows, with a prior of the coefficients and one of the parameters that rows share.
 
@@ -393,7 +398,7 @@ def mixed_model(
     from scipy.sparse import csr_matrix, hstack
 
     X = rows.X if rows.storage == "sparse" else csr_matrix(np.asarray(rows.X, np.float64))
-    A = csr_matrix(hstack([X, *(_indicator(group) for group in groups)], format="csr"), dtype=np.float64)
+    A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
     conditional = GeneralisedLinear(
@@ -404,32 +409,9 @@ def mixed_model(
     _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
     covariances = []
     for group in groups:
-        assert group.columns is not None
-        spread = group.columns.std(axis=0)
-        usual = [HalfNormal(float(2.5 * size / (s if s > 0 else 1.0))) for s in spread]
+        usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
     return MixedModel(conditional, X.shape[1], groups, covariances)
-
-
-def _indicator(group: Group) -> Any:
-    """Z: the columns of each row in the places of its level."""
-    from scipy.sparse import csr_matrix
-
-    assert group.columns is not None
-    n, r = group.columns.shape
-    places = (group.index[:, None] * r + np.arange(r)).ravel()
-    return csr_matrix((group.columns.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, group.count * r))
-
-
-def _diagonal_blocks(group: Group, weights: Array) -> Array:
-    """D: Σ cᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
-    assert group.columns is not None
-    out = np.empty((group.width, group.width, group.count))
-    for a in range(group.width):
-        for b in range(a + 1):
-            products = weights * group.columns[:, a] * group.columns[:, b]
-            out[a, b] = out[b, a] = np.bincount(group.index, products, group.count)
-    return out
 
 
 def _log_determinant(inverse: Array) -> Array:

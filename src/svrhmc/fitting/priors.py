@@ -89,7 +89,8 @@ def with_priors(groups: Sequence[Group], prior: Any) -> tuple[tuple[Group, ...],
 
     made = []
     for group in groups:
-        scales: list[Any] = group.priors([None] * group.width)
+        nothing: list[Any] = [None] * group.width
+        scales: list[Any] = group.priors(nothing)
         for j, name in enumerate(group.column_names or ()):
             one = own(*_scale_names(group, name))
             if one is not None and not (isinstance(one, Prior) and one.positive):

@@ -377,8 +377,8 @@ def regression(
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
-    groups, prior = with_priors(groups, prior)
     _require_groups(groups, n, known_family, weights)
+    groups, prior = with_priors(groups, prior)
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
@@ -423,12 +423,10 @@ def regression(
 
 
 def _require_groups(groups: Sequence[Group], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
-    """Refuse groups of other rows, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
+    """Refuse what is no group, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
     for group in groups:
         if not isinstance(group, Group):
             raise requirement("groups", "a list of svrhmc.targets.Group", repr(group)[:60])
-        if len(group.index) != n:
-            raise requirement(f"the index of {group}", f"one whole number for each of {n:,} rows", len(group.index))
         gaussian = loss.mixture and weights is None
         if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and len(np.unique(group.index)) == n:
             raise DataError(

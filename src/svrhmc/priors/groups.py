@@ -93,10 +93,44 @@ class Group:
     def __repr__(self) -> str:
         return f"Group({self.label!r}, levels={self.count}, rows={len(self.index)})"
 
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return len(self.index)
+
     def chosen(self, rows: Indices) -> Group:
         """The same for some of the rows."""
         assert self.columns is not None  # which __post_init__ has set
         return replace(self, index=self.index[rows], columns=self.columns[rows])
+
+    def design(self) -> Any:
+        """Z in CSR, (n, levels · r): the columns of each row in the places of its level."""
+        from scipy.sparse import csr_matrix
+
+        assert self.columns is not None
+        n, r = self.columns.shape
+        places = (self.index[:, None] * r + np.arange(r)).ravel()
+        return csr_matrix((self.columns.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, self.count * r))
+
+    def blocks(self, weights: Array) -> Array:
+        """Σ wᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
+        assert self.columns is not None
+        out = np.empty((self.width, self.width, self.count))
+        for a in range(self.width):
+            for b in range(a + 1):
+                products = weights * self.columns[:, a] * self.columns[:, b]
+                out[a, b] = out[b, a] = np.bincount(self.index, products, self.count)
+        return out
+
+    def row_counts(self) -> Indices:
+        """How many rows each level has."""
+        return np.bincount(self.index, minlength=self.count).astype(np.int64)
+
+    def spreads(self) -> Array:
+        """What a change of one is large beside, for each column: its standard deviation, or 1 for an intercept."""
+        assert self.columns is not None
+        spread = self.columns.std(axis=0)
+        return np.where(spread > 0, spread, 1.0)
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
         """One for each column: those given, or the usual ones."""
@@ -120,3 +154,85 @@ class Group:
         scales = [f"sd({name} | {self.name})" for name in names]
         pairs = [f"cor({names[j]}, {names[i]} | {self.name})" for i in range(len(names)) for j in range(i)]
         return (*scales, *pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Smooth:
+    """A smooth function of a column, as effects of basis functions with one unknown standard deviation:
+
+        s(xᵢ) = Σⱼ Bⱼ(xᵢ) uⱼ,        uⱼ ~ N(0, τ²).
+
+    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight line,
+        which has none, is a column of X.
+    name: as a formula has it, such as "s(age)".
+    prior: of τ; None for a half-normal law on the scale of the data.
+    """
+
+    basis: Array
+    name: str = "s(x)"
+    prior: Prior | None = None
+    lkj: float = 1.0
+    column_names: tuple[str, ...] = (INTERCEPT_COLUMN,)
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        basis = np.asarray(real_array("basis of a smooth", self.basis, ("rows", "functions")), np.float64)
+        settle(self, basis=np.ascontiguousarray(basis))
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return len(self.basis)
+
+    @property
+    def count(self) -> int:
+        """The number of basis functions."""
+        return self.basis.shape[1]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Numbers of the basis functions."""
+        return tuple(map(str, range(self.count)))
+
+    @property
+    def label(self) -> str:
+        """As a formula has it."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Smooth({self.name!r}, functions={self.count}, rows={self.n})"
+
+    def chosen(self, rows: Indices) -> Smooth:
+        """The same for some of the rows."""
+        return replace(self, basis=self.basis[rows])
+
+    def design(self) -> Any:
+        """The basis in CSR."""
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix(self.basis)
+
+    def blocks(self, weights: Array) -> Array:
+        """Σ wᵢ Bⱼ(xᵢ)², (1, 1, functions)."""
+        squares: Array = (weights @ self.basis**2)[None, None, :]
+        return squares
+
+    def row_counts(self) -> Indices:
+        """All rows, for each function."""
+        return np.full(self.count, self.n, np.int64)
+
+    def spreads(self) -> Array:
+        """The standard deviation of s at a typical row for τ = 1."""
+        return np.array([max(float(np.sqrt((self.basis**2).sum(axis=1).mean())), 1e-300)])
+
+    def priors(self, usual: Sequence[Prior]) -> list[Prior]:
+        """The one given, or the usual one."""
+        return list(usual) if self.prior is None else [self.prior]
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers of a run."""
+        return {"smooth": digest(self.basis), "prior": repr(self.prior)}
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """sd(s(x))."""
+        return (f"sd({self.name})",)

@@ -29,6 +29,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -440,7 +441,7 @@ class Heavy:
     def bounds(self, dim: int) -> tuple[Array, Array]:
         """The least and the largest ψ″ anywhere, of every coordinate."""
         least, most = np.zeros(dim), np.zeros(dim)
-        for kind, some in self._groups():
+        for kind, some in self._groups:
             low, high = _SHAPES[kind].bounds(self.scale[some], self.shape[some])
             least[self.columns[some]], most[self.columns[some]] = low, high
         return least, most
@@ -478,13 +479,14 @@ class Heavy:
         """A name for all of it."""
         return digest(self.columns, self.kinds, self.location, self.scale, self.shape)
 
+    @cached_property
     def _groups(self) -> list[tuple[int, Any]]:
         return [(int(kind), np.flatnonzero(self.kinds == kind)) for kind in np.unique(self.kinds)]
 
     def _each(self, x: Array, order: int) -> Array:
         d = x[..., self.columns] - self.location
         out = np.zeros(d.shape)
-        for kind, some in self._groups():
+        for kind, some in self._groups:
             shape = _SHAPES[kind]
             function = (shape.value, shape.slope, shape.curvature)[order]
             out[..., some] = function(d[..., some], self.scale[some], self.shape[some])

@@ -147,13 +147,15 @@ class Model:
 class Predictions:
     """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
 
-    Draw k and row i have the same u however many draws and rows there are besides.
+    Draw k and row i have the same u however many draws and rows there are besides. shift: what is added to the
+    predictors of some rows, (draws, rows), such as group effects.
     """
 
     form: RowsForm
     x: Array
     seed: int
     trials: Array | None = None
+    shift: Callable[[Indices], Array] | None = None
 
     def blocks(self) -> Iterator[Block]:
         """μ(t) and new y of one block of rows after another."""
@@ -172,7 +174,10 @@ class Predictions:
         n, size = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
         for start in range(0, n, size):
             chosen = np.arange(start, min(start + size, n))
-            yield start, self.form.chosen(chosen).predictors(self.x), chosen
+            t = self.form.chosen(chosen).predictors(self.x)
+            if self.shift is not None:
+                (t[..., 0] if t.ndim > 2 else t)[...] += self.shift(chosen)
+            yield start, t, chosen
 
     def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
         """Means, deviations and quantiles over the draws."""

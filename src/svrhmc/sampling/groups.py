@@ -15,6 +15,7 @@ import numpy as np
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import is_part
@@ -39,21 +40,20 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
 
-_PILOTS = (60, 120)  # draws of each chain in the pilot runs
+_PILOTS = (50, 100)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
 _EVERY, _WIDE = 8, 2000  # draws of a pilot run by which a step is chosen; coordinates from which it begins short
 _FIRST = 20  # draws after which the step of a pilot run is judged
 _ACCEPTED = 0.7  # share of proposals to be accepted
-_TUNING, _BURN_IN = 40, 100  # draws by which the step is judged, and draws that are not kept
+_BURN_IN = 60  # draws that are not kept, by which the step is judged
 _JUDGED = 1000  # effects whose effective draws and agreement are looked at
 _FAR, _SHRINKS = 5.0, 8
 _PILOT_SEED = 1 << 52
-_EXPECTED = 0.4  # effective draws of a draw
+_EXPECTED = 0.6  # effective draws of a draw
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-_COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # for many effects
-_MANY = 3000  # effects, from which a scan is coarse
+_COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # where a scale is well known
 _MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 _INVARIANT = (
@@ -226,7 +226,10 @@ class GroupSearch:
 
     def _drawn(self) -> Answer:
         request = self.request
-        given = request.method if not (request.method is None or isinstance(request.method, str)) else None
+        given = None if request.method in (None, SplitHMC.method) else request.method
+        if not (given is None or isinstance(given, SplitHMC)):
+            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
+            raise requirement("method", allowed, repr(given))
         sampler: Any = self.variables.sampler if given is None else given
         number = 0
         while True:
@@ -251,7 +254,13 @@ class GroupSearch:
         return Drawing(
             chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
             FollowUp(step=1.0, passes=float(sampler.leapfrogs)), width=self.reported.dim, gradients=False,
+            every=self._every,
         )  # fmt: skip
+
+    @property
+    def _every(self) -> int:
+        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
+        return max(1, round(self.request.draws / _EXPECTED * self.model.inner_dim / _MOST_KEPT))
 
     def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
@@ -306,24 +315,17 @@ class GroupSearch:
         model, space = self.model, self.variables.space
         draws = _theta_of(space, z.reshape(-1, model.dim))
         centre, sd = draws.mean(axis=0), draws.std(axis=0)
-        grid, alone, w = (_SCAN if model.effects.stop < _MANY else _COARSE), True, space.w
+        alone = True
         for term in model.terms:
             for a in range(term.width):
                 place = term.theta.start + a
-                unit = max(1.0, 1.5 * float(sd[place])) if sd[place] > _SPREAD_OUT else 4 * float(sd[place])
-                values = []
-                for step in grid:
-                    at = centre.copy()
-                    at[place] += step * unit
-                    values.append(log_marginal(model, at, w))
-                density = np.array(values)
-                if not np.isfinite(density).all():
-                    alone = False
-                    continue
-                alone = alone and _rises_and_falls_once(density)
-                if sd[place] > _SPREAD_OUT and len(grid) > len(_COARSE):
+                wide = sd[place] > _SPREAD_OUT
+                grid = _SCAN * max(1.0, 1.5 * float(sd[place])) if wide else _COARSE * 4 * float(sd[place])
+                density = self._along(centre, place, grid)
+                alone = alone and bool(np.isfinite(density).all()) and _rises_and_falls_once(density)
+                if wide and np.isfinite(density).all():
                     low = float(np.quantile(draws[:, place], 0.01))
-                    below = _mass_below(centre[place] + grid * unit, density, low)
+                    below = _mass_below(centre[place] + grid, density, low)
                     if below > _MISSED:
                         return _Scan(_unvisited(term.group.parameter_names()[a], below), None)
         loss = model.loss
@@ -331,18 +333,28 @@ class GroupSearch:
         known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
         return _Scan("", known if alone and convex else None)
 
+    def _along(self, centre: Array, place: int, grid: Array) -> Array:
+        """Laplace's log density at steps of one coordinate of θ from a centre, outwards from there on both sides."""
+        values, middle = np.empty(len(grid)), int(np.argmin(np.abs(grid)))
+        for places in (range(middle, len(grid)), range(middle - 1, -1, -1)):
+            w = self.variables.space.w
+            for k in places:
+                look()
+                at = centre.copy()
+                at[place] += grid[k]
+                values[k], w = log_marginal(self.model, at, w)
+        return values
+
     def _effects(self, z: Array) -> GroupEffects:
-        """Draws of all effects, or of every so many draws where they would be more than 1 GB."""
+        """Draws of all effects."""
         model, space = self.model, self.variables.space
-        count = model.effects.stop - model.effects.start
-        chains, draws, _ = z.shape
-        every = -(-chains * draws * count // _MOST_KEPT)
-        some = z[:, ::every].reshape(-1, model.dim)
+        count, chains = model.effect_count, len(z)
+        some = z.reshape(-1, model.dim)
         out = np.empty((len(some), count))
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
             out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
-        return self._named(out.reshape(chains, -1, count), every)
+        return self._named(out.reshape(chains, -1, count), self._every)
 
     def _named(self, draws: Array, every: int) -> GroupEffects:
         groups = [term.group for term in self.model.terms]
@@ -350,7 +362,7 @@ class GroupSearch:
             tuple(group.name for group in groups),
             tuple(group.column_names or () for group in groups),
             tuple(group.levels or () for group in groups),
-            np.concatenate([np.bincount(group.index, minlength=group.count) for group in groups]).astype(np.int64),
+            np.concatenate([group.row_counts() for group in groups]),
             draws,
             every,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
 from svrhmc.tables.expressions import Rows, require_transforms
 from svrhmc.tables.formula import Parsed, parsed, unusable
-from svrhmc.tables.groups import GroupDesign, from_numbers, group_designs, to_numbers
+from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.terms import (
     Category,
     Encoded,
@@ -301,13 +301,14 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
         raise DataError(
             f"the response {made.response.text!r} stands among its own predictors: take it out of the formula."
         )
+    refusal = partial(unusable, formula)
+
+    def varying(group: grammar.GroupTerm) -> tuple[Term, ...]:
+        return from_text(to_text(_terms(group.terms, columns, group.intercept, encode)), transforms)
+
     terms = _terms(made.terms, columns, made.intercept, encode)
-    groups = [
-        design
-        for group in made.groups
-        for design in group_designs(formula, group, _terms(group.terms, columns, group.intercept, encode), columns)
-    ]
-    _require_separate(formula, terms, groups)
+    groups = [design for group in made.groups for design in group_designs(group, varying(group), columns, refusal)]
+    _require_separate(terms, groups, refusal)
     design = Design(
         formula, made.response.text, to_text(terms), made.intercept, group_terms=to_numbers(groups)
     ).with_transforms(transforms)
@@ -321,7 +322,7 @@ def wanted(made: Parsed) -> list[str]:
     return list(dict.fromkeys([*made.response.variables, *made.variables]))
 
 
-def _require_separate(formula: str, terms: Sequence[Term], groups: Sequence[GroupDesign]) -> None:
+def _require_separate(terms: Sequence[Term], groups: Sequence[GroupDesign], refusal: Refusal) -> None:
     """Refuse names that collide, and an intercept by the levels of a category that has a coefficient for each."""
     labels: dict[str, GroupDesign] = {}
     coefficients = {name for term in terms for name in term.names}
@@ -329,13 +330,12 @@ def _require_separate(formula: str, terms: Sequence[Term], groups: Sequence[Grou
     for group in groups:
         for name in group.parameter_names:
             if name in coefficients or name in labels:
-                raise unusable(formula, f"two parameters would be named {name!r}: rename a column of {group.text}")
+                raise refusal(f"two parameters would be named {name!r}: rename a column of {group.text}")
             labels[name] = group
         if group.intercept and group.factors[:1] == group.factors and group.factors[0] in categories:
-            raise unusable(
-                formula,
+            raise refusal(
                 f"the levels of {group.factors[0]!r} have a coefficient each, which the effects of {group.text} cannot "
-                "be told from: take one of the two out",
+                "be told from: take one of the two out"
             )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.labels import names_rows
 from svrhmc.priors.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns
-from svrhmc.tables.formula import GroupTerm, unusable
+from svrhmc.tables.formula import GroupTerm
 from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, require_levels, shown, to_text
 
 _MEASURED = 100  # different numbers that are not whole, above which a column is taken for a measurement
@@ -150,12 +150,17 @@ class GroupDesign:
         return np.asarray(column.codes(levels), np.int64)
 
 
-def group_designs(formula: str, group: GroupTerm, terms: tuple[Term, ...], columns: Columns) -> Iterator[GroupDesign]:
+Refusal = Callable[[str], DataError]  # of what holds a term, for a reason
+
+
+def group_designs(
+    group: GroupTerm, terms: tuple[Term, ...], columns: Columns, unusable: Refusal
+) -> Iterator[GroupDesign]:
     """Those of a term of a formula. terms: what varies beside the intercept, with what it learned of the columns."""
     factors = tuple(factor.text for factor in group.factor.factors)
     for name in factors:
         if name not in group.coded:
-            _require_no_measurement(formula, group.text, name, columns[name])
+            _require_no_measurement(group.text, name, columns[name], unusable)
     levels = tuple(columns[name].distinct() for name in factors)
     combinations: Indices = np.zeros((0, len(factors)), np.int64)
     if len(factors) > 1:
@@ -166,33 +171,31 @@ def group_designs(formula: str, group: GroupTerm, terms: tuple[Term, ...], colum
     )  # fmt: skip
     if len(whole.level_names) < 2:
         raise unusable(
-            formula,
             f"{whole.name!r} has one level only, {whole.level_names[0]!r}, and nothing can vary by it: leave "
-            f"{group.text} out",
+            f"{group.text} out"
         )
-    _require_columns(formula, whole, columns)
+    _require_columns(whole, columns, unusable)
     yield from [whole] if group.correlated else _separate(whole)
 
 
-def _require_columns(formula: str, group: GroupDesign, columns: Columns) -> None:
+def _require_columns(group: GroupDesign, columns: Columns, unusable: Refusal) -> None:
     """Refuse too many columns that vary, two of one name, and those that are constant beside an intercept."""
     names = group.column_names
     if len(names) > MOST_COLUMNS:
         raise unusable(
-            formula,
             f"{group.text} makes {len(names):,} columns that vary by group, and takes at most {MOST_COLUMNS}: take "
-            "some of them out, or put levels together",
+            "some of them out, or put levels together"
         )
     (twice, count), *_ = Counter(names).most_common(1)
     if count > 1:
-        raise unusable(formula, f"{group.text} makes two columns named {twice!r}: take one of them out")
+        raise unusable(f"{group.text} makes two columns named {twice!r}: take one of them out")
     numbers = group.numbers(columns)
     low, high = numbers.min(axis=0), numbers.max(axis=0)
     for j in range(int(group.intercept), len(names)):
         if low[j] == high[j] and (group.intercept or low[j] == 0):
             why = "cannot be told from the intercept" if low[j] else "has no slope"
             raise unusable(
-                formula, f"the column {names[j]!r} of {group.text} is {low[j]:g} in every row, and {why}: take it out"
+                f"the column {names[j]!r} of {group.text} is {low[j]:g} in every row, and {why}: take it out"
             )
 
 
@@ -206,7 +209,7 @@ def _separate(group: GroupDesign) -> Iterator[GroupDesign]:
             yield replace(group, intercept=False, terms=(term,), column=column)
 
 
-def _require_no_measurement(formula: str, text: str, name: str, column: Column) -> None:
+def _require_no_measurement(text: str, name: str, column: Column, unusable: Refusal) -> None:
     """Refuse a column of very many different numbers that are not whole."""
     if column.kind != NUMBER:
         return
@@ -216,10 +219,9 @@ def _require_no_measurement(formula: str, text: str, name: str, column: Column) 
     count = len(np.unique(values))
     if count > _MEASURED or names_rows(count, len(values)):
         raise unusable(
-            formula,
             f"the grouping factor {name!r} of {text} has {count:,} different numbers that are not whole, and looks "
             f"like a measurement: for an effect that changes with it take it as a column, such as {name} or "
-            f"bs({name}, df=4); if they are names of groups, write C({name})",
+            f"bs({name}, df=4); if they are names of groups, make texts of them, or write C({name})"
         )
 
 

@@ -6,7 +6,7 @@ from svrhmc.density.gaussian import Gaussian, gaussian, synthetic
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import conjugate, glm, linear, logistic
 from svrhmc.models.model import Model, model
-from svrhmc.priors.groups import Group
+from svrhmc.priors.groups import Group, Smooth
 from svrhmc.targets import families, priors
 from svrhmc.targets import losses as losses
 from svrhmc.targets.libraries import from_bambi, from_numpyro, from_pymc
@@ -19,6 +19,7 @@ __all__ = [
     "Group",
     "Model",
     "Moments",
+    "Smooth",
     "conjugate",
     "custom",
     "families",
