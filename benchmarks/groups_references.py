@@ -367,7 +367,7 @@ def main() -> None:
     parser.add_argument("what", choices=("reference", "compare"))
     parser.add_argument("models", nargs="*")
     parser.add_argument("--seeds", type=int, default=8)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     rows = []
     for name in given.models or MODELS:
