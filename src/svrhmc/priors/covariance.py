@@ -27,6 +27,8 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.priors.terms import Heavy, Prior, settle
 
+_FAR = 600.0  # the sum of |c| in a row from which L would be rounded to a singular matrix
+
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
@@ -57,12 +59,13 @@ class Covariance:
         """L of many θ: (states, dim) → (states, r, r)."""
         if self.width == 1:
             return np.ones((len(theta), 1, 1))
-        partial = np.tanh(theta[:, self.width :])
+        c = theta[:, self.width :]
+        partial, rest = np.tanh(c), 1 / np.cosh(np.clip(c, -_FAR / self.width, _FAR / self.width))
         L = np.zeros((len(theta), self.width, self.width))
         left = np.ones((len(theta), self.width))  # ∏ √(1 − p²) of each row so far
-        for p, (i, j) in zip(partial.T, self.pairs, strict=True):
+        for p, root, (i, j) in zip(partial.T, rest.T, self.pairs, strict=True):
             L[:, i, j] = p * left[:, i]
-            left[:, i] *= np.sqrt((1 - p) * (1 + p))
+            left[:, i] *= root  # √(1 − p²), which is above 0 where p is rounded to 1
         each = np.arange(self.width)
         L[:, each, each] = left
         return L
