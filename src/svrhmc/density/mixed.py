@@ -84,9 +84,14 @@ class MixedModel(FiniteSum):
 
     scalar_parts = True
     searched_by = "groups"
+    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers
 
     def __init__(
-        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group | Smooth], covariances: Sequence[Covariance]
+        self,
+        conditional: GeneralisedLinear,
+        columns: int,
+        groups: Sequence[Group | Smooth],
+        covariances: Sequence[Covariance],
     ) -> None:
         """columns: of X, before those of the groups."""
         self.conditional, self.columns = conditional, columns
@@ -103,9 +108,18 @@ class MixedModel(FiniteSum):
         self.names = (*(f"x[{j}]" for j in range(columns + self.shared)), *self.covariance_names)
 
     @property
+    def group_terms(self) -> tuple[Term, ...]:  # type: ignore[override]
+        """The terms of groups."""
+        return self.terms
+
+    @property
     def covariance_names(self) -> tuple[str, ...]:
         """Of the standard deviations and correlations of the effects."""
         return tuple(name for term in self.terms for name in term.group.parameter_names())
+
+    def coordinates_of(self, stated: Array) -> Array:
+        """θ of standard deviations and correlations: (states, dim of θ) → (states, dim of θ)."""
+        return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
 
     @property
     def shared(self) -> int:
@@ -184,7 +198,7 @@ class MixedModel(FiniteSum):
         for term in self.terms:
             own = theta[:, term.theta]
             value, by_prior = term.covariance.prior(own)
-            inverse = np.linalg.inv(term.covariance.factor(own))
+            inverse = np.asarray(np.linalg.inv(term.covariance.factor(own)), np.float64)
             u = term.blocks(w)
             v = np.einsum("sab,bsl->asl", inverse, u)
             E = term.covariance.derivatives(own)
@@ -222,10 +236,16 @@ class MixedModel(FiniteSum):
 
     # Curvature given θ.
 
+    @property
+    def matrix(self) -> Any:
+        """Columns of X and of all groups, in CSR."""
+        rows: Any = self.conditional.rows.seen_once
+        return rows.X
+
     @cached_property
     def _design(self) -> tuple[Any, Any]:
         """X, dense where it is narrow, and Z in CSR."""
-        A = self.conditional.rows.seen_once.X
+        A = self.matrix
         X, Z = A[:, : self.columns], A[:, self.columns :].tocsr()
         return np.ascontiguousarray(X.toarray()), Z
 
@@ -314,10 +334,10 @@ class SquaredRows:
 
     def __init__(self, model: MixedModel) -> None:
         conditional = model.conditional
-        loss, A = conditional.loss, conditional.rows.seen_once.X
+        loss, A = conditional.loss, model.matrix
         weights = np.ones(model.n) if conditional.weights is None else conditional.weights
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
-        self._known = None if loss.mixture else 1 / np.sqrt(loss.curvature_bound)  # σ
+        self._known = loss.known_noise  # σ, or None where log σ is the last coordinate
         self._gram = model.gram(weights)
         self._centre = _least_squares(self._gram, A.T @ (weights * y))
         e = y - A @ self._centre
@@ -326,13 +346,14 @@ class SquaredRows:
         self._blocks = [term.group.blocks(weights) for term in model.terms]
 
     def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
-        """With b = Gd − g: precision·G, its border by log σ −2 precision·b, and 2 precision Σ wᵢ(…)² for log σ itself."""
+        """With b = Gd − g: G/σ², its border by log σ −2b/σ², and 2 Σ wᵢ(…)²/σ² for log σ itself."""
         d = x[: self._dim] - self._centre
         along = self._gram @ d
         precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
         squares = self._square + float((along - 2 * self._slope) @ d)
         shared = len(x) - self._dim
-        border = np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
+        slope = np.zeros(self._dim) if convex else -2 * precision * (along - self._slope)
+        border = np.tile(slope, (shared, 1)).T
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 
@@ -397,7 +418,8 @@ def mixed_model(
     """
     from scipy.sparse import csr_matrix, hstack
 
-    X = rows.X if rows.storage == "sparse" else csr_matrix(np.asarray(rows.X, np.float64))
+    given: Any = rows
+    X = given.X if rows.storage == "sparse" else csr_matrix(np.asarray(given.X, np.float64))
     A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
@@ -407,11 +429,12 @@ def mixed_model(
     )  # fmt: skip
     weights = np.ones(rows.n) if labels.weights is None else labels.weights
     _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
-    covariances = []
+    covariances, settled_groups = [], []
     for group in groups:
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
-    return MixedModel(conditional, X.shape[1], groups, covariances)
+        settled_groups.append(group.settled(usual))
+    return MixedModel(conditional, X.shape[1], settled_groups, covariances)
 
 
 def _log_determinant(inverse: Array) -> Array:

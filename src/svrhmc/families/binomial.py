@@ -79,12 +79,10 @@ class BinomialLoss(Family):
 
     @property
     def curvature_bound(self) -> float:
-        """Of one trial."""
         return _TRIAL.curvature_bound
 
     @property
     def third_bound(self) -> float:
-        """Of one trial."""
         return _TRIAL.third_bound
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
@@ -117,6 +115,10 @@ class BinomialLoss(Family):
         """It grows upwards where there was a failure, downwards where there was a success."""
         return sides(y < 1, y > 0)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """π²/3 for one trial, that of the logistic law."""
+        return np.full(len(mean), np.pi**2 / 3)
+
     def mean(self, t: Array) -> Array:
         """P(success) = 1/(1 + e⁻ᵗ)."""
         return _TRIAL.mean(t)
@@ -129,7 +131,6 @@ class BinomialLoss(Family):
         return np.asarray(gammaln(m * y + 1) + gammaln(m - m * y + 1) - gammaln(m + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """Successes, by inversion."""
         from scipy.stats import binom
 
         return np.asarray(binom.ppf(u, 1 if trials is None else trials, self.mean(t)), np.float64)

@@ -99,7 +99,6 @@ class NegativeBinomialLoss(SharedFamily):
     kernel = NegativeBinomial
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts."""
         return counts("y", y, (n,))
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
@@ -114,6 +113,10 @@ class NegativeBinomialLoss(SharedFamily):
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
         return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """log(1 + 1/μ + 1/φ): that of log y, were y log-normal with its mean and variance."""
+        return np.asarray(np.log1p(1 / mean + np.exp(-shared[:, 0])))
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])
@@ -125,7 +128,6 @@ class NegativeBinomialLoss(SharedFamily):
         return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """By inversion."""
         from scipy.stats import nbinom
 
         return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), NUMPY.sigmoid(t[..., 1] - t[..., 0])), np.float64)

@@ -89,7 +89,6 @@ class PoissonLoss(Family):
             return np.asarray(np.exp(high), np.float64)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts."""
         return counts("y", y, (n,))
 
     def start(self, y: Array) -> Array:
@@ -104,6 +103,10 @@ class PoissonLoss(Family):
         """eᵗ − yt grows upwards always, and downwards where there was an event."""
         return sides(True, y > 0)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """log(1 + 1/λ): that of log y, were y log-normal with its mean and variance."""
+        return np.asarray(np.log1p(1 / mean))
+
     def mean(self, t: Array) -> Array:
         """eᵗ."""
         return np.exp(t)
@@ -115,13 +118,11 @@ class PoissonLoss(Family):
         return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """By inversion."""
         from scipy.stats import poisson as law
 
         return np.asarray(law.ppf(u, np.exp(t)), np.float64)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        """Of counts."""
         from scipy.special import pdtr
 
         rate = np.exp(t)

@@ -8,7 +8,7 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,11 @@ class Group:
     lkj: float = 1.0
 
     def __post_init__(self) -> None:
-        index = np.asarray(self.index)
+        for word, given in (("levels", self.levels), ("column_names", self.column_names)):
+            several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+            if not (given is None or several or getattr(given, "ndim", 0) == 1):
+                raise requirement(f"{word} of a group", "a list of names", type(given).__name__)
+        index = _array_of(self.index)
         if index.ndim != 1 or not len(index) or index.dtype.kind not in "iu":
             given = f"shape {index.shape} of {index.dtype}"
             raise requirement("index of a group", "one whole number for each row, its level", given)
@@ -141,6 +145,17 @@ class Group:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
+    def settled(self, usual: Sequence[Prior]) -> Group:
+        """The same with the usual priors where none were given."""
+        return replace(self, prior=tuple(self.priors(usual)))
+
+    def prior_words(self) -> str:
+        """The priors of standard deviations and correlations, as a summary states them."""
+        priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
+        scales = [f"{name} ~ {_stated(one)}" for name, one in zip(self.parameter_names(), priors, strict=False)]
+        correlations = [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
+        return "; ".join([*scales, *correlations])
+
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""
         assert self.columns is not None  # which __post_init__ has set
@@ -162,8 +177,8 @@ class Smooth:
 
         s(xᵢ) = Σⱼ Bⱼ(xᵢ) uⱼ,        uⱼ ~ N(0, τ²).
 
-    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight line,
-        which has none, is a column of X.
+    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight
+        line, which has none, is a column of X.
     name: as a formula has it, such as "s(age)".
     prior: of τ; None for a half-normal law on the scale of the data.
     """
@@ -187,7 +202,7 @@ class Smooth:
     @property
     def count(self) -> int:
         """The number of basis functions."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -229,6 +244,14 @@ class Smooth:
         """The one given, or the usual one."""
         return list(usual) if self.prior is None else [self.prior]
 
+    def settled(self, usual: Sequence[Prior]) -> Smooth:
+        """The same with the usual prior where none was given."""
+        return replace(self, prior=self.priors(usual)[0])
+
+    def prior_words(self) -> str:
+        """The prior of τ, as a summary states it."""
+        return f"sd({self.name}) ~ {_stated(self.prior)}"
+
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""
         return {"smooth": digest(self.basis), "prior": repr(self.prior)}
@@ -236,3 +259,19 @@ class Smooth:
     def parameter_names(self) -> tuple[str, ...]:
         """sd(s(x))."""
         return (f"sd({self.name})",)
+
+
+def _stated(prior: Any) -> str:
+    """A prior with its numbers to three digits: HalfNormal(2.5)."""
+    if prior is None:
+        return "a half-normal law on the scale of the data"
+    numbers = ", ".join(f"{getattr(prior, field.name):.3g}" for field in fields(prior))
+    return f"{type(prior).__name__}({numbers})"
+
+
+def _array_of(values: Any) -> Any:
+    """As NumPy has them; of lists of unequal lengths one of objects, which fit nothing."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError):
+        return np.empty(0, object)

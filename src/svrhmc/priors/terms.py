@@ -106,7 +106,6 @@ class Normal(Prior):
         per_column("prior_mean", self.mean, dim)
 
     def of(self, j: int) -> tuple[float, float]:
-        """Its precision and mean."""
         precision, mean = (each if np.ndim(each) == 0 else np.asarray(each)[j] for each in (self.precision, self.mean))
         return float(precision), float(mean)
 
@@ -140,16 +139,13 @@ class Flat(Prior):
         return 0.0, 0.0
 
     def scaled(self, factor: float) -> Flat:
-        """As flat as before."""
         return self
 
     def shifted(self, by: float) -> Flat:
-        """As flat as before."""
         return self
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Everywhere."""
         return 0.0, float("inf")
 
 
@@ -172,7 +168,6 @@ class StudentT(Prior):
         _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
 
     def of(self, j: int) -> tuple[int, float, float, float]:
-        """Its kind and numbers."""
         return STUDENT, float(self.location), float(self.scale), float(self.df)
 
     def scaled(self, factor: float) -> StudentT:
@@ -185,7 +180,6 @@ class StudentT(Prior):
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Location and scale."""
         return float(self.location), float(self.scale)
 
 
@@ -208,7 +202,6 @@ class Laplace(Prior):
         _ordinary("smoothing", self.smoothing)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
-        """Its kind and numbers."""
         return LAPLACE, float(self.location), float(self.scale), float(self.smoothing * self.scale)
 
     def scaled(self, factor: float) -> Laplace:
@@ -541,12 +534,12 @@ class Terms:
 
     @property
     def parameters(self) -> int:
-        """Of all terms."""
+        """The number of parameters that all terms bring with them."""
         return sum(len(term.names) for term in self.terms)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of these."""
+        """The names of the parameters that terms bring with them."""
         return tuple(name for term in self.terms for name in term.names)
 
     def placed(self) -> list[tuple[Term, Indices]]:
@@ -569,7 +562,7 @@ class Terms:
         return total
 
     def hessian(self, x: Array) -> Array:
-        """At one state."""
+        """The Hessian of the sum of all terms at one state."""
         total = np.zeros((len(x), len(x)))
         for term, seen in self.placed():
             total[np.ix_(seen, seen)] += term.hessian(x[seen])

@@ -24,7 +24,6 @@ from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
 from svrhmc.samplers import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
 from svrhmc.sampling.budget import Budget
-from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.doubts import STUCK, effective_draws, longest_stay
 
 _FIRST = 5  # draws, or steps, of a first piece
@@ -92,7 +91,7 @@ class Prices:
         """What a piece of steps took."""
         self._pieces.append((seconds, steps))
 
-    def learn_to_show(self, reported: ReportedCoordinates) -> None:
+    def learn_to_show(self, reported: Any) -> None:
         """What it takes to show the draws of all chains in the user's variables, from some of them."""
         some, began = self._chains.state.x[:_SOME, None], self._budget.used()[0]
         reported.out(some)
@@ -177,7 +176,7 @@ class Drawing:
         self,
         chains: Chains,
         numbers: Indices,
-        reported: ReportedCoordinates,
+        reported: Any,
         name: str,
         journal: Journal,
         budget: Budget,

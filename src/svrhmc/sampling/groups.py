@@ -1,4 +1,4 @@
-"""`sample` for mixed models: finds the variables by a pilot run, draws by split HMC in them, and judges the scales first.
+"""`sample` for mixed models: pilot runs find the variables, split HMC draws in them, and scales are judged first.
 
 Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
 comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
@@ -141,10 +141,15 @@ class GroupSearch:
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
-            space = GroupVariables(model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,)))
-            rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
-            sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
-            return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
+            mixing, w = record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
+            return _Variables(
+                GroupVariables(model, bend, mixing, w),
+                record.array("start", (None, model.dim)),
+                record.array("first theta", (dim,)),
+                record.array("first w", (model.inner_dim,)),
+                record.array("sds", (dim,)),
+                record.value("sampler", lambda _, parts: sampler_of(parts)),
+            )
         self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
@@ -215,7 +220,7 @@ class GroupSearch:
             first = chains.extend(_FIRST)
             self.budget.evaluations += float(first.evaluations)
             smaller = sampler.smaller()
-            if smaller is None or first.accepted.sum() >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
+            if smaller is None or np.sum(np.asarray(first.accepted)) >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
                 break
             sampler, z, tries = smaller, chains.state.x, tries + 1
         rest = chains.extend(count - _FIRST)
@@ -246,7 +251,8 @@ class GroupSearch:
 
     def _drawing(self, sampler: Any, number: int) -> Drawing:
         request, space = self.request, self.variables.space
-        chains = sampler.chains(space, request.seed + (number << 40), request.chains, request.threads, self.variables.start)
+        seed, start = request.seed + (number << 40), self.variables.start
+        chains = sampler.chains(space, seed, request.chains, request.threads, start)
         settings = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
             "n": self.model.n, "step_size": None,
@@ -370,7 +376,7 @@ class GroupSearch:
     # Laplace's approximation
 
     def _laplace_location(self) -> Location:
-        """Means and standard deviations by Laplace's approximation, at the mode of its marginal density of the scales."""
+        """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
         known, count = self.variables, self.model.reported_dim
         mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
         draws = self.reported.parameters(*self._laplace_draws(256, _PILOT_SEED))
@@ -431,9 +437,7 @@ def _rises_and_falls_once(values: Array) -> bool:
 
 
 def _mass_below(places: Array, log_density: Array, low: float) -> float:
-    """The share of a density, given by its logarithm on a grid, below a place; beyond the first of them it goes on as it
-    fell.
-    """
+    """The share of a density, given by its logarithm on a grid, below a place."""
     fine = np.linspace(places[0], places[-1], 2001)
     p = np.exp(np.interp(fine, places, log_density) - log_density.max())
     return float(p[fine < low].sum() / p.sum())

@@ -83,7 +83,7 @@ class Term(NamedTuple):
         return ":".join(factor.written for factor in self.factors)
 
     def times(self, other: Term) -> Term:
-        """Each factor once."""
+        """The interaction of two terms, with each factor once."""
         return Term(tuple(dict.fromkeys((*self.factors, *other.factors))))
 
 

@@ -80,7 +80,7 @@ class Bend:
         return self.centre + self.slope * t - self.bend * H, first, -self.bend * 0.5 * (1 + v / root)
 
     def into(self, theta: Array) -> Array:
-        """t with g(t) = θ, by Newton's method: g is concave and rises, so that from the left it never overshoots twice."""
+        """t with g(t) = θ, by Newton's method, as g is concave and rises."""
         t = (theta - self.centre) / np.maximum(self.slope, _LEAST_SLOPE)
         for _ in range(100):
             value, first, _ = self(t)
@@ -224,15 +224,13 @@ class GroupVariables:
         ends = np.cumsum([0, *(len(part.x) for part in begun)])
         parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(begun, ends[:-1], ends[1:], strict=True)]
         ended = self._shared(lambda of: self._end(*of), parts)
-        if len(ended) == 1:
-            return ended[0]
         values, gradients = zip(*ended, strict=True)
+        if len(ended) == 1:
+            return values[0], gradients[0]
         return np.concatenate(values), np.concatenate(gradients)
 
     def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
-        """Work on states, or on parts of them, by threads where it is much; of each state alone, so that no digit depends
-        on their number.
-        """
+        """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""
         if isinstance(given, np.ndarray):
             parts = min(cores(), len(given)) if given.size > _MUCH else 1
             given = np.array_split(given, parts)
@@ -275,7 +273,7 @@ class GroupVariables:
         value: Array = 0.5 * np.einsum("asl,asl->s", at.Kb, at.Kb)
         for i in range(r):
             value = value - np.log(at.K[i, i]).sum(axis=1)
-        for k, (place, e) in enumerate(zip(range(term.theta.start, term.theta.stop), E, strict=True)):
+        for place, e in zip(range(term.theta.start, term.theta.stop), E, strict=True):
             by_theta[:, place] = _by_coordinate(at, a, e, term.count)
         term.put(np.array([sum(level.inverse[i, j] * a[i] for i in range(j, r)) for j in range(r)]), G)
         return value
@@ -285,7 +283,7 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
     """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] for one E, (states, r, r)."""
     r, K = len(a), at.K
     both = e + e.transpose(0, 2, 1)
-    total = count * np.einsum("saa->s", e)
+    total: Array = count * np.einsum("saa->s", e)
     for i in range(r):
         for j in range(i + 1):
             S = np.zeros(K.shape[2:])  # entry (i, j) of Kᵀ(E + Eᵀ)K
