@@ -415,6 +415,7 @@ def compared(data: Data, known: dict[str, Any], seeds: int, draws: int = 1000) -
     }
 
 
+TITLE = "# Mixed models against quadrature and NUTS"
 HEAD = (
     "| model | largest difference of a mean, in sds (its error) | of an sd, % (its error) | largest z of one seed "
     "| draws a seed | s a seed | verdicts | of the reference: least effective draws, largest R̂ |\n"
@@ -451,8 +452,8 @@ def main() -> None:
         elif name in stored:
             rows.append(row(name, compared(MODELS[name](), stored[name], given.seeds), stored[name]))
             print(rows[-1], end="", flush=True)
-    if rows and not given.models:
-        TABLE.write_text(f"# Mixed models against quadrature and NUTS, {given.seeds} seeds\n\n{HEAD}{''.join(rows)}")
+            if not given.models:
+                TABLE.write_text(f"{TITLE}, {given.seeds} seeds\n\n{HEAD}{''.join(rows)}")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,16 @@
 of its posterior is uniform (Talts et al. 2018). A law without the Jacobian of its variables fails.
 """
 
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from conftest import LIMIT
 from svrhmc.posterior import usual_settings
 from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, glm, priors
@@ -109,3 +115,31 @@ def test_without_the_jacobian_of_the_variables_they_are_not(monkeypatch):
     plain = GroupVariables.energies
     monkeypatch.setattr(GroupVariables, "energies", energies)
     assert chances(Logit, 60).min() < CHANCE
+
+
+def benchmark():
+    """`benchmarks/groups_references.py`, as a module."""
+    place = Path(__file__).parents[1] / "benchmarks" / "groups_references.py"
+    spec = importlib.util.spec_from_file_location("benchmark_of_groups", place)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "eight schools", "two levels only, logit", "one row a level, Poisson", "scale 0 truly, logit",
+        "huge scale, Gaussian", "negative binomial", "ordinal", "Student-t", "slopes, logit", "crossed, Poisson",
+    ],
+)  # fmt: skip
+def test_moments_are_those_of_quadrature_or_of_nuts(name):
+    """Of three seeds: each |z| < 4.5, and together within what chance and the reference allow."""
+    made = benchmark()
+    known = json.loads(made.STORED.read_text(encoding="utf-8"))[name]
+    found = made.compared(made.MODELS[name](), known, 3)
+    assert found["z"] < LIMIT
+    assert found["mean"] < 0.1
+    assert found["sd"] < 0.1
