@@ -167,6 +167,18 @@ def test_factors_of_covariances_their_derivatives_and_coordinates(width):
     assert np.array(curved) == pytest.approx(np.array(second).T, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("c", [12.0, -25.0, 400.0, -1e5])
+def test_correlations_that_are_rounded_to_one_have_a_factor(c, width):
+    """Where a trajectory is thrown to: it is refused there, and does not end the run."""
+    covariance = Covariance.of([priors.HalfNormal(1.0)] * width, 1.0)
+    theta = np.full((1, covariance.dim), c)
+    theta[:, :width] = 0.3
+    assert np.linalg.slogdet(covariance.factor(theta))[1] > -np.inf
+    assert np.isfinite(covariance.derivatives(theta)).all()
+    assert np.isfinite(covariance.prior(theta)[0]).all()
+
+
 @pytest.mark.parametrize("lkj", [1.0, 2.5])
 @pytest.mark.parametrize("width", [2, 3])
 def test_every_correlation_has_the_law_that_lkj_gives_it(width, lkj):
