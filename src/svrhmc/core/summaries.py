@@ -119,4 +119,4 @@ def _wrapped(sentence: str) -> str:
 
 
 def _number(column: str, value: float) -> str:
-    return f"{value:.0f}" if column.startswith("ess") else f"{value:.4g}"
+    return f"{value:.0f}" if column.startswith("ess") or column == "rows" else f"{value:.4g}"

@@ -89,7 +89,10 @@ class FiniteSum(ABC):
     travels: bool = True  # in a pickle, to another process
     theta_dim: int = 0  # standard deviations and correlations of effects of groups, which are last in what is reported
     effect_count: int = 0  # effects of groups, which are the last columns of the rows that it shows
-    searched_by: str = "mode"  # how `sample` finds the variables of its chains: by its mode, or by the scales of "groups"
+    group_terms: tuple[Any, ...] = ()  # the terms of groups, with their covariances (`svrhmc.density.mixed`)
+    searched_by: str = (
+        "mode"  # how `sample` finds the variables of its chains: by its mode, or by the scales of "groups"
+    )
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
     unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
 

@@ -98,9 +98,18 @@ class MixedModel(FiniteSum):
         self.names = (*(f"x[{j}]" for j in range(columns + self.shared)), *self.covariance_names)
 
     @property
+    def group_terms(self) -> tuple[Term, ...]:  # type: ignore[override]
+        """The terms of groups."""
+        return self.terms
+
+    @property
     def covariance_names(self) -> tuple[str, ...]:
         """Of the standard deviations and correlations of the effects."""
         return tuple(name for term in self.terms for name in term.group.parameter_names())
+
+    def coordinates_of(self, stated: Array) -> Array:
+        """θ of standard deviations and correlations: (states, dim of θ) → (states, dim of θ)."""
+        return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
 
     @property
     def shared(self) -> int:
@@ -402,11 +411,12 @@ def mixed_model(
     )  # fmt: skip
     weights = np.ones(rows.n) if labels.weights is None else labels.weights
     _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
-    covariances = []
+    covariances, settled_groups = [], []
     for group in groups:
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
-    return MixedModel(conditional, X.shape[1], groups, covariances)
+        settled_groups.append(replace(group, prior=tuple(group.priors(usual))))
+    return MixedModel(conditional, X.shape[1], settled_groups, covariances)
 
 
 def _log_determinant(inverse: Array) -> Array:

@@ -252,6 +252,13 @@ class Loss(ABC):
     def mean(self, t: Array) -> Array:
         """E y at t: the inverse link."""
 
+    def link_variance(self, mean: Array, shared: Array) -> Array | None:
+        """The variance of one y about its mean, on the scale of the predictor, for shares of variance and R².
+
+        mean: of y over rows, (draws,). shared: the shared parameters, (draws, q). None where a loss does not say.
+        """
+        return None
+
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """The part of −log p(y | t) that does not depend on t; 0 unless a loss says otherwise."""
         return np.zeros(np.shape(y))

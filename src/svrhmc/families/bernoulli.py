@@ -141,6 +141,10 @@ class LogisticLoss(EventLoss):
         """The log odds of all rows, with half a label more of each kind."""
         return log_odds(weights @ (y > 0), weights.sum()) - float(np.average(offset, weights=weights)), 1.0
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """π²/3, that of the logistic law."""
+        return np.full(len(mean), np.pi**2 / 3)
+
     def mean(self, t: Array) -> Array:
         """P(y = 1) = 1/(1 + e^{−t})."""
         with np.errstate(over="ignore"):
@@ -219,6 +223,10 @@ class ProbitLoss(EventLoss):
 
         share = (weights @ (y > 0) + 0.5) / (weights.sum() + 1.0)
         return float(ndtri(share)) - float(np.average(offset, weights=weights)), 1.0
+
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """1, that of the normal law."""
+        return np.ones(len(mean))
 
     def mean(self, t: Array) -> Array:
         """Φ(t)."""

@@ -117,6 +117,10 @@ class BinomialLoss(Family):
         """It grows upwards where there was a failure, downwards where there was a success."""
         return sides(y < 1, y > 0)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """π²/3 for one trial, that of the logistic law."""
+        return np.full(len(mean), np.pi**2 / 3)
+
     def mean(self, t: Array) -> Array:
         """P(success) = 1/(1 + e⁻ᵗ)."""
         return _TRIAL.mean(t)

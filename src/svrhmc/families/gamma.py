@@ -108,6 +108,12 @@ class GammaLoss(SharedFamily):
         """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
         return spread_unsettled(weight, free, exact)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """The variance of log y: ψ′(α)."""
+        from scipy.special import polygamma
+
+        return np.asarray(polygamma(1, np.exp(shared[:, 0])), np.float64)
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])

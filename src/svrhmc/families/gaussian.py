@@ -102,6 +102,10 @@ class SquaredLoss(Family):
         """A square grows both ways."""
         return sides(np.ones(np.shape(y), bool), True)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """σ²."""
+        return np.full(len(mean), self.known_noise**2)
+
     def mean(self, t: Array) -> Array:
         """t."""
         return t
@@ -254,6 +258,10 @@ class GaussianLoss(LocationScale):
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """½ log 2π."""
         return np.full(np.shape(y), 0.5 * math.log(2 * math.pi))
+
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """σ²."""
+        return np.asarray(np.exp(2 * shared[:, 0]))
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """μ + σΦ⁻¹(u)."""

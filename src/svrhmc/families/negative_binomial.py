@@ -114,6 +114,10 @@ class NegativeBinomialLoss(SharedFamily):
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
         return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """log(1 + 1/μ + 1/φ): that of log y, were y log-normal with its mean and variance."""
+        return np.asarray(np.log1p(1 / mean + np.exp(-shared[:, 0])))
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])

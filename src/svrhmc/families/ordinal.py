@@ -257,6 +257,10 @@ class OrdinalLoss(SharedFamily):
         """Every class is seen, so that rows hold all thresholds, unless coefficients without a prior move them too."""
         return "some coefficients have flat priors too, and may carry the thresholds along" if free else None
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """π²/3, that of the logistic law."""
+        return np.full(len(mean), np.pi**2 / 3)
+
     def mean(self, t: Array) -> Array:
         """Probabilities of all K classes, σ(a)σ(−b)(1 − e^{−d})."""
         ends = np.full((*t.shape[:-1], 1), np.inf)

@@ -104,6 +104,10 @@ class PoissonLoss(Family):
         """eᵗ − yt grows upwards always, and downwards where there was an event."""
         return sides(True, y > 0)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """log(1 + 1/λ): that of log y, were y log-normal with its mean and variance."""
+        return np.asarray(np.log1p(1 / mean))
+
     def mean(self, t: Array) -> Array:
         """eᵗ."""
         return np.exp(t)

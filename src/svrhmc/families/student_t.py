@@ -88,6 +88,10 @@ class StudentLoss(LocationScale):
         value = math.lgamma(v / 2) - math.lgamma((v + 1) / 2) + 0.5 * math.log(v * math.pi)
         return np.full(np.shape(y), value)
 
+    def link_variance(self, mean: Array, shared: Array) -> Array | None:
+        """scale²ν/(ν − 2); None for ν ≤ 2, where it is infinite."""
+        return np.exp(2 * shared[:, 0]) * self.df / (self.df - 2) if self.df > 2 else None
+
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """μ + s times the quantile of Student's t."""
         from scipy.special import stdtrit

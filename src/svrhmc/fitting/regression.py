@@ -445,6 +445,7 @@ def _regression(
     words = prior_in_words(
         prior, target.loss, priors[0] if units.intercept else None, units.response, parameters, shared
     )
+    words = "; ".join([words, *(term.group.prior_words() for term in target.group_terms)])
     return Regression(target, units, named, location, precision, words, prior is not None)
 
 

@@ -107,6 +107,34 @@ class Covariance:
             left[i] *= np.sqrt(1 - p * p)
         return np.concatenate([np.log(tau), partial])
 
+    def unstated(self, stated: Array) -> Array:
+        """The reverse of `stated`: θ of standard deviations and correlations."""
+        L, left = np.linalg.cholesky(self._correlations(stated)), np.ones((len(stated), self.width))
+        out = np.empty_like(stated)
+        out[:, : self.width] = np.log(stated[:, : self.width])
+        for place, (i, j) in enumerate(self.pairs, self.width):
+            p = L[:, i, j] / left[:, i]
+            out[:, place] = np.arctanh(p)
+            left[:, i] *= np.sqrt((1 - p) * (1 + p))
+        return out
+
+    def log_prior(self, stated: Array) -> Array:
+        """Of standard deviations and correlations, up to a constant: (states, dim) → (states, dim). That of all
+        correlations together stands with the first of them.
+        """
+        out, phi = np.zeros(stated.shape), np.log(stated[:, : self.width])
+        out[:, : self.width] = -self.heavy.values(phi) - phi  # ψ is of log τ, whose density is τ times that of τ
+        if self.width > 1:
+            out[:, self.width] = (self.lkj - 1) * np.linalg.slogdet(self._correlations(stated))[1]
+        return out
+
+    def _correlations(self, stated: Array) -> Array:
+        """Ω: (states, r, r)."""
+        omega = np.broadcast_to(np.eye(self.width), (len(stated), self.width, self.width)).copy()
+        for place, (i, j) in enumerate(self.pairs, self.width):
+            omega[:, i, j] = omega[:, j, i] = stated[:, place]
+        return omega
+
     def stated(self, theta: Array) -> Array:
         """τ, then the correlations Ωᵢⱼ: (states, dim) → (states, dim)."""
         L = self.correlation_factor(theta)

@@ -8,7 +8,7 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,13 @@ class Group:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
+    def prior_words(self) -> str:
+        """The priors of standard deviations and correlations, as a summary states them."""
+        priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
+        scales = [f"{name} ~ {_stated(one)}" for name, one in zip(self.parameter_names(), priors, strict=False)]
+        correlations = [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
+        return "; ".join([*scales, *correlations])
+
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""
         assert self.columns is not None  # which __post_init__ has set
@@ -236,3 +243,11 @@ class Smooth:
     def parameter_names(self) -> tuple[str, ...]:
         """sd(s(x))."""
         return (f"sd({self.name})",)
+
+
+def _stated(prior: Any) -> str:
+    """A prior with its numbers to three digits: HalfNormal(2.5)."""
+    if prior is None:
+        return "a half-normal law on the scale of the data"
+    numbers = ", ".join(f"{getattr(prior, field.name):.3g}" for field in fields(prior))
+    return f"{type(prior).__name__}({numbers})"

@@ -3,9 +3,10 @@
 With a design there is a variable for each term, as Bambi has it: `Intercept`, `age`, `plan` with a dimension `plan_dim`
 of its levels, and a dimension `class` before that where each class has coefficients of its own. The arrays that a model
 of JAX functions has for parameters are variables of their own shapes. Else there is one variable `x` with the dimension
-`coefficient`. Groups beside the draws: log_prior (of each coordinate in the variables
-that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats, observed_data,
-constant_data, and on request log_likelihood and posterior_predictive.
+`coefficient`. Effects of groups are variables such as `1|school` and `x|school`, with the levels of `school` as
+coordinates, beside their standard deviations `sd(1 | school)`. Groups beside the draws: log_prior (of each coordinate
+in the variables that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats,
+observed_data, constant_data, and on request log_likelihood and posterior_predictive.
 
 sample_stats has what is known, and nothing else: `lp`, the log density of the posterior up to a constant; `passes`, the
 passes over the data that a chain had made by then; and `acceptance_rate`, that of the whole chain, where there is a
@@ -26,6 +27,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement, whole
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
 from svrhmc.rows.forms import RowsForm
+from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.parameters import grids
 from svrhmc.trace import COEFFICIENT, Trace, inference_data
 
@@ -58,18 +60,24 @@ def to_arviz(posterior: Any, wanted: Wanted) -> Any:
     """A `Posterior` as ArviZ has it."""
     stated = posterior.parameters
     variables = _variables(posterior) if stated is None else _arrays(stated.names)
-    trace = posterior.trace if wanted.draws is None else _fewer(posterior.trace, wanted.draws)
-    inner = trace.draws if posterior.units is None else posterior.units.inward(trace.draws)
-    whole_trace = posterior.trace if stated is None else replace(posterior.trace, draws=stated.draws)
+    kept = posterior.group_effects
+    every = _some(posterior.trace, slice(None, None, 1 if kept is None else kept.every))
+    trace = every if wanted.draws is None else _fewer(every, wanted.draws)
+    effects = None if kept is None else kept.draws if wanted.draws is None else _evenly(kept.draws, wanted.draws)
+    inner = _inner(posterior, trace.draws, effects)
+    whole_trace = every if stated is None else replace(posterior.trace, draws=stated.draws)
     shown = (whole_trace if wanted.draws is None else _fewer(whole_trace, wanted.draws)).draws
-    coords: dict[str, Any] = {name: labels for one in variables for name, labels in one.dims.items()}
-    dims = {one.name: list(one.dims) for one in variables}
+    by_level = _effects(kept, {one.name for one in variables})
+    coords: dict[str, Any] = {name: labels for one in [*variables, *by_level] for name, labels in one.dims.items()}
+    dims = {one.name: list(one.dims) for one in [*variables, *by_level]}
     groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, shown)}
-    groups["sample_stats"] = _log_density(posterior, inner, wanted.lp) | trace.stats()
+    if effects is not None:
+        groups["posterior"] |= _arranged(by_level, effects)
+    groups["sample_stats"] = _log_density(posterior, inner, trace.draws, wanted.lp) | trace.stats()
     asked = wanted.log_likelihood or wanted.posterior_predictive or wanted.rows is not None
     form = posterior.fitted() if asked else posterior.form
     if form is not None:
-        groups["log_prior"] = _arranged(variables, form.log_prior(inner))
+        groups["log_prior"] = _arranged(variables, _log_prior(posterior, form, inner, trace.draws))
         if asked or form.rows.n <= _SMALL:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
             places = _places(wanted.rows, form.rows.n, wanted.seed)
@@ -94,7 +102,39 @@ def _fewer(trace: Trace, most: int) -> Trace:
     )  # fmt: skip
 
 
-def _log_density(posterior: Any, inner: Array, wanted: bool | None) -> dict[str, Array]:
+def _some(trace: Trace, draws: slice) -> Trace:
+    return trace if draws.step == 1 else replace(trace, draws=trace.draws[:, draws], passes=trace.passes[draws])
+
+
+def _evenly(draws: Array, most: int) -> Array:
+    chains, places = evenly(draws.shape[0], draws.shape[1], most)
+    return draws[:chains, places]
+
+
+def _inner(posterior: Any, draws: Array, effects: Array | None) -> Array:
+    """Draws (chain, draw, coordinate) in the variables of the rows, with effects of groups where there are some."""
+    own = draws[..., : draws.shape[-1] - posterior.group_scales]
+    own = own if posterior.units is None else posterior.units.inward(own)
+    if effects is None:
+        return own
+    edge = own.shape[-1] - posterior.model.loss.shared
+    return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
+
+
+def _log_prior(posterior: Any, form: RowsForm, inner: Array, draws: Array) -> Array:
+    """Of every reported coordinate; the law of effects given their scales is no part of it."""
+    values, kept = form.log_prior(inner), posterior.group_effects
+    if kept is None:
+        return values
+    edge = values.shape[-1] - form.loss.shared
+    parts = [values[..., : edge - kept.draws.shape[2]], values[..., edge:]]
+    for k, term in enumerate(posterior._target.group_terms):
+        stated = draws[..., kept.stated(k)]
+        parts.append(term.covariance.log_prior(stated.reshape(-1, stated.shape[-1])).reshape(stated.shape))
+    return np.concatenate(parts, axis=-1)
+
+
+def _log_density(posterior: Any, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Array]:
     """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
     target, count = posterior._target, inner.shape[0] * inner.shape[1]
     if wanted is False or target is None or not target.has_potential:
@@ -105,6 +145,9 @@ def _log_density(posterior: Any, inner: Array, wanted: bool | None) -> dict[str,
     if wanted is None and count * target.n > _UNASKED:
         return {}
     x, size = inner.reshape(count, -1), max(1, _HELD // target.n)
+    if target.theta_dim:
+        stated = draws[..., -target.theta_dim :].reshape(count, -1)
+        x = np.concatenate([x, target.coordinates_of(stated)], axis=1)
     potentials = [target.potentials(x[begin : begin + size]) for begin in range(0, count, size)]
     return {"lp": -np.concatenate(potentials).reshape(inner.shape[:2])}
 
@@ -209,10 +252,21 @@ def _terms(posterior: Any) -> list[Variable]:
         else:
             variables += [Variable(_clean(names[k]), dict(classes), blocks[:, None] + k) for k in members]
     variables = [one._replace(places=one.places.reshape([len(d) for d in one.dims.values()])) for one in variables]
-    last = len(posterior.mean) - units.shared
-    return variables + [
-        Variable(_clean(posterior.names[last + k]), {}, np.array(last + k)) for k in range(units.shared)
-    ]
+    last = len(posterior.mean) - posterior.group_scales - units.shared
+    return variables + [Variable(_clean(posterior.names[j]), {}, np.array(j)) for j in range(last, len(posterior.mean))]
+
+
+def _effects(kept: GroupEffects | None, taken: set[str]) -> list[Variable]:
+    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates."""
+    variables = []
+    for k in range(0 if kept is None else len(kept.names)):
+        assert kept is not None
+        factor, count = _clean(kept.names[k]), len(kept.columns[k])
+        dim = factor if factor not in taken else f"{factor}_level"
+        for j, column in enumerate(kept.columns[k]):
+            places = kept.slices()[k].start + j + count * np.arange(len(kept.levels[k]))
+            variables.append(Variable(_clean(f"{column}|{kept.names[k]}"), {dim: list(kept.levels[k])}, places))
+    return variables
 
 
 def _clean(name: str) -> str:

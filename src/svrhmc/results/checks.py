@@ -337,7 +337,8 @@ def check(posterior: Any, seed: int = 0) -> Check | None:
         return None
     n, order = form.rows.n, np.random.default_rng(seed).permutation(form.rows.n)
     held = np.sort(order[: min(n // _SHARE, _MOST_HELD)])
-    if n >= _FEWEST_HELD_OUT and form.heavy is None:
+    grouped = posterior.group_effects is not None  # whose effects have no prior without their scales
+    if n >= _FEWEST_HELD_OUT and form.heavy is None and not grouped:
         train = np.sort(order[n // _SHARE :][: max(1000, _MOST_NUMBERS // max(1, target.dim))])
         try:
             mode = target.share(train, target.prior_precision).minimum().first
@@ -350,10 +351,8 @@ def check(posterior: Any, seed: int = 0) -> Check | None:
             )
             return _compared(target, held, np.tile(mode, (_COPIES, 1)), said, seed)
     some = np.sort(order[: min(n, _MOST_HELD)])
-    said = (
-        f"Compared with {len(some):,} of the rows that were fitted, as there are too few to leave some out: a fit "
-        "looks better there than at new rows."
-    )
+    why = "" if grouped else ", as there are too few to leave some out"
+    said = f"Compared with {len(some):,} of the rows that were fitted{why}: a fit looks better there than at new rows."
     return _compared(target, some, posterior.inner(100), said, seed)
 
 

@@ -32,6 +32,9 @@ and an interval of half-width r by the factor π/r + √(1 + (π/r)²) for each 
 Approximation Practice*, theorem 8.2). The degree is doubled until the last coefficients are below 10⁻¹⁰ of the largest
 value. So the work is that of some dozens of looks at the rows, however many levels there are; with fewer levels than
 that, and where every class has a b of its own, g is found at each level.
+
+Where there are groups, each row keeps the effects of its own groups under every draw: effects are averaged over the
+groups as the rows have them.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.predict import Predictions, even_rows, no_rows, thinned
+from svrhmc.results.predict import Predictions, TermRows, even_rows, no_rows, term_effects, thinned
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
@@ -194,12 +197,11 @@ def effects_of(
     rows, draws, seed = whole("rows", rows, 1), whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
     if posterior.model is None:
         raise no_rows("to have effects")
-    x = moved(thinned(posterior.trace.draws, draws), posterior.mean, posterior.sd)
-    inner, off = x if posterior.units is None else posterior.units.inward(x), 0.0
+    x, off = effect_draws(posterior, draws), 0.0
     if posterior.design is not None:
-        fitted = _fitted_rows(posterior, table)
-        some, centre = fitted.chosen(even_rows(fitted.columns.n, rows, seed)), inner.mean(axis=0, keepdims=True)
-        contrasts, values = _by_design(posterior, some, np.concatenate([inner, centre]), names)
+        fitted = fitted_rows(posterior, table)
+        some, centre = fitted.chosen(even_rows(fitted.columns.n, rows, seed)), x.mean()
+        contrasts, values = _by_design(posterior, some, x.followed(centre), names)
         values, at_centre, used, n, weights = values[:-1], values[-1], some.columns.n, fitted.n, fitted.weights
         if used < n:
             average, error = fitted.average(lambda part: _by_design(posterior, part, centre, names)[1][0])
@@ -209,14 +211,44 @@ def effects_of(
             raise requirement("table", "None where the model has no formula", type(table).__name__)
         form = posterior.fitted()
         n, places = form.rows.n, even_rows(form.rows.n, rows, seed)
-        contrasts, values = _by_columns(posterior, form.chosen(places), x, inner, names)
+        contrasts, values = _by_columns(posterior, form.chosen(places), x, names)
         used, weights = len(places), form.weights
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
     by = "" if weights is None else ", by their trials" if posterior.model.loss.tried else ", by their weights"
-    said = f"Averaged over {few}{by}, under {len(x):,} draws of the posterior."
+    said = f"Averaged over {few}{by}, under {len(x.inner):,} draws of the posterior."
     if off > _MATTERS:
         said += f" That not every row was seen puts a mean off by up to {off:.2g} of its sd (one standard error)."
     return Effects.of(contrasts, values, level, said, _changed(posterior.design, posterior.model.loss))
+
+
+class EffectDraws(NamedTuple):
+    """Draws as they are reported, in the variables of the target, and of the effects of each term of groups."""
+
+    reported: Array
+    inner: Array
+    effects: tuple[Array, ...]
+
+    def mean(self) -> EffectDraws:
+        """One draw, at the mean of all."""
+        reported, inner, *effects = (x.mean(axis=0, keepdims=True) for x in (*self[:2], *self.effects))
+        return EffectDraws(reported, inner, tuple(effects))
+
+    def followed(self, other: EffectDraws) -> EffectDraws:
+        """With others after them."""
+        pairs = zip((*self[:2], *self.effects), (*other[:2], *other.effects), strict=True)
+        reported, inner, *effects = (np.concatenate(pair) for pair in pairs)
+        return EffectDraws(reported, inner, tuple(effects))
+
+
+def effect_draws(posterior: Any, most: int) -> EffectDraws:
+    """At most so many of a `Posterior`."""
+    kept = posterior.group_effects
+    if kept is None:
+        x = moved(thinned(posterior.trace.draws, most), posterior.mean, posterior.sd)
+        return EffectDraws(x, x if posterior.units is None else posterior.units.inward(x), ())
+    x = thinned(posterior.trace.draws[:, :: kept.every], most)
+    effects = tuple(term_effects(kept, k, most) for k in range(len(kept.names)))
+    return EffectDraws(x, posterior.without_groups(most), effects)
 
 
 def _names(variables: Any) -> Sequence[str] | None:
@@ -227,7 +259,7 @@ def _names(variables: Any) -> Sequence[str] | None:
     return names
 
 
-def _fitted_rows(posterior: Any, table: Any) -> FittedRows:
+def fitted_rows(posterior: Any, table: Any) -> FittedRows:
     """The rows to average over."""
     if table is not None:
         columns = columns_of(table, posterior.design.variables)
@@ -263,8 +295,10 @@ def _changed(design: Any, loss: Loss) -> str:
 # Tables
 
 
-def _by_design(posterior: Any, rows: FittedRows, x: Array, names: Sequence[str] | None) -> tuple[list[Contrast], Array]:
-    """Contrasts, and a value of each under every draw x (draws, dim) in the target's variables."""
+def _by_design(
+    posterior: Any, rows: FittedRows, x: EffectDraws, names: Sequence[str] | None
+) -> tuple[list[Contrast], Array]:
+    """Contrasts, and a value of each under every draw x."""
     design = posterior.design
     variables = design.coefficient_variables
     chosen = variables if names is None else tuple(names)
@@ -290,18 +324,20 @@ def _by_design(posterior: Any, rows: FittedRows, x: Array, names: Sequence[str] 
             change = averages[:, 1:] - averages[:, :1]
         groups = _groups(change.shape[2], design.classes)
         contrasts += [Contrast(group, name, contrast) for contrast in compared for group in groups]
-        draws.append(change.reshape(len(x), -1))
+        draws.append(change.reshape(len(x.inner), -1))
     return contrasts, np.concatenate(draws, axis=1)
 
 
-def _form(posterior: Any, rows: FittedRows, name: str, values: Any) -> RowsForm:
-    """Rows with other values in one column, as the model has them."""
-    X = posterior.design.matrix(rows.with_column(name, values))
-    form: RowsForm = posterior.model.at(X, rows.offset, posterior.units)
-    return form
+def predictions_with(posterior: Any, rows: FittedRows, name: str, values: Any, x: EffectDraws) -> Predictions:
+    """Those of rows with other values in one column, whose groups stay as they are."""
+    columns, design = rows.with_column(name, values), posterior.design
+    form: RowsForm = posterior.model.at(design.matrix(columns), rows.offset, posterior.units)
+    groups = zip(design.groups, x.effects, strict=True)
+    terms = tuple(TermRows(group.index(rows.columns), group.numbers(columns), effects) for group, effects in groups)
+    return Predictions(form, x.inner, 0, None, terms)
 
 
-def _slope(posterior: Any, rows: FittedRows, name: str, x: Array, w: Array) -> Array:
+def _slope(posterior: Any, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
     """(draws, 1, classes): by both sides of a small change of numbers, one-sided at the ends of what was fitted."""
     a = np.asarray(rows.columns[name].values, np.float64)
     h = _STEP * float(a.std())
@@ -310,33 +346,35 @@ def _slope(posterior: Any, rows: FittedRows, name: str, x: Array, w: Array) -> A
         h = _STEP * max(1.0, abs(float(a[0])))
         low, high = a - h, a + h
     w = w / (high - low)
-    sides = [_total(_form(posterior, rows, name, values), x, of) for values, of in ((high, w), (low, -w))]
+    sides = [_total(predictions_with(posterior, rows, name, values, x), of) for values, of in ((high, w), (low, -w))]
     return np.asarray(np.stack(sides).sum(axis=0)[:, None])
 
 
-def _at_levels(posterior: Any, rows: FittedRows, name: str, levels: Any, x: Array, w: Array) -> Array:
+def _at_levels(posterior: Any, rows: FittedRows, name: str, levels: Any, x: EffectDraws, w: Array) -> Array:
     """Σᵢ wᵢ μ at every level of a category, (draws, levels, classes), perhaps less a constant of each draw."""
     kind = rows.columns[name].values.dtype
 
-    def at(level: Any) -> RowsForm:
+    def at(level: Any) -> Predictions:
         values = np.empty(rows.columns.n, kind)
         values[:] = level
-        return _form(posterior, rows, name, values)
+        return predictions_with(posterior, rows, name, values, x)
 
     if not posterior.design.separate(name):
-        return np.stack([_total(at(level), x, w) for level in levels], axis=1)
+        return np.stack([_total(at(level), w) for level in levels], axis=1)
     row_of_each = rows.chosen(np.zeros(len(levels), np.int64))
-    return level_averages(at(levels[0]), _form(posterior, row_of_each, name, np.array(levels, kind)), x, w)
+    each = predictions_with(posterior, row_of_each, name, np.array(levels, kind), x)
+    baseline = at(levels[0])
+    return level_averages(baseline.form, each.form, x.inner, w, baseline.groups)
 
 
-def _total(form: RowsForm, x: Array, w: Array) -> Array:
+def _total(at: Predictions, w: Array) -> Array:
     """(draws, classes) of Σᵢ wᵢ μᵢ; what all rows have in common cancels where the mean is the predictor itself."""
-    if form.loss.identity_link:
-        form = replace(form, offset=None)
+    if at.form.loss.identity_link:
+        at = replace(at, form=replace(at.form, offset=None))
     total: Any = 0.0
-    for _, t, places in Predictions(form, x, 0).predictors():
-        total = total + np.einsum("dr...,r->d...", form.loss.mean(t), w[places])
-    return np.asarray(total, np.float64).reshape(len(x), -1)
+    for _, t, places in at.predictors():
+        total = total + np.einsum("dr...,r->d...", at.form.loss.mean(t), w[places])
+    return np.asarray(total, np.float64).reshape(len(at.x), -1)
 
 
 def _groups(count: int, classes: Sequence[str]) -> list[str]:
@@ -345,46 +383,50 @@ def _groups(count: int, classes: Sequence[str]) -> list[str]:
     return list(classes) if len(classes) == count else [str(k) for k in range(count)]
 
 
-def level_averages(baseline: RowsForm, levels: RowsForm, x: Array, w: Array) -> Array:
+def level_averages(
+    baseline: RowsForm, levels: RowsForm, x: Array, w: Array, groups: tuple[TermRows, ...] = ()
+) -> Array:
     """Σᵢ wᵢ μ at every level, less a constant of each draw: (draws, levels, classes), under draws x (draws, dim).
 
-    baseline: the rows, all at the first level. levels: one row at every level, the first level first.
+    baseline: the rows, all at the first level. levels: one row at every level, the first level first. groups: terms of
+    groups at the rows.
     """
     blocks = Predictions(replace(levels, offset=None), x, 0).predictors()
     t = np.concatenate([predictors for _, predictors, _ in blocks], axis=1)
     shifts = t - t[:, :1]
     if baseline.loss.identity_link:
         return np.asarray(baseline.loss.mean(shifts) * w.sum()).reshape(*shifts.shape[:2], -1)
+    at = Predictions(baseline, x, 0, None, groups)
     if baseline.loss.blocks == 1:
         along = shifts.reshape(*shifts.shape[:2], -1)[..., 0]  # what rows share no level changes
-        if (averages := _interpolated(baseline, x, along, w)) is not None:
+        if (averages := _interpolated(at, along, w)) is not None:
             return averages
-    return _averages(baseline, x, shifts, w)
+    return _averages(at, shifts, w)
 
 
-def _averages(form: RowsForm, x: Array, shifts: Array, w: Array) -> Array:
+def _averages(at: Predictions, shifts: Array, w: Array) -> Array:
     """g at shifts (draws, points, …) of the predictors: (draws, points, classes)."""
     blocks = []
-    for _, t, places in Predictions(form, x, 0).predictors():
+    for _, t, places in at.predictors():
         sums = [
-            np.einsum("dr...,r->d...", form.loss.mean(t + shifts[:, k, None]), w[places]).reshape(len(x), -1)
+            np.einsum("dr...,r->d...", at.form.loss.mean(t + shifts[:, k, None]), w[places]).reshape(len(at.x), -1)
             for k in range(shifts.shape[1])
         ]
         blocks.append(np.stack(sums, axis=1))
     return np.asarray(sum(blocks))
 
 
-def _interpolated(form: RowsForm, x: Array, b: Array, w: Array) -> Array | None:
+def _interpolated(at: Predictions, b: Array, w: Array) -> Array | None:
     """g at the shifts b (draws, levels) of the first predictor; None where interpolation saves nothing."""
     middle, half = (b.max(axis=1) + b.min(axis=1)) / 2, (b.max(axis=1) - b.min(axis=1)) / 2
     scaled = (b - middle[:, None]) / np.where(half > 0, half, 1.0)[:, None]
-    first = form.loss.unit()
+    first = at.form.loss.unit()
     for degree in _DEGREES:
         if degree >= b.shape[1]:
             return None
         nodes = chebyshev.chebpts1(degree + 1)
-        at = middle[:, None] + half[:, None] * nodes
-        values = _averages(form, x, at[(..., *(None,) * first.ndim)] * first, w)
+        points = middle[:, None] + half[:, None] * nodes
+        values = _averages(at, points[(..., *(None,) * first.ndim)] * first, w)
         scale = np.where(np.arange(degree + 1) == 0, 1.0, 2.0) / (degree + 1)
         coefficients = np.einsum("jk,djc->kdc", chebyshev.chebvander(nodes, degree) * scale, values)
         if (np.abs(coefficients[-_LAST:]).max(axis=0) <= _ENOUGH * np.abs(values).max(axis=1)).all():
@@ -397,15 +439,16 @@ def _interpolated(form: RowsForm, x: Array, b: Array, w: Array) -> Array | None:
 
 
 def _by_columns(
-    posterior: Any, form: RowsForm, x: Array, inner: Array, names: Sequence[str] | None
+    posterior: Any, form: RowsForm, draws_of: EffectDraws, names: Sequence[str] | None
 ) -> tuple[list[Contrast], Array]:
     """The same without a design, where every column is a number; those of the intercept, and others that are constant,
     are left out.
     """
-    blocks, width = form.loss.blocks, form.rows.columns
+    x, blocks, width = draws_of.reported, form.loss.blocks, posterior.model.columns
+    inner = draws_of.inner if posterior.group_effects is None else posterior.inner(len(x))
     first = int(posterior.units is not None and posterior.units.intercept)
     columns, classes = _columns_and_classes(posterior.labels[: blocks * width], blocks, width)
-    places = [int(j) for j in varied(form) if j >= first and (names is None or columns[j] in names)]
+    places = [int(j) for j in varied(form) if first <= j < width and (names is None or columns[j] in names)]
     unknown = [name for name in names or () if name not in columns[first:]]
     if unknown or not places:
         listed = ", ".join(columns[first:][:8]) or "none"

@@ -29,9 +29,10 @@ from svrhmc.results.advice import Advice, warn_user
 from svrhmc.results.arviz import Wanted, to_arviz
 from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
+from svrhmc.results.groups import GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.plots import forest
-from svrhmc.results.predict import Block, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
-from svrhmc.results.prior import Influence, clashes, prior_in_words
+from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
+from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
@@ -135,6 +136,11 @@ class Posterior:
         return 0 if self._target is None else self._target.left_out
 
     @property
+    def group_scales(self) -> int:
+        """How many coordinates, the last ones, are standard deviations and correlations of group effects."""
+        return 0 if self.group_effects is None else self.group_effects.covariances
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names of the coordinates, or x[0], x[1], … where they have none."""
         return self.names or numbered(len(self.mean))
@@ -188,6 +194,41 @@ class Posterior:
         """
         return effects_of(self, level, rows, draws, seed, variables, table)
 
+    def groups(self, name: str | None = None, level: float = 0.9) -> GroupLevels:
+        """The effects of the levels of a grouping factor: mean, sd, interval, shrinkage and number of rows of each
+        level and column (`svrhmc.results.groups`). Print it, take `to_frame()`, or `plot()` it.
+
+        name: of the factor, such as "school"; None where there is one. level: of the intervals.
+        """
+        return levels_of(self, name, level)
+
+    def variances(self, level: float = 0.9, draws: int = 1000, *, table: Any = None) -> Quantities:
+        """Where there are groups: intraclass correlations, the share of the variance of each term, and marginal and
+        conditional R² (`svrhmc.results.groups` has their definitions), with intervals.
+
+        level: of the intervals. draws: at most so many are used. table: rows over which columns vary, instead of those
+        that were fitted; a posterior from a file needs it.
+        """
+        return variances_of(self, level, draws, table)
+
+    def contrast(
+        self,
+        name: str,
+        levels: Sequence[Any] | None = None,
+        *,
+        against: Any = None,
+        level: float = 0.9,
+        draws: int = 1000,
+    ) -> Quantities:
+        """Differences between the levels of a category or of a grouping factor, on the scale of the linear predictor:
+        mean, sd, interval, and the probability to be above 0.
+
+        name: of the column, such as "plan", or of the factor, such as "school". levels: those to compare; None for all.
+        against: one level that the others are compared with; None: every pair. draws: at most so many are used where
+        differences are averaged over rows, as in interactions.
+        """
+        return contrasts_of(self, name, levels, against, level, draws)
+
     def to_frame(self, level: float = 0.9) -> Any:
         """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
         return Summary(summary.names_of(self), summary.columns_of(self, level)).to_frame()
@@ -227,6 +268,9 @@ class Posterior:
         levels: Sequence[float] = (0.05, 0.5, 0.95),
         draws: int = 1000,
         seed: int = 0,
+        include_groups: bool = True,
+        new_groups: str = "draw",
+        groups: Sequence[Any] | None = None,
     ) -> Prediction:
         """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
 
@@ -237,7 +281,12 @@ class Posterior:
             result is that of a success in one.
         levels: the levels of the quantiles.
         draws: use at most this many draws of the posterior, taken evenly from every chain.
-        seed: of the random numbers that make new y.
+        seed: of the random numbers that make new y, and effects of new levels of groups.
+        include_groups: whether the effects of groups are added, where the model has some.
+        new_groups: what the effects of levels that were not fitted are: "draw" them as those of other levels vary (rows
+            of one level share them), "average" for 0, a typical group, or "refuse" such rows.
+        groups: where rows are arrays, the level of each row in every term of groups, by number; where more than an
+            intercept varies, pairs of levels and columns. A table has them itself.
 
         Rows are processed in blocks, so that rows × draws numbers are never in memory at once.
 
@@ -248,7 +297,9 @@ class Posterior:
         (array([3.5]), array([1.2]), array([1.6]))
         """
         classes = () if self.design is None else self.design.classes
-        return predictions_at(self, X, offset, trials, draws, seed).summed(quantile_levels(levels), classes)
+        grouping = Grouping(include_groups, new_groups, groups)
+        found = predictions_at(self, X, offset, trials, draws, seed, grouping)
+        return found.summed(quantile_levels(levels), classes)
 
     def predict_draws(
         self,
@@ -258,11 +309,15 @@ class Posterior:
         trials: npt.ArrayLike | None = None,
         draws: int = 1000,
         seed: int = 0,
+        include_groups: bool = True,
+        new_groups: str = "draw",
+        groups: Sequence[Any] | None = None,
     ) -> Iterator[Block]:
         """Predict draw by draw: yields blocks of rows, each with `start` (the number of its first row) and the arrays
-        `mean` and `new` of shape (draws, rows).
+        `mean` and `new` of shape (draws, rows). Other parameters are those of `predict`.
         """
-        return predictions_at(self, X, offset, trials, draws, seed).blocks()
+        grouping = Grouping(include_groups, new_groups, groups)
+        return predictions_at(self, X, offset, trials, draws, seed, grouping).blocks()
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
         """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
@@ -273,14 +328,18 @@ class Posterior:
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
         return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
 
+    def without_groups(self, most: int) -> Array:
+        """At most so many draws of coefficients and shared parameters, in the variables of the target."""
+        every = 1 if self.group_effects is None else self.group_effects.every
+        x = thinned(self.trace.draws[:, ::every, : len(self.mean) - self.group_scales], most)
+        return x if self.units is None else self.units.inward(x)
+
     def inner(self, most: int) -> Array:
-        """At most so many draws, in the variables of the target."""
+        """At most so many draws, in the variables of the rows: with the effects of groups."""
+        own = self.without_groups(most)
         if self.group_effects is None:
-            x = thinned(self.trace.draws, most)
-            return x if self.units is None else self.units.inward(x)
-        effects = self.group_effects
-        x = thinned(self.trace.draws[:, :: effects.every], most)
-        return inner_draws(x, thinned(effects.draws, most), effects, self.model.loss.shared, self.units)
+            return own
+        return with_effects(own, thinned(self.group_effects.draws, most), self.model.loss.shared)
 
     def to_arviz(
         self,
@@ -391,20 +450,18 @@ class Posterior:
             raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
 
-def inner_draws(x: Array, effects: Array, kept: GroupEffects, shared: int, units: Units | None) -> Array:
-    """Coefficients, effects and shared parameters, as the rows of a mixed model have them, from reported draws."""
-    own = x[..., : x.shape[-1] - kept.covariances]
-    own = own if units is None else units.inward(own)
+def with_effects(own: Array, effects: Array, shared: int) -> Array:
+    """Coefficients, effects and shared parameters, as the rows of a mixed model have them."""
     edge = own.shape[-1] - shared
     return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
 
 
 def _inner_mean(answer: Answer, shared: int, units: Units | None) -> Array:
     """The posterior mean in the variables of the rows."""
-    if answer.group_effects is None:
-        return answer.mean if units is None else units.inward(answer.mean)
-    effects = answer.group_effects.draws.mean(axis=(0, 1))
-    return inner_draws(answer.mean, effects, answer.group_effects, shared, units)
+    kept = answer.group_effects
+    own = answer.mean[: len(answer.mean) - (0 if kept is None else kept.covariances)]
+    own = own if units is None else units.inward(own)
+    return own if kept is None else with_effects(own, kept.draws.mean(axis=(0, 1)), shared)
 
 
 def build_posterior(
@@ -436,7 +493,11 @@ def build_posterior(
             draws = answer.trace.draws[..., : len(answer.mean) - target.theta_dim]
             keeps = np.full(len(form.prior_mean), True)
             keeps[form.rows.columns - target.effect_count : form.rows.columns] = not target.effect_count
-            prior = Influence.of(form.prior_mean[keeps], form.prior_precision[keeps], draws, prior_in_words(form))
+            words = "; ".join([prior_in_words(form), *(term.group.prior_words() for term in target.group_terms)])
+            prior = Influence.of(form.prior_mean[keeps], form.prior_precision[keeps], draws, words)
+        if target.theta_dim:
+            wider = under_wider_priors(target.group_terms, answer.trace.draws[..., -target.theta_dim :])
+            prior = replace(prior, wider=wider)
         labels = names or target.names or numbered(len(answer.mean))
         mean = _inner_mean(answer, form.loss.shared, units)
         chance = float(ratio(standard_errors(answer)[0], answer.sd).max())

@@ -9,19 +9,24 @@ What is summed up over the draws is about one row at a time, and u need not be i
 row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. Of K such numbers the share below any
 p is p but for O(log K/K), where independent ones leave √(p(1 − p)/K): with a thousand draws the 5% quantile of a new y
 is off by some 0.01 sd rather than 0.07. Draws themselves (`blocks`), whose rows are seen together, have independent
-u."""
+u.
+
+Group effects add Σₖ zᵢₖᵀuₖ,ℓ to the predictor. Those of a level that was not fitted are Mε with Σ = MMᵀ of each draw,
+ε being a function of (seed, draw, name of the level): so rows of one such level share their effects, in whatever blocks
+or tables they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import real_array, requirement, whole
+from svrhmc.core.errors import DataError, one_of, real_array, requirement, truth, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.core.summaries import Summary
@@ -32,12 +37,15 @@ from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.design import is_table
 
 _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream
 _GOLDEN = (5**0.5 - 1) / 2
 _LEAST = 2.0**-54  # u is above 0
+_LAST_ROWS = 1 << 20  # stretches of steps before those of effects of new levels
+NEW_GROUPS = ("draw", "average", "refuse")
 _SQUARED = 1e150  # up to which many squares can be added
 
 
@@ -112,6 +120,45 @@ def no_rows(purpose: str) -> ValueError:
     )
 
 
+class Grouping(NamedTuple):
+    """What a prediction makes of groups (`Posterior.predict`)."""
+
+    include: Any = True
+    new: Any = "draw"
+    given: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TermRows:
+    """One term of groups at some rows: the level of each, −1 where it was not fitted, what varies by level (n, r), and
+    draws of the effects (draws, levels, r).
+
+    factor: M with Σ = MMᵀ of each draw, (draws, r, r), by which effects of other levels are drawn; None: they are 0.
+    steps: of the random stream, by which rows of one such level have one effect in each draw.
+    """
+
+    index: Indices
+    columns: Array
+    effects: Array
+    factor: Array | None = None
+    steps: Indices | None = None
+    seed: int = 0
+
+    def added(self, rows: Indices) -> Array:
+        """What it adds to the predictors of some rows: (draws, rows)."""
+        index, z = self.index[rows], self.columns[rows]
+        out = np.zeros((len(self.effects), len(rows)))
+        known = index >= 0
+        out[:, known] = np.einsum("drc,rc->dr", self.effects[:, index[known]], z[known])
+        if self.factor is not None and self.steps is not None and not known.all():
+            steps, place = np.unique(self.steps[rows][~known], return_inverse=True)
+            stream = Stream(self.seed, np.arange(len(self.effects)))
+            e = stream.normals(steps, z.shape[1], Purpose.NEW, Purpose.NEW_FINE)
+            u = np.einsum("dab,dlb->dla", self.factor, e)
+            out[:, ~known] = np.einsum("drc,rc->dr", u[:, place], z[~known])
+        return out
+
+
 @part
 @dataclass(frozen=True)
 class Model:
@@ -147,14 +194,15 @@ class Model:
 class Predictions:
     """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
 
-    Draw k and row i have the same u however many draws and rows there are besides. shift: what is added to the
-    predictors of some rows, (draws, rows), such as group effects.
+    Draw k and row i have the same u however many draws and rows there are besides. groups: terms of groups, whose
+    effects are not in x. shift: what else is added to the predictors of some rows, (draws, rows).
     """
 
     form: RowsForm
     x: Array
     seed: int
     trials: Array | None = None
+    groups: tuple[TermRows, ...] = ()
     shift: Callable[[Indices], Array] | None = None
 
     def blocks(self) -> Iterator[Block]:
@@ -177,6 +225,8 @@ class Predictions:
             t = self.form.chosen(chosen).predictors(self.x)
             if self.shift is not None:
                 (t[..., 0] if t.ndim > 2 else t)[...] += self.shift(chosen)
+            for term in self.groups:
+                t = t + term.added(chosen)[(..., *(None,) * len(self.form.loss.tail))] * self.form.loss.unit()
             yield start, t, chosen
 
     def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
@@ -222,12 +272,19 @@ class Predictions:
 
 
 def predictions_at(
-    posterior: Any, X: Any, offset: npt.ArrayLike | None, trials: npt.ArrayLike | None, draws: int, seed: int
+    posterior: Any,
+    X: Any,
+    offset: npt.ArrayLike | None,
+    trials: npt.ArrayLike | None,
+    draws: int,
+    seed: int,
+    grouping: Grouping | None = None,
 ) -> Predictions:
     """Those of a `Posterior` at new rows, of a table or of an array."""
-    model, design = posterior.model, posterior.design
+    model, design, table = posterior.model, posterior.design, X
     if model is None:
         raise no_rows("to predict from")
+    draws, seed = whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
     if design is not None and is_table(X):
         offset = design.offsets(X) if offset is None else offset
         trials = design.trials_of(X) if trials is None else trials
@@ -236,7 +293,97 @@ def predictions_at(
     counts = None
     if trials is not None:
         counts = model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
-    return Predictions(form, posterior.inner(whole("draws", draws, 2)), whole("seed", seed, 0, (1 << 63) - 1), counts)
+    groups = _groups_at(posterior, table, form.rows.n, draws, seed, grouping or Grouping())
+    return Predictions(form, posterior.without_groups(draws), seed, counts, groups)
+
+
+def _groups_at(posterior: Any, table: Any, n: int, draws: int, seed: int, grouping: Grouping) -> tuple[TermRows, ...]:
+    """The terms of groups at new rows."""
+    new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
+    if kept is None and grouping.given is not None:
+        raise requirement("groups", "None where the model has no groups", type(grouping.given).__name__)
+    if kept is None or not truth("include_groups", grouping.include):
+        return ()
+    if grouping.given is None and posterior.design is not None and is_table(table):
+        indices, columns, names = posterior.design.levels_of(table)
+    else:
+        indices, columns, names = _given_levels(kept, grouping.given, n)
+    out = []
+    for k, (index, z, name) in enumerate(zip(indices, columns, names, strict=True)):
+        unseen = index < 0
+        if unseen.any() and new == "refuse":
+            raise _unseen(kept.names[k], dict.fromkeys(name))
+        effects = term_effects(kept, k, draws)
+        if not unseen.any() or new == "average":
+            out.append(TermRows(index, z, effects))
+            continue
+        steps = np.zeros(n, np.int64)
+        steps[unseen] = _steps(name, _LAST_ROWS + k)
+        factor = covariance_factors(posterior, k, draws)
+        out.append(TermRows(index, z, effects, factor, steps, seed))
+    return tuple(out)
+
+
+def term_effects(kept: GroupEffects, k: int, most: int) -> Array:
+    """At most so many draws of the effects of term k: (draws, levels, r)."""
+    some = thinned(kept.draws[..., kept.slices()[k]], most)
+    return some.reshape(len(some), len(kept.levels[k]), len(kept.columns[k]))
+
+
+def covariance_factors(posterior: Any, k: int, most: int) -> Array:
+    """M with Σ = MMᵀ of the effects of term k, under at most so many draws: (draws, r, r)."""
+    kept = posterior.group_effects
+    stated = thinned(posterior.trace.draws[:, :: kept.every, kept.stated(k)], most)
+    r = len(kept.columns[k])
+    correlation = np.broadcast_to(np.eye(r), (len(stated), r, r)).copy()
+    i, j = np.tril_indices(r, -1)
+    correlation[:, i, j] = correlation[:, j, i] = stated[:, r:]
+    factor: Array = stated[:, :r, None] * np.linalg.cholesky(correlation)
+    return factor
+
+
+def _given_levels(
+    kept: GroupEffects, given: Sequence[Any] | None, n: int
+) -> tuple[list[Indices], list[Array], list[list[str]]]:
+    """The same from arrays: for each term an index, or an index and columns."""
+    terms = ", ".join(f"({' + '.join(c)} | {name})" for name, c in zip(kept.names, kept.columns, strict=True))
+    if given is None or len(given) != len(kept.names):
+        why = "or include_groups=False, to leave their effects out"
+        raise requirement("groups", f"the levels of the rows for each of {terms}", type(given).__name__, why)
+    indices, columns, names = [], [], []
+    for one, levels, varying in zip(given, kept.levels, kept.columns, strict=True):
+        index, z = one if isinstance(one, tuple) else (one, np.ones((n, 1)))
+        index = np.asarray(index)
+        if index.shape != (n,) or index.dtype.kind not in "iu":
+            raise requirement("groups", f"{n} whole numbers for each of {terms}", f"shape {index.shape}")
+        z = np.asarray(real_array("columns of groups", z, (n, len(varying))), np.float64)
+        unseen = (index < 0) | (index >= len(levels))
+        names.append([str(number) for number in index[unseen]])
+        indices.append(np.where(unseen, -1, index).astype(np.int64))
+        columns.append(z)
+    return indices, columns, names
+
+
+def _steps(names: Sequence[str], high: int) -> Indices:
+    """A step of the stream for each level by its name, so that a level has the same effects whatever rows there are."""
+    step_of: dict[str, int] = {}
+    taken: set[int] = set()
+    for name in sorted(set(names)):
+        step = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest())
+        while step in taken:
+            step = (step + 1) % (1 << 32)
+        taken.add(step)
+        step_of[name] = step
+    return np.array([(high << 32) + step_of[name] for name in names], np.int64)
+
+
+def _unseen(factor: str, names: Iterable[str]) -> DataError:
+    some = list(names)
+    listed = ", ".join(map(repr, some[:5])) + (f" and {len(some) - 5:,} more" if len(some) > 5 else "")
+    return DataError(
+        f"some levels of {factor!r} were not fitted ({listed}): give new_groups='draw' to draw their effects as those "
+        "of other groups vary, or 'average' for a typical group."
+    )
 
 
 def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:

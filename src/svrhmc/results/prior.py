@@ -24,12 +24,17 @@ What chance alone may do to m, four standard errors, is taken from |m − m₀| 
 
 Noise: where σ is given, the residuals at the posterior mean have the mean square σ²(n − p)/n. A σ that is five times
 too large or too small clashes: then all sds are wrong by that factor.
+
+Scales of groups τ: where groups are few their prior p counts. Under one twice as wide, p(τ/2)/2, the posterior mean of
+τ is that of the draws with the weights p(τ/2)/p(τ).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +49,7 @@ _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ
 _SPREAD_TOLD = 1e-4  # of the prior's precision: a spread of which rows say less is no clash, as they have no residuals
 _TOLD = 1e-12  # the same for a coefficient: the rows looked at say nothing of it
 _ERRORS = 4.0  # standard errors that chance is allowed
+_WIDER = 0.15  # posterior sds by which a prior twice as wide may move the mean of a scale of groups, unsaid
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
@@ -52,7 +58,7 @@ class Influence:
     """Location and precision (0 where flat) of the prior of each standardised coordinate, its share of the posterior's
     precision, and the shift of the mean towards it, in posterior standard deviations.
 
-    said: the prior in words.
+    said: the prior in words. wider: which scales of groups would be others under a prior twice as wide, in sentences.
     """
 
     location: Array
@@ -60,6 +66,7 @@ class Influence:
     share: Array
     shift: Array
     said: str
+    wider: tuple[str, ...] = ()
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
@@ -98,6 +105,28 @@ class Influence:
         variance = vector**2 @ np.maximum(size, 0.0)
         places = np.flatnonzero((vector**2 @ along > 0.5 * variance) & (self.share <= DOMINATES))
         return places if len(places) > 1 else places[:0]
+
+
+def under_wider_priors(terms: Sequence[Any], stated: Array) -> tuple[str, ...]:
+    """Which standard deviations of group effects have another mean under a prior twice as wide, in sentences.
+
+    terms: of groups, with their covariances. stated: draws (…, coordinates) of standard deviations and correlations.
+    """
+    sentences, flat, place = [], stated.reshape(-1, stated.shape[-1]), 0
+    for term in terms:
+        tau = flat[:, place : place + term.width]
+        place += term.covariance.dim
+        heavy, phi = term.covariance.heavy, np.log(tau)
+        log_ratio = heavy.values(phi) - heavy.values(phi - math.log(2.0))
+        weights = np.exp(log_ratio - log_ratio.max(axis=0))
+        mean, sd, wider = tau.mean(axis=0), tau.std(axis=0), (weights * tau).sum(axis=0) / weights.sum(axis=0)
+        for name, before, after, spread in zip(term.group.parameter_names(), mean, wider, sd, strict=False):
+            if abs(after - before) > _WIDER * spread:
+                sentences.append(
+                    f"The prior of {name} counts, as there are {term.count:,} levels: under one twice as wide its mean "
+                    f"would be about {after:.3g} instead of {before:.3g}."
+                )
+    return tuple(sentences)
 
 
 def clashes(

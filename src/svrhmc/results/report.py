@@ -22,7 +22,7 @@ from svrhmc.families import FAMILIES
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.figures import chains_figure, fit_figure, forest_figure, marginal_figure
 from svrhmc.results.plots import steps_of
-from svrhmc.results.summary import Coefficient, coefficients, entangled, number
+from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
@@ -154,7 +154,8 @@ def page(posterior: Any, source: str = "", command: str = "", python: str = "", 
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     parts: tuple[Callable[[], str], ...] = (
         lambda: _data(posterior, source, notes),
-        lambda: _coefficients(posterior, rows),
+        lambda: _coefficients(posterior, rows[: len(rows) - posterior.group_scales]),
+        lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _effects(posterior),
         lambda: _fits(posterior),
         lambda: _trust(posterior, rows),
@@ -248,6 +249,71 @@ def _coefficients(posterior: Any, rows: Sequence[Coefficient]) -> str:
     return _section("Coefficients", "".join(inside))
 
 
+def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
+    """Standard deviations and correlations of effects, what they are of the variance, and the effects in order."""
+    kept = posterior.group_effects
+    if kept is None:
+        return ""
+    names = list(dict.fromkeys(kept.names))
+    inside = [
+        f"<p>Some effects vary by group: {escape(kept.in_words())}. Their standard deviation says how much, on the "
+        f"scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn towards "
+        "the others, the more so the fewer rows it has.</p>"
+    ]
+    head = ("", "mean", "sd", "5%", "95%", "ess", "R-hat")
+    body = [
+        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), f"{row.ess:,.0f}",
+         f"{row.r_hat:.3f}")
+        for row in scales
+    ]  # fmt: skip
+    inside.append(_table("Standard deviations and correlations of the effects", head, body, len(body)))
+    inside += [f"<p>{escape(note)}</p>" for note in (*scale_notes(posterior), *_wider(posterior))]
+    if posterior.form is not None:
+        inside.append(_shares(posterior))
+    for name in names:
+        levels = posterior.groups(name, _LEVEL)
+        for column in dict.fromkeys(levels.columns):
+            inside.append(_caterpillar(levels, column))
+    return _section("Groups", "".join(inside))
+
+
+def _wider(posterior: Any) -> tuple[str, ...]:
+    sentences: tuple[str, ...] = () if posterior.prior is None else posterior.prior.wider
+    return sentences
+
+
+def _shares(posterior: Any) -> str:
+    if posterior.model.loss.link_variance(np.ones(1), np.zeros((1, posterior.model.loss.shared))) is None:
+        return ""
+    shares = posterior.variances(_LEVEL, 400)
+    body = [
+        (name, *(number(float(v)) for v in (mean, sd, *ends)))
+        for name, mean, sd, ends in zip(shares.names, shares.mean, shares.sd, shares.interval, strict=True)
+    ]
+    table = _table("Shares of the variance", ("", "mean", "sd", "5%", "95%"), body, len(body))
+    return f'{table}<p class="note">{escape(" ".join(shares.notes))}</p>'
+
+
+def _caterpillar(levels: Any, column: str) -> str:
+    """The levels of one factor in the order of their effects, the highest first."""
+    chosen, total = levels.ordered(column)[::-1], levels.columns.count(column)
+    blank = Coefficient("", *np.zeros(len(Coefficient._fields) - 1).tolist())
+    drawn = [
+        blank._replace(
+            name=levels.levels[j], mean=float(levels.mean[j]), sd=float(levels.sd[j]),
+            lower=float(levels.interval[j, 0]), upper=float(levels.interval[j, 1]),
+        )
+        for j in chosen
+    ]  # fmt: skip
+    term = f"{column} | {levels.factor}"
+    figure = forest_figure(drawn, f"effect ({term})", _LEVEL, f"Effects {term}", beside=False)
+    few = f" The {len(chosen) // 2} highest and lowest of {total:,}." if len(chosen) < total else ""
+    return (
+        f"<h3>{escape(term)}</h3><figure>{figure}<figcaption>Mean and 90% interval of the effect of each level, in "
+        f"their order.{few}</figcaption></figure>"
+    )
+
+
 def _times(row: Coefficient, step: float) -> Coefficient:
     """The change for so much more of its column."""
     return row._replace(**{field: getattr(row, field) * step for field in _SCALED})
@@ -317,7 +383,7 @@ def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
     if posterior.prior is None:
         return ""
     places = posterior.prior.dominated()
-    strongest = sorted(range(len(rows)), key=lambda j: -rows[j].prior_share)[:8]
+    strongest = sorted(range(len(posterior.prior.share)), key=lambda j: -rows[j].prior_share)[:8]
     if len(places):
         names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
         sentence = (
@@ -325,7 +391,7 @@ def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
         )
     else:
         sentence = "Of every coefficient more is known from the data than from the prior."
-    sentence = f"{sentence} {entangled(posterior)}".rstrip()
+    sentence = " ".join(filter(None, (sentence, entangled(posterior), *_wider(posterior))))
     body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
     head = ("", "prior’s share", "shift, in sd")
     table = _table(

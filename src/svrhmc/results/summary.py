@@ -17,6 +17,8 @@ from svrhmc.results.probability import moved
 from svrhmc.sampling.answer import is_corrected
 
 _NAMED = 8  # coefficients that a sentence names
+_NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
+_LAPLACE_OFF = 0.5  # posterior sds, from which on it is said
 _APART = "It is about the computation (evidence: posterior.certificate), not the model."
 
 
@@ -78,7 +80,7 @@ def ratios_of(posterior: Any, level: float) -> Summary:
     if loss is None or not loss.ratio:
         family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
         raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
-    end = len(posterior.mean) - loss.shared
+    end = len(posterior.mean) - posterior.group_scales - loss.shared
     places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
     low, high = end_names(level)
     middle, lower, upper = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
@@ -106,6 +108,10 @@ def draws_of(posterior: Any) -> Any:
     return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count > 1 else ''}"
+
+
 def _linked(loss: Any) -> str:
     """The link, where it is not the family's usual one."""
     return f" with the {loss.link} link" if loss is not None and loss.link else ""
@@ -123,7 +129,9 @@ def title(posterior: Any) -> str:
         many += f" ({left_out:,} of weight 0 left out)"
     if design is None:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
-        return f"Posterior of {what}, {dim:,} coefficient{'s' if dim > 1 else ''}{', ' + many if many else ''}."
+        groups = "" if posterior.group_effects is None else f"; groups: {posterior.group_effects.in_words()}"
+        own = _counted(dim - posterior.group_scales, "coefficient")
+        return f"Posterior of {what}, {own}{', ' + many if many else ''}{groups}."
     linked = _linked(None if posterior.model is None else posterior.model.loss)
     sentence = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
     if design.guessed:
@@ -139,6 +147,8 @@ def title(posterior: Any) -> str:
         sentence += f"; modelled is the probability of a success in each of the trials{of}"
     if many:
         sentence += f"; {many}"
+    if posterior.group_effects is not None:
+        sentence += f"; groups: {posterior.group_effects.in_words()}"
     if design.dropped:
         sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
     return f"{sentence}."
@@ -157,6 +167,7 @@ def notes(posterior: Any) -> tuple[str, ...]:
     if posterior.modes is not None:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     sentences += tail_notes(posterior)
+    sentences += scale_notes(posterior)
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -168,6 +179,7 @@ def notes(posterior: Any) -> tuple[str, ...]:
             sentences.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
         if sentence := entangled(posterior):
             sentences.append(sentence)
+        sentences += posterior.prior.wider
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
@@ -175,6 +187,34 @@ def tail_notes(posterior: Any) -> tuple[str, ...]:
     """Which parameters, as a model states them, have no standard deviation to report."""
     sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
     return (f"Tails: {sentence}",) if sentence else ()
+
+
+def scale_notes(posterior: Any) -> tuple[str, ...]:
+    """Which standard deviations of group effects may be 0, and of which Laplace's approximation is far off."""
+    count, sentences = posterior.group_scales, list[str]()
+    if not count:
+        return ()
+    low, middle = posterior.quantile([0.05, 0.5])
+    loss = posterior.model.loss
+    approximate = posterior.method != "laplace" and not (loss.quadratic or loss.mixture)  # given the scales
+    for j in range(len(posterior.mean) - count, len(posterior.mean)):
+        name = posterior.labels[j]
+        if not name.startswith("sd("):
+            continue
+        if low[j] < _NEAR_ZERO * middle[j]:
+            sentences.append(
+                f"{name} may be 0: one in twenty of its draws is below {low[j]:.2g}, and the data do not show that "
+                "these effects differ from group to group."
+            )
+            continue
+        away = (posterior.laplace.mean[j] - middle[j]) / posterior.sd[j] if posterior.sd[j] > 0 else 0.0
+        if abs(away) > _LAPLACE_OFF and approximate:
+            side = "below" if away < 0 else "above"
+            sentences.append(
+                f"Laplace's approximation, which lme4's glmer and INLA rest on, has {name} at "
+                f"{posterior.laplace.mean[j]:.3g}, {abs(away):.2g} posterior sds {side} the median of the posterior."
+            )
+    return tuple(f"Groups: {sentence}" for sentence in sentences)
 
 
 def model_notes(posterior: Any) -> tuple[str, ...]:
@@ -190,7 +230,8 @@ def entangled(posterior: Any) -> str:
     """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
     if posterior.prior is None:
         return ""
-    draws = posterior.trace.draws if posterior.units is None else posterior.units.inward(posterior.trace.draws)
+    draws = posterior.trace.draws[..., : len(posterior.prior.share)]
+    draws = draws if posterior.units is None else posterior.units.inward(draws)
     some = posterior.prior.entangled(draws)
     if not len(some):
         return ""
@@ -261,7 +302,9 @@ def one_line(posterior: Any) -> str:
         f"{name} {mean:.4g} ± {sd:.2g}"
         for name, mean, sd in zip(names_of(posterior)[:4], moments.mean[:4], moments.sd[:4], strict=True)
     )
-    many = f"{dim:,} coefficient{'s' if dim > 1 else ''}"
+    many = _counted(dim - posterior.group_scales, "coefficient")
+    if posterior.group_scales:
+        many += f", {_counted(posterior.group_scales, 'scale')} of groups"
     return (
         f"<{what}{many}, {chains} × {draws:,} draws by {posterior.method}, {posterior.certificate.verdict}\n"
         f" {first}{', …' if dim > 4 else ''}>"
@@ -274,6 +317,7 @@ def html(posterior: Any) -> str:
         f"Verdict: {verdict_sentence(posterior)}",
         *tail_notes(posterior),
         *model_notes(posterior),
+        *scale_notes(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
@@ -289,7 +333,9 @@ def coefficients(posterior: Any, level: float = 0.9) -> tuple[Coefficient, ...]:
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))
     positive = (moved(draws, mean, sd) > 0).mean(axis=0)
-    share = np.zeros(len(mean)) if posterior.prior is None else posterior.prior.share
+    share = np.zeros(len(mean))
+    if posterior.prior is not None:
+        share[: len(posterior.prior.share)] = posterior.prior.share
     columns = (mean, sd, lower, upper, laplace.mean, laplace.sd, posterior.ess, posterior.r_hat, positive, share)
     rows = np.stack(columns, axis=1).tolist()
     return tuple(Coefficient(name, *row) for name, row in zip(posterior.labels, rows, strict=True))

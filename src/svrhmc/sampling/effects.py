@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,12 +31,23 @@ class GroupEffects:
         """Where the effects of each term are."""
         sizes = [len(levels) * len(columns) for levels, columns in zip(self.levels, self.columns, strict=True)]
         ends = np.cumsum([0, *sizes])
-        return [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+    def stated(self, k: int) -> slice:
+        """Where the standard deviations and correlations of term k are among the coordinates, from their end."""
+        sizes = [len(columns) * (len(columns) + 1) // 2 for columns in self.columns]
+        begin = sum(sizes[:k]) - sum(sizes)
+        return slice(begin, begin + sizes[k] or None)
 
     @property
     def covariances(self) -> int:
         """Standard deviations and correlations of all terms."""
         return sum(len(columns) * (len(columns) + 1) // 2 for columns in self.columns)
+
+    def in_words(self) -> str:
+        """The grouping factors and how many levels each has."""
+        sizes = dict(zip(self.names, map(len, self.levels), strict=True))
+        return ", ".join(f"{name} ({size:,} levels)" for name, size in sizes.items())
 
     def of_term(self, k: int) -> Array:
         """The effects of term k: (chain, draw, level, column)."""

@@ -136,7 +136,8 @@ class Design:
         """Whether a column is a category that stands in a term of its own alone, so that a level adds the same number
         to the predictor of every row.
         """
-        return [term.kind for term in self.made_of if name in term.variables] == ["category"]
+        varies = any(name in term.variables for group in self.groups for term in group.terms)
+        return not varies and [term.kind for term in self.made_of if name in term.variables] == ["category"]
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -153,6 +154,18 @@ class Design:
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.group_variables)
         return [(group.index(columns), group.numbers(columns)) for group in self.groups]
+
+    def levels_of(self, table: Any) -> tuple[list[Indices], list[Array], list[list[str]]]:
+        """For each term of group effects its `groups_of` a new table: levels, columns, and the names of the levels that
+        were not fitted, one for each row that has such a level.
+        """
+        columns = _whole_columns(table, self.group_variables)
+        pairs = self.groups_of(columns)
+        names = [
+            group.names_at(columns, np.flatnonzero(index < 0))
+            for group, (index, _) in zip(self.groups, pairs, strict=True)
+        ]
+        return [index for index, _ in pairs], [z for _, z in pairs], names
 
     def offsets(self, table: Any) -> Any:
         """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""

@@ -101,6 +101,11 @@ class GroupDesign:
         places[keys[: len(known)]] = np.arange(len(known))
         return np.asarray(places[keys[len(known) :]])
 
+    def names_at(self, columns: Columns, rows: Indices) -> list[str]:
+        """The names of the levels of some rows, whether they were fitted or not."""
+        parts = [[shown(level) for level in np.asarray(columns[name].values[rows]).tolist()] for name in self.factors]
+        return [":".join(names) for names in zip(*parts, strict=True)]
+
     def numbers(self, columns: Columns) -> Array:
         """(n, r): what the effects of a row's level are multiplied by."""
         parts = [np.ones((columns.n, 1))] if self.intercept else []
