@@ -81,7 +81,11 @@ class MixedModel(FiniteSum):
     searched_by = "groups"
 
     def __init__(
-        self, conditional: GeneralisedLinear, columns: int, groups: Sequence[Group | Smooth], covariances: Sequence[Covariance]
+        self,
+        conditional: GeneralisedLinear,
+        columns: int,
+        groups: Sequence[Group | Smooth],
+        covariances: Sequence[Covariance],
     ) -> None:
         """columns: of X, before those of the groups."""
         self.conditional, self.columns = conditional, columns
@@ -274,6 +278,26 @@ class MixedModel(FiniteSum):
         """AᵀWA of all columns, dense or CSR."""
         return self._joined(*self._grams(weights))
 
+    def smooth_information(self, w: Array) -> Array | None:
+        """BᵀWB − BᵀWX(XᵀWX)⁺XᵀWB of the functions B of all smooths, with the curvatures W of the rows at w; of Gaussian
+        noise of unknown size those for σ = 1. None where there is no smooth.
+        """
+        places = [np.arange(t.effects.start, t.effects.stop) for t in self.terms if not t.group.by_level]
+        if not places:
+            return None
+        form: RowsForm = self.conditional.form()
+        if form.loss.mixture:
+            weights = np.ones(self.n) if self.conditional.weights is None else self.conditional.weights
+        else:
+            C = form.curvatures(form.predictors(w[None, :])[0])
+            weights = np.maximum(C[:, 0, 0] if form.loss.tail else C, 0.0)
+        X, Z = self._design
+        B = Z[:, np.concatenate(places) - self.columns].tocsr()
+        weighted = B.multiply(weights[:, None]).tocsr()
+        across = np.asarray(weighted.T @ X)
+        within = np.linalg.pinv(X.T @ (X * weights[:, None]), hermitian=True)
+        return np.asarray((B.T @ weighted).toarray() - across @ within @ across.T)
+
     def with_prior(self, hessian: Any, theta: Array) -> Any:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
         from scipy.sparse import block_diag, csr_matrix, eye, kron
@@ -336,7 +360,9 @@ class SquaredRows:
         precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
         squares = self._square + float((along - 2 * self._slope) @ d)
         shared = len(x) - self._dim
-        border = np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
+        border = (
+            np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
+        )
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 

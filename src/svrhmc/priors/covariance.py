@@ -140,4 +140,6 @@ class Covariance:
         L = self.correlation_factor(theta)
         omega = L @ L.transpose(0, 2, 1)
         correlations = [omega[:, i, j] for i, j in self.pairs]
-        return np.concatenate([np.exp(theta[:, : self.width]), np.array(correlations).reshape(-1, len(theta)).T], axis=1)
+        return np.concatenate(
+            [np.exp(theta[:, : self.width]), np.array(correlations).reshape(-1, len(theta)).T], axis=1
+        )

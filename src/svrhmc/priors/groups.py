@@ -7,9 +7,10 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Group:
     column_names: tuple[str, ...] | None = None
     prior: Prior | Sequence[Any] | None = None
     lkj: float = 1.0
+    by_level: ClassVar[bool] = True  # its effects are those of levels of a grouping factor
 
     def __post_init__(self) -> None:
         index = np.asarray(self.index)
@@ -141,6 +143,12 @@ class Group:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
+    def prior_names(self, column: int) -> tuple[str, ...]:
+        """By which a prior of the standard deviation of a column is given; that of its term without a level comes last."""
+        name = (self.column_names or ())[column]
+        terms = (name, re.sub(r"\[[^]]*\]", "", name))
+        return tuple(f"{label}{term} | {self.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
+
     def prior_words(self) -> str:
         """The priors of standard deviations and correlations, as a summary states them."""
         priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
@@ -169,8 +177,8 @@ class Smooth:
 
         s(xᵢ) = Σⱼ Bⱼ(xᵢ) uⱼ,        uⱼ ~ N(0, τ²).
 
-    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight line,
-        which has none, is a column of X.
+    basis: (n, q), the basis functions at the rows, in which the penalty on the curvature of s is |u|²; the straight
+        line, which has none, is a column of X.
     name: as a formula has it, such as "s(age)".
     prior: of τ; None for a half-normal law on the scale of the data.
     """
@@ -181,6 +189,7 @@ class Smooth:
     lkj: float = 1.0
     column_names: tuple[str, ...] = (INTERCEPT_COLUMN,)
     width: int = 1
+    by_level: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         basis = np.asarray(real_array("basis of a smooth", self.basis, ("rows", "functions")), np.float64)
@@ -229,12 +238,23 @@ class Smooth:
         return np.full(self.count, self.n, np.int64)
 
     def spreads(self) -> Array:
-        """The standard deviation of s at a typical row for τ = 1."""
-        return np.array([max(float(np.sqrt((self.basis**2).sum(axis=1).mean())), 1e-300)])
+        """The standard deviation of s for τ = 1 at a typical row, of those where it is not 0."""
+        variance = (self.basis**2).sum(axis=1)
+        return np.array([max(float(np.sqrt(variance.sum() / max(np.count_nonzero(variance), 1))), 1e-300)])
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
         """The one given, or the usual one."""
-        return list(usual) if self.prior is None else [self.prior]
+        given: list[Any] = [self.prior] if not isinstance(self.prior, Sequence) else list(self.prior)
+        return list(usual) if given == [None] else given
+
+    def prior_words(self) -> str:
+        """The prior of its standard deviation, as a summary states it."""
+        priors: list[Any] = self.priors([None])  # type: ignore[list-item]
+        return f"sd({self.name}) ~ {_stated(priors[0])}"
+
+    def prior_names(self, column: int) -> tuple[str, ...]:
+        """By which a prior of its standard deviation is given."""
+        return (self.name, f"sd({self.name})")
 
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""

@@ -140,10 +140,14 @@ class GroupSearch:
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
-            space = GroupVariables(model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,)))
+            space = GroupVariables(
+                model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
+            )
             rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
             sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
-            return _Variables(space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler)
+            return _Variables(
+                space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler
+            )
         self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
         space = found.space
@@ -242,7 +246,9 @@ class GroupSearch:
 
     def _drawing(self, sampler: Any, number: int) -> Drawing:
         request, space = self.request, self.variables.space
-        chains = sampler.chains(space, request.seed + (number << 40), request.chains, request.threads, self.variables.start)
+        chains = sampler.chains(
+            space, request.seed + (number << 40), request.chains, request.threads, self.variables.start
+        )
         settings = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
             "n": self.model.n, "step_size": None,
@@ -342,10 +348,12 @@ class GroupSearch:
         chains, draws, _ = z.shape
         every = -(-chains * draws * count // _MOST_KEPT)
         some = z[:, ::every].reshape(-1, model.dim)
-        out = np.empty((len(some), count))
+        out, mean = np.empty((len(some), count)), np.zeros(model.inner_dim)
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
-            out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
+            w = space.out_joint(some[begin : begin + size])[0]
+            out[begin : begin + size] = w[:, model.effects]
+            mean += w.sum(axis=0) / len(some)
         groups = [term.group for term in model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
@@ -354,6 +362,8 @@ class GroupSearch:
             np.concatenate([group.row_counts() for group in groups]),
             out.reshape(chains, -1, count),
             every,
+            tuple(not group.by_level for group in groups),
+            model.smooth_information(mean),
         )
 
     # Laplace's approximation
@@ -392,7 +402,9 @@ class GroupSearch:
     def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
         known, model = self.variables, self.model
         z = np.zeros((chains, min(count, LEAST), model.dim))
-        return replace(self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy())
+        return replace(
+            self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy()
+        )
 
 
 class _Scan(NamedTuple):
