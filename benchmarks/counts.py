@@ -16,7 +16,7 @@ import numpy as np
 import svrhmc
 from svrhmc.diagnostics import ess
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.exact.regions import region
+from svrhmc.exact.subsampled import region
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.choice import Chooser
 from svrhmc.sampling.gaussianity import Gaussianity

@@ -441,7 +441,7 @@ NEW = pd.DataFrame({"age": [0.0, 0.0], "school": ["s7", "elsewhere"]})
 
 def test_an_estimator_has_the_posterior_of_the_formula():
     X, y, effects = schools()
-    model = svrhmc.BayesianRegression(groups=["school"], **QUICK).fit(X, y)
+    model = svrhmc.BayesianRegression(groups=["school"], new_groups="draw", **QUICK).fit(X, y)
     other = svrhmc.fit("y ~ age + (1 | school)", X.assign(y=y), "gaussian", **QUICK)
     np.testing.assert_array_equal(model.posterior_.trace.draws, other.trace.draws)
     assert model.posterior_.names == ("Intercept", "age", "log sigma", "sd(1 | school)")
@@ -455,7 +455,13 @@ def test_an_estimator_has_the_posterior_of_the_formula():
     assert sd[0] < 0.7
     low, high = model.predict_interval(NEW).T
     assert high[1] - low[1] > 3 * (high[0] - low[0])
-    assert model.sample_y(NEW, 7, random_state=0).shape == (2, 7)
+    drawn = model.sample_y(NEW.iloc[[0, 1, 1]], 400, random_state=0)
+    assert drawn.shape == (3, 400)
+    assert np.corrcoef(drawn[1], drawn[2])[0, 1] > 0.8  # rows of one new level share its effect
+    assert drawn[1].std() > 3 * drawn[0].std()
+    typical = model.set_params(new_groups="average").predict(NEW, return_std=True)
+    np.testing.assert_array_equal(typical[0], mean)
+    assert typical[1][1] < 0.6 * sd[1]
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW), mean)
     assert clone(model).get_params()["groups"] == ["school"]
 

@@ -52,13 +52,13 @@ def test_draws_are_those_of_one_device():
     full, cut, few, odd = with_four_devices(
         HEAD
         + """
-from svrhmc.targets import placed
+from svrhmc.models import placement
 target = dense()
 everywhere = [draws(target, gradients.Full(), devices[:count]) for count in (1, 3)]
 batches = [draws(target, gradients.Minibatch(5), some, chains=5) for some in (None, devices[:3])]
 few = [draws(dense(3), gradients.Full(), some) for some in (None, devices)]
 jax.clear_caches()
-placed.OnDevices._left = property(lambda self: 0)
+placement.OnDevices._left = property(lambda self: 0)
 less = [everywhere[0], draws(target, gradients.Full(), devices[:3])]
 print(json.dumps([apart(each) for each in (everywhere, batches, few, less)]))
 """
@@ -115,7 +115,7 @@ def test_batches_of_rows_that_are_cut(name, gradient):
         + f"""
 from svrhmc.core.jax import scope
 from svrhmc.engines.jax.placement import placed
-from svrhmc.targets import devices as there
+from svrhmc.core import devices as there
 from svrhmc.models.placement import OnDevices
 target, sampled = TARGETS[{name!r}](), None if {name!r} == "model" else devices
 alone = draws(logistic() if sampled is None else target, gradients.{gradient}, None)

@@ -428,8 +428,8 @@ def test_one_component_is_sampled_and_says_so():
 
 
 def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypatch):
-    for module in ("described", "numpyro"):
-        monkeypatch.setattr(f"svrhmc.targets.libraries.{module}.LONG", 50)
+    for module in ("description", "numpyro"):
+        monkeypatch.setattr(f"svrhmc.models.{module}.LONG", 50)
     described = describe_numpyro(two_processes, X, NUMBERS, NUMBERS[:50])
     assert described.names == ("scale",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: variance.")

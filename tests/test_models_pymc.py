@@ -334,8 +334,8 @@ def test_a_long_derived_quantity_of_one_component_is_left_out_and_named(monkeypa
         pm.Normal("y", own, 1.0, observed=NUMBERS)
 
     assert describe_pymc(made(build)).names == ("own", "twice")
-    for module in ("described", "pymc"):
-        monkeypatch.setattr(f"svrhmc.targets.libraries.{module}.LONG", 50)
+    for module in ("description", "pymc"):
+        monkeypatch.setattr(f"svrhmc.models.{module}.LONG", 50)
     described = describe_pymc(made(build))
     assert described.names == ("own",)
     assert described.note.endswith("Derived quantities of more than 50 numbers are left out: twice.")

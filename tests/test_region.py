@@ -18,7 +18,7 @@ from conftest import LIMIT
 from svrhmc import sample
 from svrhmc.engines.compiled import subsampled as engine
 from svrhmc.exact import SubsampledMH
-from svrhmc.exact.regions import region
+from svrhmc.exact.subsampled import region
 from svrhmc.families.poisson import Poisson
 from svrhmc.kernels import losses, subsampled
 from svrhmc.targets import families, glm, priors

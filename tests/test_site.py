@@ -21,6 +21,7 @@ INNER = {
     "svrhmc.paper",
     "svrhmc.engines.compiled",
     "svrhmc.engines.jax",
+    "svrhmc.models",
     "svrhmc.targets.libraries",
 }  # not for users
 
@@ -121,3 +122,19 @@ def test_docstrings_become_lists_and_blocks_and_powers_are_raised():
     assert site.raised("κ^{1/2}, x_k, `x_k`, burn_in") == "κ<sup>1/2</sup>, x<sub>k</sub>, `x_k`, burn_in"
     assert site.raised("1. a:\n\n    x_k\n\nb:\n\n    x_k") == "1. a:\n\n    x<sub>k</sub>\n\nb:\n\n    x_k"
     assert site.spaced("so:\n- a\n- b\n\n```\nx\n- y\n```") == "so:\n\n- a\n- b\n\n```\nx\n- y\n```"
+
+
+def test_how_it_works_points_to_files_that_are_there():
+    text = (ROOT / "docs" / "how_it_works.md").read_text()
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text)) - {"src/svrhmc/"}
+    assert len(named) > 30
+    assert [name for name in named if not (ROOT / "src" / "svrhmc" / name).exists()] == []
+
+
+def test_the_picture_of_a_row_is_the_one_that_its_script_draws():
+    spec = importlib.util.spec_from_file_location("row_picture", ROOT / "tools" / "row_picture.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.PLACE.read_text(encoding="utf-8") == tool.picture()
+    for box in tool.BOXES:
+        assert all((ROOT / "src" / "svrhmc" / path).exists() for path in box.paths)

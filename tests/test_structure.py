@@ -1,7 +1,11 @@
 """How the code hangs together: who imports whom, and that nobody asks for a class elsewhere."""
 
 import ast
+import importlib
+import inspect
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -182,27 +186,177 @@ def test_exact_samplers_know_no_engine():
             assert not {other for other in GRAPH[name] if other.startswith("svrhmc.engines.")} - {"svrhmc.engines.base"}
 
 
-def test_a_run_walks_through_few_files():
-    """From `svr_hmc(0.1).run` to the draws, once everything is loaded."""
-    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2)
-    walked = set()
+ROOT = Path(__file__).resolve().parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
-    def run():
-        return svrhmc.svr_hmc(0.1).run(target, 20, chains=1, threads=1, progress=False).draws
+
+def table_below(heading):
+    """The cells of the first table below a heading, without the line of titles."""
+    lines = iter(CONTRIBUTING.partition(f"## {heading}\n")[2].splitlines())
+    table = []
+    for line in lines:
+        if line.startswith("|"):
+            table.append([cell.strip() for cell in line.strip("|").split(" | ")])
+        elif table:
+            break
+    return table[2:]
+
+
+MAP = [(re.findall(r"`([^`]+)`", place), text) for place, text in table_below("Where things are")]
+
+
+def test_the_map_has_every_folder_and_module():
+    named = {place.removesuffix(".py").strip("/").split("/")[0] for places, _ in MAP for place in places}
+    assert named == set(LEVEL)
+
+
+@pytest.mark.parametrize(("places", "text"), MAP, ids=[places[0] for places, _ in MAP])
+def test_the_map_names_files_that_are_there(places, text):
+    folders = [SOURCE / place for place in places if place.endswith("/")] + [SOURCE, ROOT]
+    named = re.findall(r"`([\w./]+(?:\.(?:py|toml|csv)|/))`", text)
+    for name in (*places, *named):
+        assert any((folder / name).exists() for folder in folders), name
+
+
+def test_the_map_is_drawn_from_the_ground_up():
+    """Whatever a line imports stands on a line above it, or on its own."""
+    line = {place.removesuffix(".py").strip("/"): k for k, (places, _) in enumerate(MAP) for place in places}
+    upwards = {
+        (part(name), part(other))
+        for name in GRAPH
+        for other in GRAPH[name]
+        if part(name) != part(other) and line[part(other)] > line[part(name)]
+    }
+    assert upwards == set()
+
+
+def test_families_and_kernels_stand_on_what_the_map_says():
+    assert {part(other) for name in GRAPH if part(name) == "families" for other in GRAPH[name]} == {"core", "families"}
+    assert {part(other) for name in GRAPH if part(name) == "kernels" for other in GRAPH[name]} <= {
+        "core",
+        "families",
+        "kernels",
+    }
+    for file, path in FILES.items():
+        if file.startswith("families/"):
+            assert not re.search(r"^\s*(import|from) (numba|jax)", path.read_text(), re.MULTILINE), file
+
+
+def test_targets_define_nothing():
+    for file, path in FILES.items():
+        if file.startswith("targets/"):
+            kinds = {type(node) for node in ast.parse(path.read_text()).body}
+            assert kinds <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign}, file
+
+
+QUESTIONS = table_below("Ten questions of a newcomer")
+
+
+@pytest.mark.parametrize(("question", "answer"), QUESTIONS, ids=[question for question, _ in QUESTIONS])
+def test_a_grep_answers_each_question_of_a_newcomer(question, answer):
+    command = shlex.split(answer.strip("`"))
+    assert command[0] == "grep"
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(found) == 1
+
+
+def test_the_newcomers_questions_are_ten():
+    assert len(QUESTIONS) == 10
+
+
+def documented(path):
+    """Every class and function of a file with the classes around it, and its docstring or None."""
+
+    def visit(node, around):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
+                yield around, child, ast.get_docstring(child)
+                inner = (*around, child.name) if isinstance(child, ast.ClassDef) else None
+                yield from visit(child, inner) if inner else ()
+            else:
+                yield from visit(child, around)
+
+    return visit(ast.parse(path.read_text()), ())
+
+
+SAYS_SOMETHING = re.compile(r"[^\x00-\x7f]|[=()\[\]|~0-9]|\b[b-zB-Z]\b")  # a formula, a shape, a symbol
+
+
+def test_a_docstring_says_something():
+    """A formula may be short; three words are no sentence."""
+    empty = [
+        (file, node.name, text)
+        for file, path in FILES.items()
+        for _, node, text in documented(path)
+        if text and len(text.split()) <= 3 and not SAYS_SOMETHING.search(text)
+    ]
+    assert empty == []
+
+
+def test_the_search_for_empty_docstrings_finds_them():
+    for text in ("None.", "They are.", "As given.", "A copy."):
+        assert not SAYS_SOMETHING.search(text)
+    for text in ("W z.", "∂ℓ/∂t.", "(n, columns).", "k."):
+        assert SAYS_SOMETHING.search(text)
+
+
+def test_a_method_without_a_docstring_overrides_one_that_has_it():
+    bare = [
+        (file, around, node.name)
+        for file, path in FILES.items()
+        for around, node, text in documented(path)
+        if around and not text and isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        and not any(name.startswith("_") for name in around)
+    ]  # fmt: skip
+    assert len(bare) > 100
+    for file, around, name in bare:
+        kind = importlib.import_module(module_of(file))
+        for outer in around:
+            kind = getattr(kind, outer)
+        above = [vars(base)[name] for base in kind.__mro__[1:] if name in vars(base)]
+        assert any(inspect.getdoc(getattr(method, "__func__", method)) for method in above), f"{kind.__name__}.{name}"
+
+
+def files_walked(call):
+    """The files of the package whose functions a call goes through, once everything is loaded."""
+    walked = set()
 
     def note(frame, event, _):
         path = Path(frame.f_code.co_filename)
         if event == "call" and SOURCE in path.parents:
             walked.add(path.relative_to(SOURCE).as_posix())
 
-    run()
+    call()
     sys.setprofile(note)
     try:
-        run()
+        call()
     finally:
         sys.setprofile(None)
+    return walked
+
+
+def test_a_run_walks_through_few_files():
+    """From `svr_hmc(0.1).run` to the draws."""
+    target = svrhmc.targets.logistic(np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2)
+    walked = files_walked(lambda: svrhmc.svr_hmc(0.1).run(target, 20, chains=1, threads=1, progress=False).draws)
     assert "engines/compiled/engine.py" in walked
     assert len(walked) <= 12, sorted(walked)
+
+
+def test_a_fit_walks_through_no_more_files_than_it_did():
+    """From README's `fit` to its summary: the mode, the choice of a sampler, draws, their correction and the verdict."""
+    walked = files_walked(lambda: str(svrhmc.fit("churn ~ age + plan + calls", churn(), progress=False).summary()))
+    assert {"tables/formula.py", "density/mode.py", "exact/split.py", "sampling/certificate.py"} <= walked
+    assert len(walked) <= 73, sorted(walked)
+
+
+def churn():
+    """The table of README's first example."""
+    rng = np.random.default_rng(0)
+    age, calls = rng.uniform(18, 80, 3000), rng.poisson(1.5, 3000)
+    plan = rng.choice(["basic", "family", "premium"], 3000)
+    odds = 0.4 - 0.03 * age + 0.5 * calls - 1.2 * (plan == "premium")
+    return {"age": age, "calls": calls, "plan": plan, "churn": rng.random(3000) < 1 / (1 + np.exp(-odds))}
 
 
 def test_no_merge_is_left_half_done():

@@ -158,7 +158,7 @@ def test_blocks_of_rows_do_not_change_the_answer(rows, monkeypatch):
     user = custom(6, 3, lambda x, i: x - X[i])
     user_at_once = user.gradient(X0)
     monkeypatch.setattr(svrhmc.rows.base, "_BLOCK_ELEMENTS", 6)
-    monkeypatch.setitem(svrhmc.density.custom.__globals__, "_BLOCK_ELEMENTS", 6)
+    monkeypatch.setattr(svrhmc.density.custom, "_BLOCK_ELEMENTS", 6)
     in_blocks = target.gradient(X0), target.hessian(X0), target.component_smoothness
     for a, b in zip(at_once, in_blocks, strict=True):
         assert a == pytest.approx(b, rel=1e-14)

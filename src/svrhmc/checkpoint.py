@@ -152,7 +152,6 @@ class InMemory(Journal):
         """There is nothing to keep it in."""
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
-        """Blocks in memory."""
         return _Blocks(shape)
 
 

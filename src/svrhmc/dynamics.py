@@ -72,7 +72,7 @@ class NoiseFactor(NamedTuple):
     xx: float
 
     def covariance(self) -> Array:
-        """Of (εˣ, εᵛ)."""
+        """The covariance of (εˣ, εᵛ)."""
         L: Array = np.array([[self.xv, self.xx], [self.vv, 0.0]])
         return np.asarray(L @ L.T, np.float64)
 
@@ -406,7 +406,6 @@ class _WithVelocity(Dynamics):
         )
 
     def describe(self) -> str:
-        """Name and friction."""
         return f"{type(self).__name__} with friction {self.friction}"
 
     def _settings(self, target: Curved) -> tuple[float, float, float]:

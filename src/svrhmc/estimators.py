@@ -16,9 +16,8 @@ prior: of the coefficients, in the units of the data: one of `svrhmc.targets.pri
     one; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
 groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
     may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
-new_groups: what is predicted for a level that was not fitted. "average" and "draw": the average over the levels that
-    there might be, as the posterior has their law; standard deviations, intervals and new y have the spread of levels
-    in them. "refuse": an error.
+new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
+    of other levels vary, which intervals and new y then allow for, or "refuse" such rows.
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
@@ -32,7 +31,10 @@ Where the verdict on the posterior is undecided, refuted or (certificate=False) 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -53,13 +55,11 @@ from svrhmc.core.errors import (
 from svrhmc.core.summaries import level_ends
 from svrhmc.fitting.priors import INTERCEPT
 from svrhmc.fitting.regression import posterior_of, regression
-from svrhmc.fitting.validation import read_as_numbers, weighted
 from svrhmc.priors.groups import Group
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS
-from svrhmc.results.group_rows import EffectDraws
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import Predictions, thinned
+from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import told
@@ -99,13 +99,22 @@ _ADVICE = replace(
         "'bernoulli'": "BayesianLogisticRegression",
     },
 )
-_NEW_GROUPS = ("average", "draw", "refuse")
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
+_REMEDIES = {
+    "X": (
+        "make numbers of categories first (sklearn.preprocessing.OneHotEncoder in a pipeline), or give the table to "
+        "svrhmc.fit, which takes them as they are"
+    ),
+    "y": "for classes use BayesianLogisticRegression",
+}
+_DATES = "make a number of it first, such as days since the first one"
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:
-    """Rows without the columns of groups, and the level of each row for each group (−1: not fitted)."""
+    """Rows without the columns of groups, and for each group the level of each row, by number; those of levels that
+    were not fitted come after those that were.
+    """
 
     X: Any
     levels: Indices
@@ -117,10 +126,6 @@ class GroupedRows:
 
     def __getitem__(self, rows: Any) -> Any:
         return GroupedRows(self.X[rows], self.levels[rows])
-
-    def terms(self) -> list[tuple[Indices, Array]]:
-        """For each group the levels, and the one column that varies, of ones."""
-        return [(index, np.ones((len(index), 1))) for index in self.levels.T]
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -189,7 +194,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return y
 
     def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
-        """Sets `posterior_`."""
+        """Sample the posterior of these rows, and set `posterior_`."""
         require_draws(self.draws, self.chains)
         groups: list[Group] = []
         if isinstance(X, GroupedRows):
@@ -225,35 +230,41 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """New rows, with their groups where there are some."""
         check_is_fitted(self)
         if self.groups is None:
-            with read_as_numbers(X=X):
+            with _read_as_numbers(X=X):
                 return validate_data(self, X, reset=False, **_ROWS)
-        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, reset=False, skip_check_array=True)
         rows, columns = self._split(X)
-        with read_as_numbers(X=rows):
+        with _read_as_numbers(X=rows):
             rows = check_array(rows, ensure_min_features=0, **_ROWS)
-        index = [group.index(columns) for group in self.group_designs_]
-        for group, levels in zip(self.group_designs_, index, strict=True):
-            if self.new_groups == "refuse" and (levels < 0).any():
-                row = int(np.argmax(levels < 0))
-                raise UnknownLevelError(group.name, columns[group.name].values, row, group.levels[0])
-        return GroupedRows(rows, np.column_stack(index))
+        return GroupedRows(rows, np.column_stack([self._levels(group, columns) for group in self.group_designs_]))
 
     def _read(self, X: Any, y: Any, numeric: bool = True) -> tuple[Any, Any]:
         """Rows and labels, which are numbers or classes."""
         labels = {"y": y} if numeric else {}
         if self.groups is None:
-            with read_as_numbers(X=X, **labels):
+            with _read_as_numbers(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
                 return X, np.asarray(y, np.float64) if numeric else y
-        one_of("new_groups", self.new_groups, _NEW_GROUPS)
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, y, skip_check_array=True)
         rows, columns = self._split(X)
-        with read_as_numbers(X=rows, **labels):
+        with _read_as_numbers(X=rows, **labels):
             rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
             y = np.asarray(y, np.float64) if numeric else y
         self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
         return GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_])), y
+
+    def _levels(self, group: GroupDesign, columns: Columns) -> Indices:
+        """The levels of new rows."""
+        index = group.index(columns)
+        unseen = np.flatnonzero(index < 0)
+        if len(unseen) and self.new_groups == "refuse":
+            raise UnknownLevelError(group.name, columns[group.name].values, int(unseen[0]), group.levels[0])
+        if len(unseen):
+            names = np.unique(group.names_at(columns, unseen), return_inverse=True)[1]
+            index[unseen] = len(group.level_names) + names
+        return index
 
     def _name(self, j: int) -> str:
         """Of a column of X."""
@@ -312,10 +323,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             x = thinned(posterior.trace.draws, most)
             x = x if chosen is None else x[chosen]
             return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(x), seed)
-        draws = EffectDraws.of(posterior, most, seed)
-        draws = draws if chosen is None else draws.chosen(chosen)
-        form = posterior.model.at(X.X, None, posterior.units)
-        return Predictions(form, draws.x, seed, shift=draws.shift(X.terms()))
+        grouping = Grouping(new=self.new_groups, given=list(X.levels.T))
+        found = predictions_at(posterior, X.X, None, None, most, seed, grouping)
+        return found if chosen is None else found.under(chosen)
 
     def _means(self, X: Any) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
@@ -365,7 +375,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         require_unmasked("y", y)
         X, y = self._read(X, y, numeric=False)
         check_classification_targets(y)
-        X, y, weights = weighted(X, y, sample_weight)
+        X, y, weights = _weighted(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[:1].tolist()[0]!r}")
@@ -476,7 +486,7 @@ class BayesianRegression(_Regressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
         family = one_of("family", self.family, ("gaussian", "student-t"))
-        X, y, weights = weighted(*self._read(X, y), sample_weight)
+        X, y, weights = _weighted(*self._read(X, y), sample_weight)
         try:
             return self._fitted(X, y, family, weights)
         except NoResidualsError:  # nothing is far off, and the law of the other family is known
@@ -490,7 +500,8 @@ class BayesianRegression(_Regressor):
         effects = self.posterior_.group_effects
         assert effects is not None  # as there are groups
         for k, index in enumerate(X.levels.T):
-            mean += np.append(effects.of_term(k).mean(axis=(0, 1))[:, 0], 0.0)[index]  # 0 for −1, a new level
+            known = effects.of_term(k).mean(axis=(0, 1))[:, 0]
+            mean += np.append(known, 0.0)[index.clip(max=len(known))]  # 0 of levels that were not fitted
         return mean
 
 
@@ -511,7 +522,7 @@ class _Counts(_Regressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0."""
-        X, y, weights = weighted(*self._read(X, y), sample_weight)
+        X, y, weights = _weighted(*self._read(X, y), sample_weight)
         part = y - np.floor(y)
         between = np.flatnonzero(part)
         if len(between):
@@ -567,3 +578,76 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint((1 << 31) - 1))
+
+
+@contextmanager
+def _read_as_numbers(**given: Any) -> Iterator[None]:
+    """Where an error comes from a text or a date among what was given (by name), say where that stands.
+
+    Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides,
+    and masks, which scikit-learn ignores, at once.
+    """
+    for name, values in given.items():
+        require_unmasked(name, values)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except (TypeError, ValueError):
+        for name, values in given.items():
+            if (found := _unread(name, values)) is not None:
+                raise found from None
+        raise
+
+
+def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array | None]:
+    """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
+    from sklearn.utils import check_array, check_consistent_length
+
+    if sample_weight is None:
+        return X, y, None
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(X.shape[0], sample_weight)
+    with _read_as_numbers(sample_weight=sample_weight):
+        weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weights.ndim != 1:
+        raise requirement("sample_weight", "one number for each row", f"shape {weights.shape}")
+    check_consistent_length(X, weights)
+    if (weights < 0).any():
+        raise requirement("sample_weight", "numbers not below 0", f"{weights.min():g}")
+    if not weights.any():
+        raise requirement("sample_weight", "positive for some row", "zero for all of them")
+    kept = weights > 0
+    if not kept.all():
+        X, y, weights = X[kept], y[kept], weights[kept]
+    return X, y, None if (weights == 1).all() else weights
+
+
+def _unread(name: str, values: Any) -> ValueError | None:
+    """The first text or date among rows, a column or a list; None where there is none, and of sparse rows."""
+    if values is None or hasattr(values, "format"):
+        return None
+    try:
+        array = np.asarray(values, object)
+    except ValueError:  # lists of unequal lengths
+        return None
+    columns = getattr(values, "columns", None)
+    for place, each in np.ndenumerate(array):
+        if (kind := _kind(each)) is not None:
+            row, *others = place
+            of = "".join(f" of column {j if columns is None else columns[j]!r}" for j in others)
+            remedy = _DATES if kind == "date" else _REMEDIES.get(name, "")
+            return requirement(name, "numbers", f"the {kind} {str(each)!r:.40} in row {row}{of}", remedy)
+    return None
+
+
+def _kind(value: Any) -> str | None:
+    """What it is, where it is no number and stands for none."""
+    if isinstance(value, date | np.datetime64):
+        return "date"
+    if not isinstance(value, str):
+        return None
+    try:
+        float(value)
+    except ValueError:
+        return "text"
+    return None

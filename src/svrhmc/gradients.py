@@ -190,7 +190,7 @@ class Counted(Protocol):
 
     @property
     def n(self) -> int:
-        """Components."""
+        """The number of components."""
 
     @property
     def lasting_parts(self) -> bool:

@@ -71,7 +71,7 @@ def require_the_same(call, work, most, folder, another=""):
 
 def test_a_call_with_slow_functions_of_the_users_own(work, monkeypatch, tmp_path):
     """A gradient takes 5 calls, the mode and the curvature there some hundred, a life has 25."""
-    monkeypatch.setattr(import_module("svrhmc.targets.custom"), "_BLOCK_ELEMENTS", 24)
+    monkeypatch.setattr(import_module("svrhmc.density.custom"), "_BLOCK_ELEMENTS", 24)
     X = np.random.default_rng(0).normal(size=(40, 3))
     gradients = work.counted(lambda x, rows: 40 * (np.exp(X[rows] @ x / 4) - 1)[:, None] * X[rows] / 4 + x)
 

@@ -82,7 +82,7 @@ class ProgressLine:
             self._next = time.monotonic() + self._line.period
 
     def close(self) -> None:
-        """Wipe the line."""
+        """Wipe the line, where one was written."""
         if self._line is not None:
             self._line.wipe()
 

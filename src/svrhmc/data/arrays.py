@@ -111,13 +111,11 @@ class ArraysReader(Reader):
         return [_identity(each) for each in (self.X, self.y, self.offset, self.weights) if each is not None]
 
     def read(self, number: int) -> Iterator[Block]:
-        """Block by block."""
         rows = slice(*self.cuts[number : number + 2])
         sources = (self.X, self.y, self.offset, self.weights)
         return blocks_of(self.dtype, *(None if source is None else mapped(source)[rows] for source in sources))
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """A part of y."""
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
@@ -133,11 +131,9 @@ class SparseReader(Reader):
         self.sizes = np.diff(cuts)
 
     def only(self, number: int) -> SparseReader:
-        """Of one file."""
         return SparseReader([self.files[number]], self.y, self.cuts[number : number + 2], self.names, self.dtype)
 
     def where(self, number: int) -> str:
-        """The file."""
         return self.files[number]
 
     def identity(self) -> list[str]:
@@ -150,7 +146,6 @@ class SparseReader(Reader):
         return blocks_of(self.dtype, X, y)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """A part of y."""
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 

@@ -112,7 +112,6 @@ class CsvSource(Source):
         return CsvSource(self.ranges, self.header, self.delimiter, kinds, sizes, firsts, levels, stamps)
 
     def only(self, number: int) -> CsvSource:
-        """Of one range."""
         some = slice(number, number + 1)
         sizes, firsts = self.sizes[some].tolist(), self.firsts[some].tolist()
         return CsvSource(self.ranges[some], self.header, self.delimiter, self.kinds, sizes, firsts)

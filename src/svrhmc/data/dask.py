@@ -107,7 +107,7 @@ class Graphs:
         self.parts = parts
 
     def only(self, number: int) -> Graphs:
-        """One of them."""
+        """The graph of one partition, which has the number 0."""
         return Graphs([self.parts[number]])
 
 
@@ -123,12 +123,10 @@ class FrameSource(Source):
         self.levels, self.ordered = levels, ordered
 
     def only(self, number: int) -> FrameSource:
-        """Of one partition."""
         sizes = self.sizes[number : number + 1]
         return FrameSource(self.graphs.only(number), sizes, self.kinds, {}, self.ordered, self.first + number)
 
     def where(self, number: int) -> str:
-        """Its number."""
         return f"partition {self.first + number} of the data frame"
 
     def identity(self) -> list[str]:
@@ -212,14 +210,12 @@ class ChunksReader(Reader):
         self.has_offset, self.has_weights = more[1] is not None, more[2] is not None
 
     def only(self, number: int) -> ChunksReader:
-        """Of one chunk."""
         more = tuple(None if each is None else each.only(number) for each in self.more)
         return ChunksReader(
             self.X.only(number), more, self.sizes[number : number + 1], self.names, self.dtype, self.first + number
         )
 
     def where(self, number: int) -> str:
-        """Its number."""
         return f"chunk {self.first + number} of X"
 
     def identity(self) -> list[str]:
@@ -238,13 +234,12 @@ class ChunksReader(Reader):
         return blocks_of(self.dtype, X, *more)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """Of a chunk."""
         assert self.more[0] is not None
         yield np.asarray(self.more[0].parts[number].made())
 
 
 def shape_of(graphs: Graphs, number: int) -> tuple[int, ...]:
-    """Of a chunk, computed."""
+    """The shape of a chunk, once it is computed."""
     return tuple(np.shape(graphs.parts[number].made()))
 
 
@@ -273,7 +268,7 @@ def _is_elsewhere(task: Any) -> bool:
 
 
 def require_dask() -> Any:
-    """The package."""
+    """The package dask, or an error that says how to install it."""
     try:
         import dask
     except ImportError:

@@ -66,7 +66,6 @@ class ParquetSource(Source):
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
 
     def only(self, number: int) -> ParquetSource:
-        """Of one row group."""
         return ParquetSource([self.groups[number]], self.kinds, self.ordered, {})
 
     def where(self, number: int) -> str:
@@ -79,7 +78,6 @@ class ParquetSource(Source):
         return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
 
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Of a row group."""
         path, group, size = self.groups[number]
         if not size:
             return

@@ -90,9 +90,7 @@ class FiniteSum(ABC):
     theta_dim: int = 0  # standard deviations and correlations of effects of groups, which are last in what is reported
     effect_count: int = 0  # effects of groups, which are the last columns of the rows that it shows
     group_terms: tuple[Any, ...] = ()  # the terms of groups, with their covariances (`svrhmc.density.mixed`)
-    searched_by: str = (
-        "mode"  # how `sample` finds the variables of its chains: by its mode, or by the scales of "groups"
-    )
+    searched_by: str = "mode"  # where `sample` begins to look for variables: at the "mode", or with scales of "groups"
     tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
     unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
 

@@ -87,7 +87,6 @@ class Custom(FiniteSum):
         return f"Custom(n={self.n}, dim={self.dim})"
 
     def form(self) -> ComponentsForm:
-        """The user's function."""
         return ComponentsForm(self._gradients)
 
     def identity(self) -> dict[str, Any]:
@@ -100,17 +99,14 @@ class Custom(FiniteSum):
 
     @property
     def smoothness(self) -> float:
-        """As given."""
         return self._given("smoothness", self._smoothness, "a dynamics with inverse_mass=None needs it")
 
     @property
     def component_smoothness(self) -> float:
-        """As given."""
         return self._given("component_smoothness", self._component_smoothness, "theory needs it")
 
     @property
     def convexity(self) -> float:
-        """As given."""
         return self._given("convexity", self._convexity, "theory needs it")
 
     @property
@@ -217,7 +213,7 @@ class Custom(FiniteSum):
         return np.array([recorded(partial(total, state), (self.dim,), state) / self.n for state in x])
 
     def _summed(self, state: Array, rows: Indices) -> Array:
-        """Of some components."""
+        """The sum of the gradients of some components."""
         look()
         total: Array = self._component(state, rows).sum(axis=0)
         return total

@@ -106,11 +106,9 @@ class Gaussian(FiniteSum):
         return f"Gaussian(n={self.n}, dim={self.dim}, shared={self.shared})"
 
     def form(self) -> QuadraticForm:
-        """The quadratics."""
         return QuadraticForm(self.precision, self.shared, self.forces, self.mean_precision, self.mean_force)
 
     def identity(self) -> dict[str, Any]:
-        """Centres and precisions."""
         return {**self._kind(), "centers": digest(self.centers), "precision": digest(self.precision)}
 
     @property
@@ -151,7 +149,6 @@ class Gaussian(FiniteSum):
         return Moments(mean, covariance)
 
     def curvature_range(self, bound: bool) -> tuple[float, float]:
-        """Exact."""
         return self.convexity, self.smoothness
 
     def mode(self) -> Array:
@@ -181,7 +178,6 @@ class Gaussian(FiniteSum):
         return mean
 
     def prior_gradient(self, x: Array) -> Array:
-        """Nothing is shared."""
         return np.zeros_like(x)
 
     def _with_quadratic(self, strength: float, centre: Array) -> Gaussian:

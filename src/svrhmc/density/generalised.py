@@ -337,7 +337,6 @@ class GeneralisedLinear(FiniteSum):
 
     @property
     def mode_starts(self) -> str:
-        """Those of the minima."""
         return self.minima.starts
 
     def recall_mode(self, mode: Array) -> None:
@@ -407,7 +406,6 @@ class GeneralisedLinear(FiniteSum):
 
     @property
     def at_hand(self) -> int:
-        """All, or none."""
         return self.n if self.rows.in_memory else 0
 
     @cached_property

@@ -98,7 +98,7 @@ class Minima:
 
     @property
     def first(self) -> Array:
-        """The mode."""
+        """The mode: the point with the least f."""
         point: Array = self.points[0]
         return point
 
@@ -114,7 +114,7 @@ class _Minimum(NamedTuple):
 
 
 class _Search:
-    """Counts passes."""
+    """A search for one minimum, which counts the passes over the data that it takes."""
 
     def __init__(self, target: Any) -> None:
         self.target, self.passes = target, 0.0
@@ -161,7 +161,7 @@ class _Search:
         return np.where(np.isfinite(values), values, np.inf)
 
     def down(self, x: Array) -> Array:
-        """L-BFGS."""
+        """A minimum below a point, by L-BFGS."""
         from scipy.optimize import minimize
 
         options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}

@@ -57,10 +57,15 @@ class Term:
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
         some = w[..., self.effects]
+        if self.width == 1:  # without the time that axes take
+            return some[None]
         return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
 
     def put(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
+        if self.width == 1:
+            into[..., self.effects] = blocks[0]
+            return
         flat = np.moveaxis(blocks, 0, -1)
         into[..., self.effects] = flat.reshape(*flat.shape[:-2], self.count * self.width)
 
@@ -79,6 +84,7 @@ class MixedModel(FiniteSum):
 
     scalar_parts = True
     searched_by = "groups"
+    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers
 
     def __init__(
         self,
@@ -192,7 +198,7 @@ class MixedModel(FiniteSum):
         for term in self.terms:
             own = theta[:, term.theta]
             value, by_prior = term.covariance.prior(own)
-            inverse = np.linalg.inv(term.covariance.factor(own))
+            inverse = np.asarray(np.linalg.inv(term.covariance.factor(own)), np.float64)
             u = term.blocks(w)
             v = np.einsum("sab,bsl->asl", inverse, u)
             E = term.covariance.derivatives(own)
@@ -230,10 +236,16 @@ class MixedModel(FiniteSum):
 
     # Curvature given θ.
 
+    @property
+    def matrix(self) -> Any:
+        """Columns of X and of all groups, in CSR."""
+        rows: Any = self.conditional.rows.seen_once
+        return rows.X
+
     @cached_property
     def _design(self) -> tuple[Any, Any]:
         """X, dense where it is narrow, and Z in CSR."""
-        A = self.conditional.rows.seen_once.X
+        A = self.matrix
         X, Z = A[:, : self.columns], A[:, self.columns :].tocsr()
         return np.ascontiguousarray(X.toarray()), Z
 
@@ -342,10 +354,10 @@ class SquaredRows:
 
     def __init__(self, model: MixedModel) -> None:
         conditional = model.conditional
-        loss, A = conditional.loss, conditional.rows.seen_once.X
+        loss, A = conditional.loss, model.matrix
         weights = np.ones(model.n) if conditional.weights is None else conditional.weights
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
-        self._known = None if loss.mixture else 1 / np.sqrt(loss.curvature_bound)  # σ
+        self._known = loss.known_noise  # σ, or None where log σ is the last coordinate
         self._gram = model.gram(weights)
         self._centre = _least_squares(self._gram, A.T @ (weights * y))
         e = y - A @ self._centre
@@ -354,15 +366,14 @@ class SquaredRows:
         self._blocks = [term.group.blocks(weights) for term in model.terms]
 
     def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
-        """With b = Gd − g: precision·G, its border by log σ −2 precision·b, and 2 precision Σ wᵢ(…)² for log σ itself."""
+        """With b = Gd − g: G/σ², its border by log σ −2b/σ², and 2 Σ wᵢ(…)²/σ² for log σ itself."""
         d = x[: self._dim] - self._centre
         along = self._gram @ d
         precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
         squares = self._square + float((along - 2 * self._slope) @ d)
         shared = len(x) - self._dim
-        border = (
-            np.zeros((self._dim, shared)) if convex else np.tile(-2 * precision * (along - self._slope), (shared, 1)).T
-        )
+        slope = np.zeros(self._dim) if convex else -2 * precision * (along - self._slope)
+        border = np.tile(slope, (shared, 1)).T
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 
@@ -427,7 +438,8 @@ def mixed_model(
     """
     from scipy.sparse import csr_matrix, hstack
 
-    X = rows.X if rows.storage == "sparse" else csr_matrix(np.asarray(rows.X, np.float64))
+    given: Any = rows
+    X = given.X if rows.storage == "sparse" else csr_matrix(np.asarray(given.X, np.float64))
     A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
@@ -441,7 +453,7 @@ def mixed_model(
     for group in groups:
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
-        settled_groups.append(replace(group, prior=tuple(group.priors(usual))))
+        settled_groups.append(group.settled(usual))
     return MixedModel(conditional, X.shape[1], settled_groups, covariances)
 
 

@@ -72,7 +72,7 @@ class Smooth(Protocol):
         """The Hessian with these curvatures of rows and prior as scipy's linear operator."""
 
     def prior_curvature(self, x: Array) -> Array:
-        """That of the prior."""
+        """The second derivatives of the prior, coordinate by coordinate."""
 
     def preconditioner(self, curvature: Array, bend: Array) -> Any:
         """Near the inverse of that, where it is cheap; else None."""

@@ -1,4 +1,4 @@
-"""Posteriors that have no density, and the errors that say so.
+"""The rank of the design matrix, where a prior is flat; and the errors for posteriors that have no density.
 
 f does not grow for ever along d where the prior is flat, Λd = 0, and either no row sees d (Ad = 0: the columns of X are
 linearly dependent) or no row's loss grows with it (the data are separable). Neither depends on units: columns are

@@ -1,4 +1,4 @@
-"""Rows with their faces: whether the inequalities cᵢᵣᵀd ≤ 0 leave d = 0 alone, shown by Newton's method or not.
+"""Directions of recession: whether rows allow any d ≠ 0 along which no loss grows, cᵢᵣᵀd ≤ 0, by Newton's method.
 
 Row i has the vectors cᵢᵣ = (nᵣ₁aᵢ, …, nᵣₖaᵢ), one for each face r (`families/recession.py`), here of length 1: whether
 a direction is allowed does not depend on how long they are. With A of n × p entries they are n·k vectors of k·p

@@ -44,7 +44,7 @@ class Pace:
 
 
 def quiet(amount: int) -> None:
-    """Report to nobody."""
+    """A report of progress that nobody hears."""
 
 
 def require_defined(chains: Indices, step: int, z: Array, f: Array, rise: Array | float = 0.0) -> None:
@@ -261,7 +261,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def empty_memory(self, state: State) -> Memory:
-        """As `Chains.empty_memory`."""
+        """Arrays of the right sizes, for the memory of a state, as `Chains.empty_memory` has them."""
 
     def warm(self, state: State) -> None:
         """Compile what an evaluation of the target needs, where it needs anything."""

@@ -78,7 +78,6 @@ class ReferenceChains(Chains):
         self.kernel.warm(self.state)
 
     def empty_memory(self) -> Memory:
-        """As the sampler says."""
         return self.kernel.empty_memory(self.state)
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
@@ -132,11 +131,11 @@ class Grid:
     step_size: float
 
     def kernel(self, setup: Setup) -> Kernel:
-        """Its definition."""
+        """The kernel that defines a sampler of the grid."""
         return GridKernel(setup)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
-        """As the recipe says."""
+        """The evaluations of components that the recipe says its steps take."""
         return np.asarray(self.recipe.evaluations(steps), np.float64)
 
 
@@ -190,7 +189,6 @@ class GridKernel(Kernel):
         return memory | ({"anchor": x[:0]} if recipe.carries else {})
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
-        """Step by step."""
         scheme, recipe, stream = self.setup.sampler.scheme, self.setup.sampler.recipe, Stream(self.setup.seed, chains)
         memory = {name: array.copy() for name, array in state.memory.items()}
         estimate = Estimator(recipe, self._target, stream, memory, self._at_mode)

@@ -197,7 +197,7 @@ class Jumps:
 
     @property
     def scalings(self) -> int:
-        """In a draw."""
+        """The number of scalings in a draw."""
         return min(len(self.regions.reaches), _SCALINGS)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
@@ -256,7 +256,7 @@ class JumpKernel(TrajectoryKernel):
         return new.where(moved, at), moved
 
     def _jump(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> Point:
-        """Move (3)."""
+        """The third move: a jump to another region."""
         where, log_q = self.regions, self._log_q
         if where.count == 1:
             return at
@@ -267,7 +267,7 @@ class JumpKernel(TrajectoryKernel):
         return new.where(np.log(coins[1]) < (at.f - new.f) + gain - loss, at)
 
     def _scaling(self, stream: Stream, step: int, coins: Array, at: Point) -> Point:
-        """The fourth move."""
+        """The fourth move: the scaling of one coordinate about its location."""
         where = self.regions
         j = np.minimum((coins[0] * len(where.reaches)).astype(np.int64), len(where.reaches) - 1)
         log_scale = where.reaches[j] * (2 * coins[1] - 1)

@@ -328,7 +328,6 @@ class SharedFamily(Family):
 
     @property
     def shared(self) -> int:
-        """One."""
         return 1
 
     @property
@@ -344,7 +343,7 @@ class SharedFamily(Family):
 
 @cache
 def _formulas(record: Any) -> Formulas:
-    """Those of NumPy."""
+    """The formulas of a record over NumPy's primitives."""
     formulas: Formulas = record.formulas(NUMPY)
     return formulas
 

@@ -110,7 +110,6 @@ class EventLoss(Family):
         return np.asarray(u >= self.mean(-t), np.float64)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        """Of 0 and 1."""
         return two_values(self.mean(-t), np.greater(y, 0))
 
     def seen(self, y: Array, trials: Array | None = None) -> Array:

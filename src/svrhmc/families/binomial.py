@@ -79,12 +79,10 @@ class BinomialLoss(Family):
 
     @property
     def curvature_bound(self) -> float:
-        """Of one trial."""
         return _TRIAL.curvature_bound
 
     @property
     def third_bound(self) -> float:
-        """Of one trial."""
         return _TRIAL.third_bound
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
@@ -133,7 +131,6 @@ class BinomialLoss(Family):
         return np.asarray(gammaln(m * y + 1) + gammaln(m - m * y + 1) - gammaln(m + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """Successes, by inversion."""
         from scipy.stats import binom
 
         return np.asarray(binom.ppf(u, 1 if trials is None else trials, self.mean(t)), np.float64)

@@ -145,7 +145,6 @@ class CategoricalLoss(SharedFamily):
         return Coded(CategoricalLoss(len(found)), codes, found)
 
     def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
-        """All of them."""
         return CategoricalLoss(len(levels)), levels
 
     @property

@@ -123,7 +123,6 @@ class GammaLoss(SharedFamily):
         return y
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """By inversion."""
         from scipy.special import gammaincinv
 
         alpha = np.exp(t[..., 1])

@@ -99,7 +99,6 @@ class NegativeBinomialLoss(SharedFamily):
     kernel = NegativeBinomial
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts."""
         return counts("y", y, (n,))
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
@@ -129,7 +128,6 @@ class NegativeBinomialLoss(SharedFamily):
         return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """By inversion."""
         from scipy.stats import nbinom
 
         return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), NUMPY.sigmoid(t[..., 1] - t[..., 0])), np.float64)

@@ -89,7 +89,6 @@ class PoissonLoss(Family):
             return np.asarray(np.exp(high), np.float64)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts."""
         return counts("y", y, (n,))
 
     def start(self, y: Array) -> Array:
@@ -119,13 +118,11 @@ class PoissonLoss(Family):
         return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """By inversion."""
         from scipy.stats import poisson as law
 
         return np.asarray(law.ppf(u, np.exp(t)), np.float64)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        """Of counts."""
         from scipy.special import pdtr
 
         rate = np.exp(t)

@@ -29,7 +29,7 @@ class Response(NamedTuple):
     guessed: str
 
     def coded(self, column: Column) -> Array:
-        """Labels as numbers."""
+        """The labels of a column as the numbers that the family takes."""
         return np.asarray(column.values if self.levels is None else column.codes(self.levels), np.float64)
 
 

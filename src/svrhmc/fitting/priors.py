@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Gro
         used.update(keys)
         return prior[keys[0]] if keys else None
 
-    made = []
+    made: list[Group | Smooth] = []
     for group in groups:
         nothing: list[Any] = [None] * group.width
         scales: list[Any] = group.priors(nothing)
@@ -100,9 +99,7 @@ def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Gro
         correlations = own(_correlations(group)) if group.width > 1 else None
         if not (correlations is None or isinstance(correlations, LKJ)):
             raise requirement(f"the prior of {_correlations(group)!r}", "LKJ(eta)", repr(correlations))
-        some = any(one is not None for one in scales)
-        lkj = group.lkj if correlations is None else correlations.eta
-        made.append(replace(group, prior=tuple(scales) if some else None, lkj=lkj))
+        made.append(group.with_priors(scales, group.lkj if correlations is None else correlations.eta))
     left = {name: one for name, one in prior.items() if name not in used}
     return tuple(made), left or None
 

@@ -89,7 +89,8 @@ def fit(
 
     formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and interactions,
         arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
-        intercept unless the formula says 0. s(x) is a smooth function of x (`docs/smooths.md`). (1 + x | school) lets the intercept and the slope of x vary by school, with
+        intercept unless the formula says 0. s(x) is a smooth function of x, whose smoothness is learnt
+        (`svrhmc.tables.smooths`). (1 + x | school) lets the intercept and the slope of x vary by school, with
         standard deviations and correlations that are estimated too.
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
         (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.

@@ -254,7 +254,6 @@ class StandardReader(Reader):
         self.has_offset, self.has_weights = reader.has_offset or units.response != 0, reader.has_weights
 
     def read(self, number: int) -> Iterator[Block]:
-        """Block by block."""
         units = self.units
         for block in self.reader.read(number):
             offset = block.offset
@@ -263,15 +262,12 @@ class StandardReader(Reader):
             yield block._replace(X=units.rows_by_column(block.X), offset=offset)
 
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """As they are."""
         return self.reader.labels(number)
 
     def only(self, number: int) -> Reader:
-        """Of one partition."""
         return StandardReader(self.reader.only(number), self.units)
 
     def where(self, number: int) -> str:
-        """As it is."""
         return self.reader.where(number)
 
     def identity(self) -> list[str]:

@@ -145,7 +145,7 @@ class Batch(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """For drawing rows."""
+    """Room and tables for drawing the rows of a batch."""
 
     steps: Any  # counters of a chunk of random blocks
     slots: Any

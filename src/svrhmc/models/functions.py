@@ -133,7 +133,7 @@ def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
 
 @partial(program, static_argnames="functions")
 def prior_gradient(functions: Functions, x: Any) -> Any:
-    """Of log p(params)."""
+    """The gradient of log p(params)."""
     return functions.prior_gradient(x)
 
 

@@ -157,7 +157,7 @@ class Model(FiniteSum):
 
     @scoped
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From a pickle."""
+        """Take the functions out of a pickle again."""
         functions = pickle.loads(state.pop("pickled"))
         self.__dict__.update(state, **dict(zip(_CARRIED, functions, strict=True)))
         self._form = FunctionsForm(self.functions, self.data)
@@ -245,7 +245,6 @@ class Model(FiniteSum):
         return known, np.concatenate(found)[: len(flat)].reshape(*draws.shape[:2], -1)
 
     def form(self) -> FunctionsForm:
-        """The functions."""
         return self._form
 
     @scoped
@@ -269,7 +268,7 @@ class Model(FiniteSum):
 
     @property
     def doubt(self) -> str:  # type: ignore[override]
-        """That of the minima."""
+        """Why other modes may be there than those that were found, once they were looked for."""
         return self.minima.doubt
 
     def recall_mode(self, mode: Array) -> None:
@@ -282,12 +281,10 @@ class Model(FiniteSum):
 
     @property
     def one_mode(self) -> str | None:
-        """As was declared."""
         return "its density is log-concave, as was declared" if self.log_concave else None
 
     @property
     def mode_starts(self) -> str:
-        """Those of the minima."""
         return self.minima.starts
 
     @cached_property

@@ -26,7 +26,7 @@ class Arguments:
 
     @classmethod
     def of(cls, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Of a call."""
+        """The arguments with which a model is called, by their names or places."""
         import jax
 
         try:

@@ -55,7 +55,7 @@ class Place(ABC):
 
     @property
     def numbers(self) -> float:
-        """Of a row."""
+        """How many numbers a row has."""
         return float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(self.row)))
 
     fetches: ClassVar[bool] = False  # whether `fetch` should read batches before a program on the device needs them
@@ -79,15 +79,12 @@ class OnDevice(Place):
     """Rows in the memory of one device, or of each by itself: data is a pytree of arrays."""
 
     def taken(self, data: Any, rows: Any) -> Rows:
-        """By index."""
         return jax.tree.map(lambda leaf: leaf[rows], data)
 
     def summed(self, data: Any, of: Of, *given: Any) -> Any:
-        """Block by block."""
         return _blocks_of(data, self.n, self.block, of, given)
 
     def each(self, data: Any, of: Of, *given: Any) -> Any:
-        """All at once."""
         return of(data, *given)
 
 
@@ -105,7 +102,6 @@ class OnDevices(Place):
 
     @property
     def mesh(self) -> Mesh:
-        """All of them."""
         return self.devices
 
     def taken(self, data: Any, rows: Any) -> Rows:
@@ -180,7 +176,6 @@ class OnDevices(Place):
         return made(cut, *given)
 
     def host(self, data: Any) -> list[Any]:
-        """Without the copies."""
         pairs = zip(*(jax.tree.leaves(part) for part in data), strict=True)
         return [
             np.concatenate([np.asarray(cut)[: self.sections].reshape(-1, *left.shape[1:]), np.asarray(left)])
@@ -254,7 +249,6 @@ class OnHost(Place):
         return jax.tree.unflatten(tree, rows)
 
     def host(self, data: Any) -> list[Any]:
-        """As they are."""
         return jax.tree.leaves(self.leaves)
 
 

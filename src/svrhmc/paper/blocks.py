@@ -33,7 +33,7 @@ class Block:
 
 
 def heading(text: str) -> Block:
-    """Of the second level."""
+    """A heading of the second level."""
     return Block(f"## {text}", f"<h2>{escape(text)}</h2>")
 
 

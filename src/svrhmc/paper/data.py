@@ -56,7 +56,7 @@ class Supply:
     missing: dict[str, str]
 
     def key(self, name: str) -> str:
-        """Of the edition."""
+        """The key of the edition of a data set that is at hand; empty where there is none."""
         return self.editions[name].key if name in self.editions else ""
 
     @property

@@ -48,7 +48,7 @@ class Table:
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return len(self.y)
 
 

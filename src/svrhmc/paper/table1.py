@@ -73,7 +73,7 @@ def _both(result: dict[str, Any]) -> tuple[theory.Comparison, theory.Comparison]
 
 
 def _factor(comparison: theory.Comparison) -> float:
-    """SVR-HMC over SG-HMC."""
+    """The complexity of SVR-HMC over that of SG-HMC."""
     totals = _totals(comparison)
     return totals[OURS] / totals["sg-hmc"]
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +55,8 @@ class Covariance:
 
     def correlation_factor(self, theta: Array) -> Array:
         """L of many θ: (states, dim) → (states, r, r)."""
+        if self.width == 1:
+            return np.ones((len(theta), 1, 1))
         partial = np.tanh(theta[:, self.width :])
         L = np.zeros((len(theta), self.width, self.width))
         left = np.ones((len(theta), self.width))  # ∏ √(1 − p²) of each row so far
@@ -72,7 +75,9 @@ class Covariance:
     def derivatives(self, theta: Array) -> Array:
         """E of every coordinate: (states, dim) → (dim, states, r, r)."""
         r, L = self.width, self.correlation_factor(theta)
-        inverse = np.linalg.inv(L) if r > 1 else 1 / L
+        if r == 1:
+            return L[None]
+        inverse = np.linalg.inv(L)
         E = np.empty((self.dim, len(theta), r, r))
         for a in range(r):
             E[a] = inverse[:, :, a, None] * L[:, a, None, :]
@@ -87,14 +92,21 @@ class Covariance:
     def prior(self, theta: Array) -> tuple[Array, Array]:
         """−log p(θ) up to a constant, and its gradient: (states, dim) → (states,), (states, dim)."""
         scales, c = theta[:, : self.width], theta[:, self.width :]
-        b = np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
-        value = self.heavy.value(scales) + (2 * b * (np.logaddexp(c, -c) - np.log(2.0))).sum(axis=1)
-        return value, np.concatenate([self.heavy.slope(scales), 2 * b * np.tanh(c)], axis=1)
+        value, slope = self.heavy.value(scales), self.heavy.slope(scales)
+        if self.width == 1:
+            return value, slope
+        value = value + (2 * self._shapes * (np.logaddexp(c, -c) - np.log(2.0))).sum(axis=1)
+        return value, np.concatenate([slope, 2 * self._shapes * np.tanh(c)], axis=1)
 
     def prior_curvature(self, theta: Array) -> Array:
         """The diagonal of its Hessian at one θ."""
-        b = np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
-        return np.concatenate([self.heavy.curvature(theta[: self.width]), 2 * b / np.cosh(theta[self.width :]) ** 2])
+        bend = 2 * self._shapes / np.cosh(theta[self.width :]) ** 2
+        return np.concatenate([self.heavy.curvature(theta[: self.width]), bend])
+
+    @cached_property
+    def _shapes(self) -> Array:
+        """b of every correlation."""
+        return np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
 
     def coordinates(self, covariance: Array) -> Array:
         """θ of one Σ."""
@@ -139,7 +151,5 @@ class Covariance:
         """τ, then the correlations Ωᵢⱼ: (states, dim) → (states, dim)."""
         L = self.correlation_factor(theta)
         omega = L @ L.transpose(0, 2, 1)
-        correlations = [omega[:, i, j] for i, j in self.pairs]
-        return np.concatenate(
-            [np.exp(theta[:, : self.width]), np.array(correlations).reshape(-1, len(theta)).T], axis=1
-        )
+        correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(theta)).T
+        return np.concatenate([np.exp(theta[:, : self.width]), correlations], axis=1)

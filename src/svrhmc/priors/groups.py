@@ -49,7 +49,11 @@ class Group:
     by_level: ClassVar[bool] = True  # its effects are those of levels of a grouping factor
 
     def __post_init__(self) -> None:
-        index = np.asarray(self.index)
+        for word, given in (("levels", self.levels), ("column_names", self.column_names)):
+            several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+            if not (given is None or several or getattr(given, "ndim", 0) == 1):
+                raise requirement(f"{word} of a group", "a list of names", type(given).__name__)
+        index = _array_of(self.index)
         if index.ndim != 1 or not len(index) or index.dtype.kind not in "iu":
             given = f"shape {index.shape} of {index.dtype}"
             raise requirement("index of a group", "one whole number for each row, its level", given)
@@ -144,10 +148,19 @@ class Group:
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
     def prior_names(self, column: int) -> tuple[str, ...]:
-        """By which a prior of the standard deviation of a column is given; that of its term without a level comes last."""
+        """By which a prior of the standard deviation of a column is given; the term without its level comes last."""
         name = (self.column_names or ())[column]
         terms = (name, re.sub(r"\[[^]]*\]", "", name))
         return tuple(f"{label}{term} | {self.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Group:
+        """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
+        some = any(one is not None for one in scales)
+        return replace(self, prior=tuple(scales) if some else None, lkj=lkj)
+
+    def settled(self, usual: Sequence[Prior]) -> Group:
+        """The same with the usual priors where none were given."""
+        return replace(self, prior=tuple(self.priors(usual)))
 
     def prior_words(self) -> str:
         """The priors of standard deviations and correlations, as a summary states them."""
@@ -203,7 +216,7 @@ class Smooth:
     @property
     def count(self) -> int:
         """The number of basis functions."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -244,17 +257,23 @@ class Smooth:
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
         """The one given, or the usual one."""
-        given: list[Any] = [self.prior] if not isinstance(self.prior, Sequence) else list(self.prior)
-        return list(usual) if given == [None] else given
-
-    def prior_words(self) -> str:
-        """The prior of its standard deviation, as a summary states it."""
-        priors: list[Any] = self.priors([None])  # type: ignore[list-item]
-        return f"sd({self.name}) ~ {_stated(priors[0])}"
+        return list(usual) if self.prior is None else [self.prior]
 
     def prior_names(self, column: int) -> tuple[str, ...]:
         """By which a prior of its standard deviation is given."""
         return (self.name, f"sd({self.name})")
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Smooth:
+        """The same with another prior of τ."""
+        return replace(self, prior=scales[0])
+
+    def settled(self, usual: Sequence[Prior]) -> Smooth:
+        """The same with the usual prior where none was given."""
+        return replace(self, prior=self.priors(usual)[0])
+
+    def prior_words(self) -> str:
+        """The prior of τ, as a summary states it."""
+        return f"sd({self.name}) ~ {_stated(self.prior)}"
 
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""
@@ -271,3 +290,11 @@ def _stated(prior: Any) -> str:
         return "a half-normal law on the scale of the data"
     numbers = ", ".join(f"{getattr(prior, field.name):.3g}" for field in fields(prior))
     return f"{type(prior).__name__}({numbers})"
+
+
+def _array_of(values: Any) -> Any:
+    """As NumPy has them; of lists of unequal lengths one of objects, which fit nothing."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError):
+        return np.empty(0, object)

@@ -29,6 +29,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -105,7 +106,6 @@ class Normal(Prior):
         per_column("prior_mean", self.mean, dim)
 
     def of(self, j: int) -> tuple[float, float]:
-        """Its precision and mean."""
         precision, mean = (each if np.ndim(each) == 0 else np.asarray(each)[j] for each in (self.precision, self.mean))
         return float(precision), float(mean)
 
@@ -139,16 +139,13 @@ class Flat(Prior):
         return 0.0, 0.0
 
     def scaled(self, factor: float) -> Flat:
-        """As flat as before."""
         return self
 
     def shifted(self, by: float) -> Flat:
-        """As flat as before."""
         return self
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Everywhere."""
         return 0.0, float("inf")
 
 
@@ -171,7 +168,6 @@ class StudentT(Prior):
         _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
 
     def of(self, j: int) -> tuple[int, float, float, float]:
-        """Its kind and numbers."""
         return STUDENT, float(self.location), float(self.scale), float(self.df)
 
     def scaled(self, factor: float) -> StudentT:
@@ -184,7 +180,6 @@ class StudentT(Prior):
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Location and scale."""
         return float(self.location), float(self.scale)
 
 
@@ -207,7 +202,6 @@ class Laplace(Prior):
         _ordinary("smoothing", self.smoothing)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
-        """Its kind and numbers."""
         return LAPLACE, float(self.location), float(self.scale), float(self.smoothing * self.scale)
 
     def scaled(self, factor: float) -> Laplace:
@@ -440,7 +434,7 @@ class Heavy:
     def bounds(self, dim: int) -> tuple[Array, Array]:
         """The least and the largest ψ″ anywhere, of every coordinate."""
         least, most = np.zeros(dim), np.zeros(dim)
-        for kind, some in self._groups():
+        for kind, some in self._groups:
             low, high = _SHAPES[kind].bounds(self.scale[some], self.shape[some])
             least[self.columns[some]], most[self.columns[some]] = low, high
         return least, most
@@ -478,13 +472,14 @@ class Heavy:
         """A name for all of it."""
         return digest(self.columns, self.kinds, self.location, self.scale, self.shape)
 
+    @cached_property
     def _groups(self) -> list[tuple[int, Any]]:
         return [(int(kind), np.flatnonzero(self.kinds == kind)) for kind in np.unique(self.kinds)]
 
     def _each(self, x: Array, order: int) -> Array:
         d = x[..., self.columns] - self.location
         out = np.zeros(d.shape)
-        for kind, some in self._groups():
+        for kind, some in self._groups:
             shape = _SHAPES[kind]
             function = (shape.value, shape.slope, shape.curvature)[order]
             out[..., some] = function(d[..., some], self.scale[some], self.shape[some])
@@ -539,12 +534,12 @@ class Terms:
 
     @property
     def parameters(self) -> int:
-        """Of all terms."""
+        """The number of parameters that all terms bring with them."""
         return sum(len(term.names) for term in self.terms)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of these."""
+        """The names of the parameters that terms bring with them."""
         return tuple(name for term in self.terms for name in term.names)
 
     def placed(self) -> list[tuple[Term, Indices]]:
@@ -567,7 +562,7 @@ class Terms:
         return total
 
     def hessian(self, x: Array) -> Array:
-        """At one state."""
+        """The Hessian of the sum of all terms at one state."""
         total = np.zeros((len(x), len(x)))
         for term, seen in self.placed():
             total[np.ix_(seen, seen)] += term.hessian(x[seen])

@@ -257,8 +257,8 @@ def _terms(posterior: Any) -> list[Variable]:
 
 
 def _effects(kept: GroupEffects | None, taken: set[str]) -> list[Variable]:
-    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates; of a smooth
-    the coefficients of its functions, `s(x)`.
+    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates; of a
+    smooth the coefficients of its functions, `s(x)`.
     """
     variables = []
     for k in range(0 if kept is None else len(kept.names)):

@@ -92,7 +92,7 @@ class _Residuals:
 
     @property
     def total(self) -> float:
-        """Observations in all."""
+        """The number of observations, with their weights."""
         return float(self.weights.sum())
 
 

@@ -158,7 +158,7 @@ class FittedRows:
         return FittedRows(columns, offset, weights, columns.n).chosen(even_rows(columns.n, most, 0))
 
     def chosen(self, places: Indices) -> FittedRows:
-        """Some of them."""
+        """Some of the rows, by their places."""
         columns = {
             name: Column(column.kind, column.values[places], None, column.levels)
             for name, column in self.columns.by_name.items()

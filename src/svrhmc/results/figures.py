@@ -65,17 +65,17 @@ class Sheet:
         self._shapes.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>')
 
     def dot(self, x: float, y: float, kind: str, radius: float = 4.0) -> None:
-        """A disc."""
+        """Draw a disc around a point."""
         self._shapes.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" class="{kind}"/>')
 
     def box(self, x: float, y: float, width: float, height: float, kind: str) -> None:
-        """A rectangle."""
+        """Draw a rectangle from its upper left corner."""
         self._shapes.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" class="{kind}"/>'
         )
 
     def path(self, points: Sequence[tuple[float, float]], kind: str, closed: bool = False) -> None:
-        """Through some points."""
+        """Draw a line through some points."""
         if points:
             way = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
             self._shapes.append(f'<path d="M{way}{"Z" if closed else ""}" class="{kind}"/>')
@@ -104,7 +104,7 @@ class Sheet:
             self.text(4, axis.end - 10, name, "start", "n", 60)
 
     def write(self, kind: str = "figure") -> str:
-        """As HTML."""
+        """All that was drawn, as an SVG element of a page."""
         k = next(_ids)
         return (
             f'<svg class="{kind}" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
@@ -284,7 +284,7 @@ def curve_figure(name: str, argument: str, x: Array, mean: Array, interval: Arra
     """A curve with its band."""
     low, high = min(0.0, float(interval.min())), max(0.0, float(interval.max()))
     pad, height = 0.05 * (high - low), 240.0
-    described = f"{name} at {number(float(x[0]))}: {number(float(mean[0]))}; at {number(float(x[-1]))}: {number(float(mean[-1]))}"
+    described = "; ".join(f"at {number(float(x[j]))}: {number(float(mean[j]))}" for j in (0, len(x) // 2, -1))
     out = Sheet(WIDTH, height, f"{name} with its band", described)
     across = Axis(float(x[0]), float(x[-1]), 56, WIDTH - 10)
     up = Axis(low - pad, high + pad, height - 48, 26)

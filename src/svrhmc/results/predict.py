@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,6 +144,11 @@ class TermRows:
     steps: Indices | None = None
     seed: int = 0
 
+    def under(self, draws: Indices) -> TermRows:
+        """The same under some of the draws."""
+        factor = None if self.factor is None else self.factor[draws]
+        return replace(self, effects=self.effects[draws], factor=factor)
+
     def added(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
         index, z = self.index[rows], self.columns[rows]
@@ -165,6 +170,10 @@ class SmoothRows:
 
     basis: Array
     effects: Array
+
+    def under(self, draws: Indices) -> SmoothRows:
+        """The same under some of the draws."""
+        return replace(self, effects=self.effects[draws])
 
     def added(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
@@ -207,7 +216,7 @@ class Predictions:
     """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
 
     Draw k and row i have the same u however many draws and rows there are besides. groups: terms of groups, whose
-    effects are not in x. shift: what else is added to the predictors of some rows, (draws, rows).
+    effects are not in x.
     """
 
     form: RowsForm
@@ -215,7 +224,10 @@ class Predictions:
     seed: int
     trials: Array | None = None
     groups: tuple[TermRows | SmoothRows, ...] = ()
-    shift: Callable[[Indices], Array] | None = None
+
+    def under(self, draws: Indices) -> Predictions:
+        """The same under some of the draws."""
+        return replace(self, x=self.x[draws], groups=tuple(term.under(draws) for term in self.groups))
 
     def blocks(self) -> Iterator[Block]:
         """μ(t) and new y of one block of rows after another."""
@@ -235,8 +247,6 @@ class Predictions:
         for start in range(0, n, size):
             chosen = np.arange(start, min(start + size, n))
             t = self.form.chosen(chosen).predictors(self.x)
-            if self.shift is not None:
-                (t[..., 0] if t.ndim > 2 else t)[...] += self.shift(chosen)
             for term in self.groups:
                 t = t + term.added(chosen)[(..., *(None,) * len(self.form.loss.tail))] * self.form.loss.unit()
             yield start, t, chosen

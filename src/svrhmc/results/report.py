@@ -256,9 +256,9 @@ def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
     if kept is None:
         return ""
     inside = [
-        f"<p>Some effects vary by group ({escape(', '.join(kept.factors))}). Their standard deviation says how much, on "
-        f"the scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn towards "
-        "the others, the more so the fewer rows it has.</p>"
+        f"<p>Some effects vary by group ({escape(', '.join(kept.factors))}). Their standard deviation says how much, "
+        f"on the scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn "
+        "towards the others, the more so the fewer rows it has.</p>"
     ] if kept.groups else []  # fmt: skip
     inside += _curves(posterior)
     head = ("", "mean", "sd", "5%", "95%", "ess", "R-hat")
@@ -292,7 +292,8 @@ def _curves(posterior: Any) -> list[str]:
     return [
         "<p>Smooths are curves whose bending is learnt from the data. Shown is what each adds to "
         f"{escape(scale(posterior))}, on average 0 over the rows, with a band of {_LEVEL:.0%} at each place, which "
-        f"allows for what is not known of the smoothness; beyond the rows a curve goes on as a straight line.</p>{drawn}"
+        "allows for what is not known of the smoothness; beyond the rows a curve goes on as a straight line.</p>"
+        f"{drawn}"
     ]
 
 

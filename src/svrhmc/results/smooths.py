@@ -10,8 +10,8 @@ it (`GroupEffects.information`) and D the standard deviations τ of the smooths,
     F = (G + D⁻²)⁻¹G,      tr F = Σⱼ [DGD(I + DGD)⁻¹]ⱼⱼ   over the functions of one smooth:
 
 from 0, a straight line, to k − 2, a curve without a penalty; with the line itself, edf = 1 + tr F. No inverse of τ is
-taken, so that τ near 0 does no harm. W has the curvatures of the log likelihood at the posterior mean, 1/σ² of each draw
-where noise is Gaussian. Group effects are taken as given.
+taken, so that τ near 0 does no harm. W has the curvatures of the log likelihood at the posterior mean, 1/σ² of each
+draw where noise is Gaussian. Group effects are taken as given.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def degrees_of(posterior: Any) -> Array:
     if loss.mixture:
         tau = tau / np.exp(draws[:, [draws.shape[1] - kept.covariances - 1]])
     scale = np.repeat(tau, sizes, axis=1)
-    A = scale[:, :, None] * kept.information * scale[:, None, :]
+    A = scale[:, :, None] * np.asarray(kept.information) * scale[:, None, :]
     smoother = np.linalg.solve(np.eye(A.shape[1]) + A, A)
     diagonal = np.einsum("dii->di", smoother)
     edges = np.cumsum([0, *sizes])

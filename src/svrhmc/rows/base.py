@@ -34,7 +34,7 @@ class Labels(NamedTuple):
     weights: Array | None = None
 
     def chosen(self, rows: Any) -> Labels:
-        """Those of some rows."""
+        """The labels of some rows."""
         offset, weights = (None if part is None else part[rows] for part in self[1:])
         return Labels(self.y[rows], offset, weights)
 
@@ -210,7 +210,6 @@ class DenseRows(Rows):
 
     @cached_property
     def compiled(self) -> Any:
-        """The array."""
         from svrhmc.kernels.rows import dense_rows
 
         return dense_rows(self.X)
@@ -222,11 +221,9 @@ class DenseRows(Rows):
         return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
-        """By gathering the rows."""
         return contract("cbd,cd->cb", self._gather(indices), x)
 
     def taken(self, indices: Indices) -> Array:
-        """By gathering them."""
         return self._gather(indices)
 
     def combine(self, weights: Array) -> Array:
@@ -239,7 +236,6 @@ class DenseRows(Rows):
         return total
 
     def combine_at(self, weights: Array, indices: Indices) -> Array:
-        """By gathering the rows."""
         return contract("cb,cbd->cd", weights, self._gather(indices))
 
     def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
@@ -281,15 +277,12 @@ class DenseRows(Rows):
 
     @property
     def entries(self) -> float:
-        """All of them."""
         return float(self.dim)
 
     def digest(self) -> str:
-        """Of the array."""
         return digest(self.X)
 
     def choose(self, indices: Indices) -> DenseRows:
-        """A copy."""
         return DenseRows(self.X[indices])
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:

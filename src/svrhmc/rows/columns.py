@@ -25,14 +25,12 @@ class ColumnRows(Rows):
         self.dtype = X.dtype
 
     def predict(self, x: Array) -> Array:
-        """Tile by tile."""
         out = np.zeros((len(x), self.n))
         for state, t in zip(np.ascontiguousarray(x), out, strict=True):
             self._sums.predict(self._columns, state, t)
         return out
 
     def combine(self, weights: Array) -> Array:
-        """Column by column."""
         out = np.zeros((len(weights), self.dim))
         for some, total in zip(np.ascontiguousarray(weights), out, strict=True):
             self._sums.combine(self._columns, some, total)
@@ -49,25 +47,20 @@ class ColumnRows(Rows):
         return out[: self.dim, self.dim].copy(), upper + np.triu(upper, 1).T
 
     def image_squares(self, factor: Array) -> Array:
-        """Tile by tile."""
         out = np.empty(self.n)
         self._sums.squares(self._columns, np.ascontiguousarray(factor.T), out)
         return out
 
     def squares(self, weights: Array) -> Array:
-        """Column by column."""
         return np.array([float(weights @ column.astype(np.float64) ** 2) for column in self._columns])
 
     def squared_norms(self) -> Array:
-        """Column by column."""
         return np.asarray(sum(column.astype(np.float64) ** 2 for column in self._columns), np.float64)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
-        """By rows in memory."""
         return self._in_rows.predict_at(x, indices)
 
     def combine_at(self, weights: Array, indices: Indices) -> Array:
-        """By rows in memory."""
         return self._in_rows.combine_at(weights, indices)
 
     def taken(self, indices: Indices) -> Array:
@@ -79,7 +72,6 @@ class ColumnRows(Rows):
         return DenseRows(np.ascontiguousarray(self.X[indices]))
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
-        """Block by block."""
         size = max(1, _BLOCK // self.dim)
         return np.concatenate([norms(self.X[low : low + size]) for low in range(0, self.n, size)])
 
@@ -96,11 +88,9 @@ class ColumnRows(Rows):
 
     @property
     def entries(self) -> float:
-        """All of them."""
         return float(self.dim)
 
     def digest(self) -> str:
-        """Of the array."""
         return self._in_rows.digest()
 
 

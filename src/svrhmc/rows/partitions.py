@@ -156,7 +156,7 @@ class Measured(NamedTuple):
 
     @staticmethod
     def unpacked(arrays: Any) -> Measured | None:
-        """Of arrays."""
+        """What was measured, from the arrays in which it was recorded."""
         return None if int(arrays[0]) == _LARGEST else Measured(int(arrays[0]), float(arrays[1]))
 
 
@@ -300,12 +300,12 @@ class PartitionRows(Rows):
 
     @property
     def numbers(self) -> range:
-        """Of the partitions."""
+        """The numbers of the partitions."""
         return range(len(self.partitions.reader.sizes))
 
     @property
     def columns(self) -> int:
-        """Of X."""
+        """The number of columns of X."""
         return self.width
 
     @property

@@ -60,12 +60,10 @@ class Blocks(Rows):
 
     @property
     def columns(self) -> int:
-        """Those of one block."""
         return self.width
 
     @property
     def seen_once(self) -> Rows:
-        """Those of one block."""
         return self.rows
 
     def columns_of(self, coordinates: Indices) -> Indices:
@@ -108,7 +106,6 @@ class Blocks(Rows):
         return self.rows.entries
 
     def digest(self) -> str:
-        """Of the rows."""
         return f"{self.blocks} × {self.rows.digest()} + {self.shared}"
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
@@ -137,7 +134,6 @@ class Blocks(Rows):
         return np.maximum(norms, 1.0) if self.shared else norms
 
     def choose(self, indices: Indices) -> Blocks:
-        """Some of the rows."""
         return Blocks(self.rows.choose(indices), self.blocks, self.shared)
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:

@@ -67,7 +67,7 @@ class Reader(ABC):
 
     @abstractmethod
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
-        """The labels alone."""
+        """The labels of a partition without its rows, block by block."""
 
     @abstractmethod
     def only(self, number: int) -> Reader:

@@ -38,7 +38,6 @@ class SparseRows(Rows):
         return sparse_rows(self.X)
 
     def predict(self, x: Array) -> Array:
-        """A sparse product."""
         return np.ascontiguousarray(np.asarray(self.X @ x.T).T, np.float64)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
@@ -48,7 +47,6 @@ class SparseRows(Rows):
         return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
 
     def taken(self, indices: Indices) -> Array:
-        """With their zeros."""
         return np.asarray(self.X[indices].toarray(), np.float64)
 
     def combine(self, weights: Array) -> Array:
@@ -111,7 +109,6 @@ class SparseRows(Rows):
         return digest(self.X.data, self.X.indices.astype(np.int64), self.X.indptr.astype(np.int64))
 
     def choose(self, indices: Indices) -> SparseRows:
-        """A copy."""
         return SparseRows(self.X[indices])
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:

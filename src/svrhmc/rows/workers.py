@@ -69,7 +69,7 @@ class Workers(ABC):
 
     @abstractmethod
     def results(self, futures: list[Any]) -> Iterable[Any]:
-        """Those of some tasks."""
+        """The results of some tasks, in their order."""
 
     @abstractmethod
     def give_up(self, future: Any) -> None:
@@ -164,14 +164,12 @@ class Cluster(Workers):
         return sum(self.client.nthreads().values())
 
     def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
-        """To whichever worker."""
         return self.client.submit(work, *task, pure=False, retries=_RETRIES)
 
     def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Dask sends any of them."""
 
     def results(self, futures: list[Any]) -> Iterable[Any]:
-        """Asked for together."""
         found: list[Any] = self.client.gather(futures)
         return found
 
@@ -248,7 +246,7 @@ class InPartitions(Partitions):
 
 
 class Parted(Protocol):
-    """Whatever has partitions."""
+    """Whatever can be cut down to one of its partitions."""
 
     def only(self, number: int) -> Any:
         """The same with one of them, which has the number 0."""

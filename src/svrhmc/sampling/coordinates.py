@@ -81,7 +81,7 @@ class Units:
 
     @property
     def dim(self) -> int:
-        """Coordinates in all."""
+        """The number of coordinates, those of shared parameters among them."""
         return self.blocks * self._width + self.shared
 
     @property

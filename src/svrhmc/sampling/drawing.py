@@ -24,7 +24,6 @@ from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
 from svrhmc.samplers import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
 from svrhmc.sampling.budget import Budget
-from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.doubts import STUCK, effective_draws, longest_stay
 
 _FIRST = 5  # draws, or steps, of a first piece
@@ -92,7 +91,7 @@ class Prices:
         """What a piece of steps took."""
         self._pieces.append((seconds, steps))
 
-    def learn_to_show(self, reported: ReportedCoordinates) -> None:
+    def learn_to_show(self, reported: Any) -> None:
         """What it takes to show the draws of all chains in the user's variables, from some of them."""
         some, began = self._chains.state.x[:_SOME, None], self._budget.used()[0]
         reported.out(some)
@@ -170,13 +169,14 @@ class Drawing:
     settings: what a record says of them; `step_size` in it, where it is not None, is that of chains that stay near the
     mode unless they diverge. states: whether whitened states are kept. width: of what is reported of a state, if it is
     not as wide as that. gradients: whether those at the draws are kept, where they come for free.
+    every: of how many draws one is kept with its state.
     """
 
     def __init__(
         self,
         chains: Chains,
         numbers: Indices,
-        reported: ReportedCoordinates,
+        reported: Any,
         name: str,
         journal: Journal,
         budget: Budget,
@@ -186,10 +186,11 @@ class Drawing:
         modes: int = 1,
         width: int | None = None,
         gradients: bool = True,
+        every: int = 1,
     ) -> None:
         self.chains, self._numbers, self._reported, self._settings = chains, numbers, reported, settings
         self._name, self._journal, self._budget, self._clock = name, journal, budget, Clock()
-        self._keeps_states, self._modes = states, modes
+        self._keeps_states, self._modes, self._every = states, modes, every
         self._prices = Prices(chains, settings["n"], follow_up, budget)
         self._accepted: Indices | None = None  # proposals, by chain, where there are any
         self._burn_in: int | None = None  # steps made before the first draw that is kept
@@ -227,8 +228,10 @@ class Drawing:
     def _require_rows(self, record: Record) -> None:
         """Refuse a record that speaks of other draws than those of its steps, or of too few states or gradients."""
         counts = {"draws": self._made, "spent": self._spent.array().shape[1]}
-        counts |= {"states": self._states.array().shape[1]} if self._keeps_states else {}
         counts |= {"pulled": self._pulled.array().shape[1]} if self._free else {}
+        states = self._states.array().shape[1]
+        if self._keeps_states and states != -(-self.made // self._every):
+            raise record.unusable(f"states must have one row for each {self._every} of {self.made} steps; got {states}")
         for name, count in counts.items():
             if count != self.made:
                 raise record.unusable(f"{name} must have {self.made} rows, one for each step; got {count}")
@@ -342,7 +345,10 @@ class Drawing:
     def _expect(self, draws: int) -> None:
         """Room for so many more draws, as far as it is known what of them is kept."""
         self._draws.expect(draws)
-        (self._states if self._keeps_states else self._pulled).expect(draws)
+        if self._keeps_states:
+            self._states.expect(-(-draws // self._every))
+        else:
+            self._pulled.expect(draws)
 
     @property
     def _patience(self) -> int:
@@ -430,7 +436,7 @@ class Drawing:
         self._require_near(step, extension.draws)
         self._draws.append(self._reported.out(extension.draws, self._made))
         if self._keeps_states:
-            self._states.append(extension.draws)
+            self._states.append(extension.draws[:, -self._made % self._every :: self._every])
         first, self._made = self._made, self._made + extension.draws.shape[1]
         self._spent.append(extension.spent[None, :])
         if extension.gradients is None:

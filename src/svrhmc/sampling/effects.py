@@ -19,8 +19,8 @@ class GroupEffects:
     rows: how many rows each level has, of all terms one after another.
     draws: (chain, draw, effect); every `every`-th of the posterior's draws.
     smooth: of each term whether it is a smooth, whose "levels" are its functions; (): none is.
-    information: BᵀWB of the functions of all smooths, less what the columns of the coefficients explain of it: what rows
-        tell of the smooths, in units of 1/σ² where there is a σ. None without smooths.
+    information: BᵀWB of the functions of all smooths, less what the columns of the coefficients explain of it: what
+        rows tell of the smooths, in units of 1/σ² where there is a σ. None without smooths.
     """
 
     names: tuple[str, ...]
@@ -91,6 +91,9 @@ class GroupEffects:
             raise requirement("group effects", f"{slices[-1].stop} of them", self.draws.shape[2])
         if len(self.smooth) not in (0, len(self.names)):
             raise requirement("smooth", f"one truth value for each of {len(self.names)} terms", len(self.smooth))
-        size, given = sum(len(self.levels[k]) for k in self.smooths), np.shape(self.information)
+        size, given = (
+            sum(len(self.levels[k]) for k in self.smooths),
+            () if self.information is None else self.information.shape,
+        )
         if given != ((size, size) if size else ()):
             raise requirement("information", f"that of {size} functions", given)

@@ -1,4 +1,4 @@
-"""`sample` for mixed models: finds the variables by a pilot run, draws by split HMC in them, and judges the scales first.
+"""`sample` for mixed models: pilot runs find the variables, split HMC draws in them, and scales are judged first.
 
 Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
 comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
@@ -7,7 +7,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import is_part
@@ -39,16 +40,16 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
 
-_PILOTS = (60, 120)  # draws of each chain in the pilot runs
+_PILOTS = (50, 100)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
 _EVERY, _WIDE = 8, 2000  # draws of a pilot run by which a step is chosen; coordinates from which it begins short
 _FIRST = 20  # draws after which the step of a pilot run is judged
 _ACCEPTED = 0.7  # share of proposals to be accepted
-_TUNING, _BURN_IN = 40, 100  # draws by which the step is judged, and draws that are not kept
+_BURN_IN = 60  # draws that are not kept, by which the step is judged
 _JUDGED = 1000  # effects whose effective draws and agreement are looked at
 _FAR, _SHRINKS = 5.0, 8
 _PILOT_SEED = 1 << 52
-_EXPECTED = 0.4  # effective draws of a draw
+_EXPECTED = 0.6  # effective draws of a draw
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -140,13 +141,14 @@ class GroupSearch:
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
-            space = GroupVariables(
-                model, bend, record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
-            )
-            rest = (record.array("first theta", (dim,)), record.array("first w", (model.inner_dim,)))
-            sampler = record.value("sampler", lambda _, parts: sampler_of(parts))
+            mixing, w = record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
             return _Variables(
-                space, record.array("start", (None, model.dim)), *rest, record.array("sds", (dim,)), sampler
+                GroupVariables(model, bend, mixing, w),
+                record.array("start", (None, model.dim)),
+                record.array("first theta", (dim,)),
+                record.array("first w", (model.inner_dim,)),
+                record.array("sds", (dim,)),
+                record.value("sampler", lambda _, parts: sampler_of(parts)),
             )
         self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
@@ -218,7 +220,7 @@ class GroupSearch:
             first = chains.extend(_FIRST)
             self.budget.evaluations += float(first.evaluations)
             smaller = sampler.smaller()
-            if smaller is None or first.accepted.sum() >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
+            if smaller is None or np.sum(np.asarray(first.accepted)) >= 0.9 * _ACCEPTED * _FIRST * _PILOT_CHAINS:
                 break
             sampler, z, tries = smaller, chains.state.x, tries + 1
         rest = chains.extend(count - _FIRST)
@@ -229,7 +231,10 @@ class GroupSearch:
 
     def _drawn(self) -> Answer:
         request = self.request
-        given = request.method if not (request.method is None or isinstance(request.method, str)) else None
+        given = None if request.method in (None, SplitHMC.method) else request.method
+        if not (given is None or isinstance(given, SplitHMC)):
+            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
+            raise requirement("method", allowed, repr(given))
         sampler: Any = self.variables.sampler if given is None else given
         number = 0
         while True:
@@ -246,9 +251,8 @@ class GroupSearch:
 
     def _drawing(self, sampler: Any, number: int) -> Drawing:
         request, space = self.request, self.variables.space
-        chains = sampler.chains(
-            space, request.seed + (number << 40), request.chains, request.threads, self.variables.start
-        )
+        seed, start = request.seed + (number << 40), self.variables.start
+        chains = sampler.chains(space, seed, request.chains, request.threads, start)
         settings = {
             "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
             "n": self.model.n, "step_size": None,
@@ -256,7 +260,13 @@ class GroupSearch:
         return Drawing(
             chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
             FollowUp(step=1.0, passes=float(sampler.leapfrogs)), width=self.reported.dim, gradients=False,
+            every=self._every,
         )  # fmt: skip
+
+    @property
+    def _every(self) -> int:
+        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
+        return max(1, round(self.request.draws / _EXPECTED * self.model.inner_dim / _MOST_KEPT))
 
     def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
@@ -342,52 +352,55 @@ class GroupSearch:
         return values
 
     def _effects(self, z: Array) -> GroupEffects:
-        """Draws of all effects, or of every so many draws where they would be more than 1 GB."""
+        """Draws of all effects."""
         model, space = self.model, self.variables.space
-        count = model.effects.stop - model.effects.start
-        chains, draws, _ = z.shape
-        every = -(-chains * draws * count // _MOST_KEPT)
-        some = z[:, ::every].reshape(-1, model.dim)
+        count, chains = model.effect_count, len(z)
+        some = z.reshape(-1, model.dim)
         out, mean = np.empty((len(some), count)), np.zeros(model.inner_dim)
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
             w = space.out_joint(some[begin : begin + size])[0]
             out[begin : begin + size] = w[:, model.effects]
             mean += w.sum(axis=0) / len(some)
-        groups = [term.group for term in model.terms]
+        return self._named(out.reshape(chains, -1, count), self._every, mean)
+
+    def _named(self, draws: Array, every: int, mean: Array) -> GroupEffects:
+        groups = [term.group for term in self.model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
             tuple(group.column_names or () for group in groups),
             tuple(group.levels or () for group in groups),
             np.concatenate([group.row_counts() for group in groups]),
-            out.reshape(chains, -1, count),
+            draws,
             every,
             tuple(not group.by_level for group in groups),
-            model.smooth_information(mean),
+            self.model.smooth_information(mean),
         )
 
     # Laplace's approximation
 
     def _laplace_location(self) -> Location:
-        """Means and standard deviations by Laplace's approximation, at the mode of its marginal density of the scales."""
+        """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
         known, count = self.variables, self.model.reported_dim
         mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
-        draws = self._laplace_draws(256, _PILOT_SEED)
+        draws = self.reported.parameters(*self._laplace_draws(256, _PILOT_SEED))
         return Location(mean, draws.std(axis=0)[:count])
 
-    def _laplace_draws(self, count: int, seed: int) -> Array:
+    def _laplace_draws(self, count: int, seed: int) -> tuple[Array, Array]:
+        """w and θ."""
         known, model = self.variables, self.model
         z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
         w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
-        return self.reported.parameters(w, theta)
+        return w, theta
 
     def _laplace(self) -> Answer:
         """Where a budget ended before there were draws."""
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
         count = max(LEAST, -(-request.draws // chains))
-        x = self._laplace_draws(chains * count, _PILOT_SEED + 1).reshape(chains, count, dim)
+        w, theta = self._laplace_draws(chains * count, _PILOT_SEED + 1)
+        x = self.reported.parameters(w, theta).reshape(chains, count, dim)
         where, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(
             mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
@@ -396,15 +409,8 @@ class GroupSearch:
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
-            group_effects=self._laplace_effects(chains, count),
+            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
-
-    def _laplace_effects(self, chains: int, count: int) -> GroupEffects:
-        known, model = self.variables, self.model
-        z = np.zeros((chains, min(count, LEAST), model.dim))
-        return replace(
-            self._effects(z), draws=np.broadcast_to(known.w[model.effects], (*z.shape[:2], model.dim)).copy()
-        )
 
 
 class _Scan(NamedTuple):
@@ -435,9 +441,7 @@ def _rises_and_falls_once(values: Array) -> bool:
 
 
 def _mass_below(places: Array, log_density: Array, low: float) -> float:
-    """The share of a density, given by its logarithm on a grid, below a place; beyond the first of them it goes on as it
-    fell.
-    """
+    """The share of a density, given by its logarithm on a grid, below a place."""
     fine = np.linspace(places[0], places[-1], 2001)
     p = np.exp(np.interp(fine, places, log_density) - log_density.max())
     return float(p[fine < low].sum() / p.sum())

@@ -25,7 +25,7 @@ from svrhmc.fitting.regression import fit, posterior_of, regression, require_set
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
-from svrhmc.results.summary import entangled, number
+from svrhmc.results.summary import entangled, number, scale_notes
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
@@ -231,6 +231,22 @@ def _show(
     for note in notes:
         show(f"Note: {note}.")
     show(f"\nWhat one more of a column adds to {scale(posterior)}:")
+    edge = len(rows) - posterior.group_scales
+    _show_table(rows[:edge])
+    if posterior.group_effects is not None:
+        show(f"How effects vary by group, {posterior.group_effects.in_words()}:")
+        _show_table(rows[edge:])
+    if design is not None and design.baselines:
+        show(f"Compared with {', '.join(design.baselines)}.")
+    compiled = posterior.compile_seconds
+    once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
+    for line in (*scale_notes(posterior), entangled(posterior), verdict(posterior), misfit(posterior)):
+        if line:
+            show(line)
+    show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
+
+
+def _show_table(rows: tuple[Coefficient, ...]) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("")
     for name in ("mean", "sd", "5%", "95%", "P(> 0)"):
@@ -241,14 +257,6 @@ def _show(
     Console().print(table)
     if len(rows) > _SHOWN:
         show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
-    if design is not None and design.baselines:
-        show(f"Compared with {', '.join(design.baselines)}.")
-    compiled = posterior.compile_seconds
-    once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
-    for line in (entangled(posterior), verdict(posterior), misfit(posterior)):
-        if line:
-            show(line)
-    show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
 
 
 def _as_json(

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from svrhmc.core.cells import csv_text
-from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
 from svrhmc.core.summaries import level_ends
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import Prediction
+from svrhmc.results.predict import NEW_GROUPS, Prediction
 from svrhmc.shell.errors import require_place, show, writing
 from svrhmc.shell.outputs import model_in
 from svrhmc.tables.csv import Reading
@@ -31,6 +31,8 @@ def predict_command(
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    new_groups: Annotated[str, typer.Option(help="Effects of groups not fitted: draw, average or refuse.")] = "draw",
+    no_groups: Annotated[bool, typer.Option("--no-groups", help="Leave effects of groups out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Predict the target of new rows from a fit.
@@ -38,12 +40,15 @@ def predict_command(
     A line for each row: mean and sd of the mean of the target, its interval
     (lower, upper), and that of a single new value (new_lower, new_upper). For
     classes, the probability of each. Where the fit has trials, all of these are
-    numbers of successes, and the probability of a success follows.
+    numbers of successes, and the probability of a success follows. Where the fit
+    has groups, rows of a group that was not fitted get effects as groups vary;
+    --new-groups average takes a typical group, and refuse names such rows.
 
     [bold]Example[/bold]: svrhmc predict customers-fit new.csv --out new-churn.csv
     """
     if not 0 < level < 1:
         raise requirement("--level", "between 0 and 1", level)
+    one_of("--new-groups", new_groups, NEW_GROUPS)
     require_place("--out", out)
     progress = False if quiet else None
     posterior = model_in(fitted)
@@ -51,16 +56,19 @@ def predict_command(
         data = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
     with stage("predicting", progress):
         try:
-            prediction = _predicted(posterior, data, level, draws)
+            prediction = _predicted(posterior, data, level, draws, not no_groups, new_groups)
         except DataError as error:
-            raise DataError(f"{file}: {error}") from error
+            said = str(error).replace("new_groups='draw'", "--new-groups draw").replace("'average'", "average")
+            raise DataError(f"{file}: {said}") from error
     with writing():
         write_text(out, _table(prediction, posterior))
     if not quiet:
         show(f"{data.n:,} predictions: {out}")
 
 
-def _predicted(posterior: Posterior, data: Read, level: float, draws: int) -> Prediction:
+def _predicted(
+    posterior: Posterior, data: Read, level: float, draws: int, include_groups: bool, new_groups: str
+) -> Prediction:
     levels, design = level_ends(level), posterior.design
     if data.X is not None:
         if design is not None or posterior.units is None:
@@ -73,7 +81,9 @@ def _predicted(posterior: Posterior, data: Read, level: float, draws: int) -> Pr
         return posterior.predict(X, levels=levels, draws=draws)
     if design is None:
         raise DataError("the fit is of sparse rows, and this is a table with columns.")
-    return posterior.predict(data.table, levels=levels, draws=draws)
+    return posterior.predict(
+        data.table, levels=levels, draws=draws, include_groups=include_groups, new_groups=new_groups
+    )
 
 
 def _table(prediction: Prediction, posterior: Posterior) -> str:

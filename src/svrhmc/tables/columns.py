@@ -46,7 +46,7 @@ class Texts:
         return np.asarray(values[self.numbers])
 
     def tolist(self) -> list[Any]:
-        """All of them."""
+        """The texts as a list, one for each row."""
         return list(np.asarray(self).tolist())
 
     def places(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
@@ -133,7 +133,7 @@ class Columns:
         return rows
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Columns:
-        """Some rows."""
+        """The columns of some rows, by whether each is kept."""
         return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
 
     def series(self) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _in_series(values: Any) -> Any:
 
 
 def _series(name: str, series: Any) -> Column:
-    """A narwhals series."""
+    """The column of a narwhals series."""
     native = series.to_native()
     dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
     if dtype.is_integer():

@@ -18,10 +18,10 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.tables import formula as grammar
+from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
 from svrhmc.tables.expressions import Rows, require_transforms
 from svrhmc.tables.formula import Parsed, parsed, unusable
-from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
@@ -84,7 +84,7 @@ class Design:
 
     @cached_property
     def made_of(self) -> tuple[Term, ...]:
-        """The terms."""
+        """The terms, read from the text that the design keeps of them."""
         return from_text(self.terms, self.transforms)
 
     @property
@@ -166,8 +166,8 @@ class Design:
         return [(group.index(columns), group.numbers(columns)) for group in self.groups]
 
     def bases_of(self, table: Any) -> list[Array]:
-        """For each smooth, its functions at the rows of a new table. table: any, or `Columns` of one; missing values are
-        refused.
+        """For each smooth, its functions at the rows of a new table. table: any, or `Columns` of one; missing values
+        are refused.
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.coefficient_variables)
         return [smooth.basis(columns) for smooth in self.smooths]
@@ -312,9 +312,11 @@ def designed(
 
     design = design_of(formula, made, columns, given, encode)
     X = design.matrix(columns)
+    groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
+    groups += [smooth.made(columns) for smooth in design.smooths]
     return Designed(
         X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
-        columns, tuple(term.made(columns) for term in (*design.groups, *design.smooths)),
+        columns, tuple(groups),
     )  # fmt: skip
 
 
@@ -370,7 +372,8 @@ def _require_separate(
     labels: set[str] = set()
     coefficients = {name for term in terms for name in term.names}
     categories = {term.variables[0] for term in terms if term.kind == "category"}
-    for one in (*groups, *smooths):
+    parts: list[GroupDesign | SmoothDesign] = [*groups, *smooths]
+    for one in parts:
         for name in one.parameter_names:
             if name in coefficients or name in labels:
                 raise refusal(f"two parameters would be named {name!r}: rename a column of {one.text}")

@@ -152,7 +152,7 @@ class Expression:
         return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
 
     def compute(self, rows: Rows) -> Any:
-        """Its values."""
+        """The values of the expression for some rows."""
         for name in self.functions:
             if name not in rows.transforms:
                 raise self._needs(name)
@@ -354,7 +354,7 @@ class _Computation:
         self.transforms, self.state, self.levels = rows.transforms, rows.state, rows.levels
 
     def value(self, node: Any) -> Any:
-        """Of one node."""
+        """The value of one node of the syntax tree."""
         compute: dict[type[ast.AST], Callable[[], Any]] = {
             ast.Constant: lambda: node.value,
             ast.List: lambda: [self.value(each) for each in node.elts],

@@ -115,7 +115,7 @@ def _parquet(path: Path) -> Read:
 
 
 def _read(table: Any, notes: list[str]) -> Read:
-    """Of pyarrow or pandas."""
+    """What was read, from a table of pyarrow or pandas."""
     names = getattr(table, "column_names", None)
     return Read(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
 

@@ -8,10 +8,11 @@
 
 A term is a product of factors; a sum is a list of different terms, in the order of their degrees. a*b is a + b + a:b,
 a/b is a + a:b, b %in% a is the same, (a + b)**2 has all products of up to two; `.` stands for all columns that are
-neither in the response nor grouping factors nor what a smooth is a function of; 0 takes the intercept out. A group is a term of the outermost sum: what
-stands before its bar varies by the levels of what stands after it (Bates, Mächler, Bolker & Walker, "Fitting linear
-mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with || the effects of a level are
-independent of each other. A smooth is a term of the outermost sum too. Expressions are read by `svrhmc.tables.expressions`. Nothing is evaluated.
+neither in the response nor grouping factors nor what a smooth is a function of; 0 takes the intercept out. A group is a
+term of the outermost sum: what stands before its bar varies by the levels of what stands after it (Bates, Mächler,
+Bolker & Walker, "Fitting linear mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with ||
+the effects of a level are independent of each other. A smooth is a term of the outermost sum too. Expressions are read
+by `svrhmc.tables.expressions`. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Term(NamedTuple):
         return ":".join(factor.written for factor in self.factors)
 
     def times(self, other: Term) -> Term:
-        """Each factor once."""
+        """The interaction of two terms, with each factor once."""
         return Term(tuple(dict.fromkeys((*self.factors, *other.factors))))
 
 
@@ -162,7 +163,10 @@ class Parsed(NamedTuple):
     @property
     def variables(self) -> tuple[str, ...]:
         """The columns that explain the response."""
-        parts = [part.variables for part in (*self.terms, *self.groups, *self.smooths)]
+        parts = [
+            *(term.variables for term in self.terms), *(group.variables for group in self.groups),
+            *(smooth.variables for smooth in self.smooths),
+        ]  # fmt: skip
         return tuple(dict.fromkeys(name for names in parts for name in names))
 
 
@@ -426,9 +430,10 @@ class _Parser:
             else:
                 options[option[1]] = option[2].strip()
         if len(columns) != 1 or not columns[0]:
+            count = len([column for column in columns if column]) or "none"
             raise self._wrong(
-                f"a smooth is one of one column, such as s(age), and {text} has {len([c for c in columns if c]) or 'none'}"
-                "; for two take s(a) + s(b), s(a, by=b), or te-like products of splines such as bs(a, df=4):bs(b, df=4)"
+                f"a smooth is one of one column, such as s(age), and {text} has {count}"
+                "; of two take s(a) + s(b), s(a, by=b), or products of splines such as bs(a, df=4):bs(b, df=4)"
             )
         by, coded = None, False
         if "by" in options:

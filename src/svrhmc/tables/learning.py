@@ -74,12 +74,12 @@ class Survey(NamedTuple):
 
     @staticmethod
     def nothing(asked: Sequence[str]) -> Survey:
-        """Of no rows."""
+        """What is known of no rows at all."""
         return Survey(0, {}, {name: set() for name in asked}, {}, {})
 
     @staticmethod
     def of(columns: Columns, gaps: dict[str, int], asked: Sequence[str]) -> Survey:
-        """Of a block."""
+        """What a block of rows tells."""
         some = {name: columns[name] for name in asked}
         ends = {}
         for name, column in some.items():
@@ -103,7 +103,7 @@ class Survey(NamedTuple):
 
 
 def surveyed(source: Source, number: int, asked: list[str], drop: tuple[str, ...]) -> Survey:
-    """Of one partition."""
+    """What the rows of one partition tell."""
     total = Survey.nothing(asked)
     for columns, gaps in used(source, number, asked, drop):
         total = total + Survey.of(columns, gaps, [name for name in asked if total.values[name] is not None])

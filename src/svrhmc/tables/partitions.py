@@ -86,7 +86,7 @@ class Layout:
 
     @property
     def factor(self) -> Factor:
-        """The response."""
+        """The response, as a factor of the formula."""
         return Factor(self.response) if self.state is None else Factor(self.response, expression(self.response))
 
     def block(self, first: int, columns: Columns, where: str) -> Block:
@@ -143,7 +143,6 @@ class TableReader(Reader):
         self.has_weights = layout.weights is not None
 
     def only(self, number: int) -> TableReader:
-        """Of one partition."""
         return TableReader(self.source.only(number), self.layout, self.sizes[number : number + 1])
 
     def where(self, number: int) -> str:
@@ -155,7 +154,6 @@ class TableReader(Reader):
         return [*self.source.identity(), repr(self.layout)]
 
     def read(self, number: int) -> Iterator[Block]:
-        """Block by block."""
         for first, columns in self.columns(number, self.layout.columns, len(self.names)):
             yield self.layout.block(first, columns, self.where(number))
 
@@ -191,7 +189,7 @@ class TableInPartitions(InPartitions):
 
     @property
     def reader(self) -> Reader:  # type: ignore[override]
-        """Of labels and features."""
+        """The reader of labels and features."""
         if self._reader is None:
             raise requirement(
                 "target",

@@ -20,7 +20,7 @@ from svrhmc.tables.columns import CATEGORY, TRUTH, Columns
 from svrhmc.tables.expressions import SMOOTH
 from svrhmc.tables.formula import Parsed, SmoothTerm, quoted
 from svrhmc.tables.groups import from_bytes, to_bytes
-from svrhmc.tables.splines import FEWEST, Spline, Stored
+from svrhmc.tables.splines import FEWEST, Spline
 from svrhmc.tables.terms import Category, Line, Term, Transforms, from_text, require_finite, shown, to_text
 
 USUAL = 10  # functions of a smooth, with constant and line
@@ -179,6 +179,6 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
 
 def _read(text: str, line: str, *stored: Any, transforms: Transforms | None) -> SmoothDesign:
     (read,) = from_text(line, transforms)
-    if not isinstance(text, str) or not isinstance(read, Line):
+    if type(text) is not str or not isinstance(read, Line):
         raise TypeError("a smooth without a line")
-    return SmoothDesign(text, read, Spline.read(Stored(*stored)))
+    return SmoothDesign(text, read, Spline.read(list(stored)))

@@ -1,6 +1,6 @@
 """Cubic splines as a smooth term has them: functions of one number with a penalty on their curvature.
 
-With knots 0 = t₁ < … < tₘ = 1 on u = (x − low)/width, the cubic splines on them have k = m + 2 dimensions: the B-splines
+With knots 0 = t₁ < … < tₘ = 1 on u = (x − low)/width, the cubic splines on them have k = m + 2 dimensions: B-splines
 span them, and so do 1, u and the m functions whose second derivatives are the hats hⱼ, hⱼ(tᵢ) = δᵢⱼ. In these
 
     s″ = Σⱼ cⱼ hⱼ,        ∫ s″(u)² du = cᵀMc,        Mᵢⱼ = ∫ hᵢhⱼ        (three diagonals, and well conditioned
@@ -9,7 +9,7 @@ span them, and so do 1, u and the m functions whose second derivatives are the h
 so that the penalty is exact, and what has none, the constant and the line, is kept apart from the beginning. Of each
 function its projection on 1 and u over the fitted rows is taken off, and then they are turned so that
 
-    B₁, …, B_q, q = k − 2:     Σᵢ Bⱼ(xᵢ) = Σᵢ xᵢBⱼ(xᵢ) = 0,     Σᵢ Bⱼ(xᵢ)B_l(xᵢ) = 0 (j ≠ l),     ∫ (Σⱼ vⱼBⱼ″)² du = ρ|v|²,
+    B₁, …, B_q, q = k − 2:    Σᵢ Bⱼ(xᵢ) = Σᵢ xᵢBⱼ(xᵢ) = 0,   Σᵢ Bⱼ(xᵢ)B_l(xᵢ) = 0 (j ≠ l),   ∫ (Σⱼ vⱼBⱼ″)² du = ρ|v|²,
 
 the smoothest first (Demmler & Reinsch, Numerische Mathematik 24, 1975). ρ is chosen so that Σⱼ Bⱼ(xᵢ)² is 1 on average
 over the rows: with vⱼ ~ N(0, τ²) the curve lies about its line with the standard deviation τ.
@@ -21,7 +21,7 @@ first and the last knot a spline goes on as a straight line.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -103,31 +103,20 @@ class Spline:
         values, slopes, curvatures = (part @ turn for part in (self.values, self.slopes, self.curvatures))
         return Spline(self.low, self.width, self.knots, values, slopes, curvatures, roughness)
 
-    def stored(self) -> Stored:
+    def stored(self) -> list[Any]:
         """As plain numbers, for a file."""
         arrays = (self.knots, self.values, self.slopes, self.curvatures)
-        return Stored(self.low, self.width, *(array.tolist() for array in arrays), self.roughness)
+        return [self.low, self.width, self.roughness, *(array.tolist() for array in arrays)]
 
     @staticmethod
-    def read(stored: Stored) -> Spline:
-        """What `stored` gave; anything else is a ValueError or TypeError."""
-        low, width, *lists, roughness = stored
-        knots, *at_knots = (np.array(numbers, np.float64) for numbers in lists)
+    def read(stored: list[Any]) -> Spline:
+        """What `stored` gave; anything else is a ValueError or a TypeError."""
+        low, width, roughness = map(float, stored[:3])
+        knots, values, slopes, curvatures = (np.array(numbers, np.float64) for numbers in stored[3:])
         m = len(knots)
-        if m < FEWEST - 2 or any(array.shape != (m, m) for array in at_knots) or not (np.diff(knots) > 0).all():
+        if m < FEWEST - 2 or not values.shape == slopes.shape == curvatures.shape == (m, m):
             raise ValueError("a spline of knots and values that do not fit")
-        if not all(np.isfinite(array).all() for array in (low, width, roughness, *at_knots)) or not width > 0:
-            raise ValueError("a spline of numbers that are not finite")
-        return Spline(float(low), float(width), knots, *at_knots, float(roughness))
-
-
-class Stored(NamedTuple):
-    """A spline as plain numbers."""
-
-    low: float
-    width: float
-    knots: list[float]
-    values: list[list[float]]
-    slopes: list[list[float]]
-    curvatures: list[list[float]]
-    roughness: float
+        finite = all(np.isfinite(array).all() for array in (low, width, roughness, values, slopes, curvatures))
+        if not finite or not width > 0 or not (np.diff(knots) > 0).all():
+            raise ValueError("a spline of no numbers")
+        return Spline(low, width, knots, values, slopes, curvatures, roughness)

@@ -101,12 +101,10 @@ class Number(Term):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its own."""
         return (self.variable,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """That of the variable."""
         return (self.variable,)
 
     def require_sound(self) -> None:
@@ -131,7 +129,6 @@ class Category(Term):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its own."""
         return (self.variable,)
 
     @property
@@ -141,7 +138,6 @@ class Category(Term):
 
     @property
     def choices(self) -> dict[str, tuple[Any, ...]]:
-        """Its levels."""
         return {self.variable: self.levels}
 
     @property
@@ -151,7 +147,6 @@ class Category(Term):
 
     @property
     def baseline(self) -> str:
-        """The first level."""
         return "" if self.full else f"{self.variable}[{shown(self.levels[0])}]"
 
     @property
@@ -271,9 +266,9 @@ class Encoded(Term):
 class Line(Term):
     """The straight line of a smooth: x − centre, times what the smooth is multiplied by.
 
-    smooth: its name, such as "s(age):plan[pro]". argument: the term that makes x, as JSON. by: the column that multiplies
-    it; "": none. levels: of that column, where it is a category; then the line is that of the rows of one of them, by
-    its number `level`.
+    smooth: its name, such as "s(age):plan[pro]". argument: the term that makes x, as JSON. by: the column that
+    multiplies it; "": none. levels: of that column, where it is a category; then the line is that of the rows of one of
+    them, by its number `level`.
     """
 
     kind = "line"
@@ -341,7 +336,7 @@ _KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, E
 
 
 def to_text(terms: tuple[Term, ...]) -> str:
-    """As JSON."""
+    """Terms as a text in JSON, as a design keeps them."""
     return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
 
 

@@ -57,7 +57,7 @@ class Moments(NamedTuple):
 
 
 def moments(values: Any) -> Moments:
-    """Of a block."""
+    """Number, mean and squares about the mean of the rows of a block."""
     x = np.asarray(values, np.float64)
     mean = x.mean(axis=0)
     return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
@@ -93,7 +93,7 @@ class Different:
 
 
 def different(values: Any) -> Different:
-    """Of a block."""
+    """The different values of a block, with how often each is there."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         array = array[np.isfinite(array)]

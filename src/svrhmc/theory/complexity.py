@@ -63,12 +63,12 @@ class Complexity:
 
     @property
     def total(self) -> float:
-        """Their sum."""
+        """The sum of all terms."""
         return sum(term.value for term in self.terms)
 
     @property
     def dominant(self) -> Term:
-        """The largest."""
+        """The term with the largest value."""
         return max(self.terms, key=_value)
 
 

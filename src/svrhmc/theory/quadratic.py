@@ -70,12 +70,12 @@ class Components:
 
     @property
     def n(self) -> int:
-        """Their number."""
+        """The number of components."""
         return len(self.forces)
 
     @property
     def dim(self) -> int:
-        """Coordinates."""
+        """The number of coordinates."""
         return int(self.forces.shape[1])
 
     @cached_property
@@ -201,7 +201,7 @@ class Quadratic:
 
     @property
     def dim(self) -> int:
-        """Coordinates."""
+        """The number of coordinates."""
         return len(self.spectrum)
 
     @property

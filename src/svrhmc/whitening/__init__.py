@@ -1,10 +1,9 @@
 """Whitening: a change of variables in which a posterior looks like N(0, I)."""
 
-from svrhmc.whitening.at_mode import KINDS, whitening, whitening_of
+from svrhmc.whitening.at_mode import KINDS, whitened, whitening, whitening_of
 from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Map, Whitening, dense_whitening, require_whitening
 from svrhmc.whitening.sparse import SparseWhitening
 from svrhmc.whitening.targets import Whitened, WhitenedComponents, WhitenedRows, is_whitened
-from svrhmc.whitening.transform import whitened
 
 __all__ = [
     "KINDS",

@@ -1,4 +1,4 @@
-"""Whitenings at the mode."""
+"""Whitenings at the mode of a target, and the target in the variables of one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,58 @@ from svrhmc.core.errors import one_of, requirement, whole
 from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
+from svrhmc.density.base import FiniteSum, require_target
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mode import DENSE_DIM
 from svrhmc.models.model import Model
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.whitening.curvature import told_curvature
 from svrhmc.whitening.elimination import MOST_CORE, eliminate
 from svrhmc.whitening.krylov import Krylov, standing_out
-from svrhmc.whitening.maps import DenseWhitening, LowRankWhitening, Whitening, dense_whitening, require_whitening
+from svrhmc.whitening.maps import (
+    DenseWhitening,
+    LowRankWhitening,
+    Map,
+    Whitening,
+    dense_whitening,
+    require_map,
+    require_whitening,
+)
+from svrhmc.whitening.partitions import WhitenedPartitions
 from svrhmc.whitening.products import by_products
 from svrhmc.whitening.sparse import SparseWhitening
+from svrhmc.whitening.targets import Whitened, WhitenedRows
 
 KINDS = ("dense", "diagonal", "low rank", "sparse")
 _RANK = 20
 _MOST_PAIRS = 3e8  # products of entries of a row, over all rows, that a sparse Hessian is summed from
 _BLOCK, _ROUNDS = 8, 8  # of the Krylov space in which directions that stand out are looked for
+
+
+def whitened(target: FiniteSum, how: Map | str | None = None) -> FiniteSum:
+    """The target in whitened variables. Any sampler runs on it, and its traces are in your own coordinates.
+
+    how: a `Whitening`, or the kind of one to make at the mode (None: dense up to 2000 columns, diagonal beyond); or any
+        `Map` x = T(z), which need not be linear: then full gradients alone are known, as `SplitHMC` needs them.
+
+    >>> from svrhmc import Sampler, dynamics, gradients, targets
+    >>> target = targets.logistic([[1.0, 0.5], [1.0, -2.0], [1.0, 1.5]], [1, 0, 1])
+    >>> sampler = Sampler(dynamics.BAOAB(1.0, 1.0, 1.0), gradients.Full())
+    >>> sampler.run(whitened(target), steps=2000, thin=10).draws.shape
+    (4, 200, 2)
+    """
+    form = rows_of(require_target(target).form())
+    known = form is not None and form.whitening is None
+    if how is None or isinstance(how, str):
+        if not (known or functions_of(target.form()) is not None):
+            raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
+        how = whitening(target, how)  # type: ignore[arg-type]
+    how = require_map(how, target.dim)
+    if form is None or not known or form.terms is not None or not isinstance(how, Whitening):
+        return Whitened(target, how)
+    kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
+    space: FiniteSum = kind(target, how)
+    return space
 
 
 def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: int | None = None) -> Whitening:

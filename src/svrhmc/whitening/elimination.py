@@ -44,7 +44,7 @@ class Eliminated:
     core: Any
 
     def arrays(self) -> tuple[Any, ...]:
-        """In that order."""
+        """All arrays, in the order in which compiled code takes them."""
         return self.order, self.inverse, self.begin, self.rows, self.values, self.core
 
 

@@ -31,13 +31,14 @@ the map from a normal number with that left tail is −s²/2 far out. With v = k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, cores
 from svrhmc.core.errors import requirement
 from svrhmc.density.mixed import MixedModel, Term
 from svrhmc.whitening.elimination import eliminate
@@ -50,6 +51,7 @@ _FIELDS = ("centre", "slope", "knee", "bend")
 _LEVELS = np.array([0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99])  # of quantiles that g follows
 _NEWTON, _ROUNDS = 60, 60  # steps of a search given θ; rounds of a search for θ
 _NEAR = 1e-8  # of a decrement: w is at its mode
+_MUCH = 1 << 16  # numbers of states from which threads share them
 _SETTLED = 0.02  # in log τ, where a pilot run begins
 
 
@@ -69,6 +71,8 @@ class Bend:
 
     def __call__(self, t: Array) -> tuple[Array, Array, Array]:
         """g, g′ and g″ at (…, dim)."""
+        if not self.bend.any():
+            return self.centre + self.slope * t, np.broadcast_to(self.slope, t.shape), np.zeros(t.shape)
         v = self.knee - t
         root = np.sqrt(v * v + 1)
         H = 0.25 * (v * v + v * root + np.arcsinh(v))
@@ -76,7 +80,7 @@ class Bend:
         return self.centre + self.slope * t - self.bend * H, first, -self.bend * 0.5 * (1 + v / root)
 
     def into(self, theta: Array) -> Array:
-        """t with g(t) = θ, by Newton's method: g is concave and rises, so that from the left it never overshoots twice."""
+        """t with g(t) = θ, by Newton's method, as g is concave and rises."""
         t = (theta - self.centre) / np.maximum(self.slope, _LEAST_SLOPE)
         for _ in range(100):
             value, first, _ = self(t)
@@ -133,6 +137,16 @@ class _At(NamedTuple):
     Ch: Array
     b: Array
     Kb: Array
+
+
+class _Begun(NamedTuple):
+    """Some states on the way to f: w, θ, g′, g″, and every term at them."""
+
+    x: Array
+    theta: Array
+    first: Array
+    second: Array
+    places: list[_At]
 
 
 class GroupVariables:
@@ -203,24 +217,49 @@ class GroupVariables:
         return np.concatenate([z, s], axis=1)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and ∇f at states (states, dim)."""
-        model, inner = self.model, self.model.inner_dim
+        """f and ∇f at states (states, dim); threads share the states where there are many effects."""
+        begun = self._shared(self._begin, z)
+        x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
+        f, G = self.model.energies_given(x)
+        ends = np.cumsum([0, *(len(part.x) for part in begun)])
+        parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(begun, ends[:-1], ends[1:], strict=True)]
+        ended = self._shared(lambda of: self._end(*of), parts)
+        values, gradients = zip(*ended, strict=True)
+        if len(ended) == 1:
+            return values[0], gradients[0]
+        return np.concatenate(values), np.concatenate(gradients)
+
+    def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
+        """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""
+        if isinstance(given, np.ndarray):
+            parts = min(cores(), len(given)) if given.size > _MUCH else 1
+            given = np.array_split(given, parts)
+        if len(given) == 1:
+            return [work(given[0])]
+        with ThreadPoolExecutor(len(given)) as pool:
+            return list(pool.map(work, given))
+
+    def _begin(self, z: Array) -> _Begun:
         y, theta, first, second = self._linear(z)
         x, places = self.w + y, []
-        for term, level in zip(model.terms, self._levels, strict=True):
+        for term, level in zip(self.model.terms, self._levels, strict=True):
             at = self._at(term, level, theta, y)
             term.put(_product(at.C, at.b), x)
             places.append(at)
-        f, G = model.energies_given(x)
+        return _Begun(x, theta, first, second, places)
+
+    def _end(self, begun: _Begun, f: Array, G: Array) -> tuple[Array, Array]:
+        """f and ∇f from those of the rows, whose gradient is overwritten."""
+        inner, theta, first = self.model.inner_dim, begun.theta, begun.first
         by_theta = np.empty_like(theta)
-        for term, level, at in zip(model.terms, self._levels, places, strict=True):
+        for term, level, at in zip(self.model.terms, self._levels, begun.places, strict=True):
             value, slope = term.covariance.prior(theta[:, term.theta])
             f = f + value + self._add(term, level, at, theta, G, by_theta)
             by_theta[:, term.theta] += slope
         f = f - np.log(first).sum(axis=1)
-        gradient = np.empty_like(z)
+        gradient = np.empty((len(f), self.dim))
         gradient[:, :inner] = self.whitening.pull(G)
-        gradient[:, inner:] = (by_theta * first - second / first) @ self.mixing
+        gradient[:, inner:] = (by_theta * first - begun.second / first) @ self.mixing
         return f, gradient
 
     @staticmethod
@@ -234,7 +273,7 @@ class GroupVariables:
         value: Array = 0.5 * np.einsum("asl,asl->s", at.Kb, at.Kb)
         for i in range(r):
             value = value - np.log(at.K[i, i]).sum(axis=1)
-        for k, (place, e) in enumerate(zip(range(term.theta.start, term.theta.stop), E, strict=True)):
+        for place, e in zip(range(term.theta.start, term.theta.stop), E, strict=True):
             by_theta[:, place] = _by_coordinate(at, a, e, term.count)
         term.put(np.array([sum(level.inverse[i, j] * a[i] for i in range(j, r)) for j in range(r)]), G)
         return value
@@ -244,13 +283,13 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
     """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] for one E, (states, r, r)."""
     r, K = len(a), at.K
     both = e + e.transpose(0, 2, 1)
-    total = count * np.einsum("saa->s", e)
+    total: Array = count * np.einsum("saa->s", e)
     for i in range(r):
         for j in range(i + 1):
             S = np.zeros(K.shape[2:])  # entry (i, j) of Kᵀ(E + Eᵀ)K
             for p in range(i, r):
                 for q in range(j, r):
-                    if both[:, p, q].any():
+                    if r == 1 or both[:, p, q].any():
                         S += both[:, p, q, None] * (K[p, i] * K[q, j])
             if i == j:
                 S *= 0.5
@@ -258,7 +297,7 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
             total += np.einsum("sl,sl->s", S, a[i] * at.b[j] + a[j] * at.Ch[i])
     for p in range(r):
         for q in range(r):
-            if e[:, p, q].any():
+            if r == 1 or e[:, p, q].any():
                 total -= e[:, p, q] * np.einsum("sl,sl->s", at.Kb[p], at.Kb[q])
     return total
 

@@ -108,11 +108,9 @@ class Whitening(Map):
         """Wᵀ g: a gradient in x becomes one in z."""
 
     def pulled(self, z: Array, gradient: Array) -> Array:
-        """The same everywhere."""
         return self.pull(gradient)
 
     def log_determinant(self, z: Array) -> None:
-        """The same everywhere."""
         return
 
     @abstractmethod
@@ -173,7 +171,6 @@ class DenseWhitening(Whitening):
 
     @property
     def operations(self) -> float:
-        """All entries."""
         return float(len(self.centre) ** 2)
 
     @property
@@ -197,11 +194,9 @@ class DenseWhitening(Whitening):
         return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
 
     def norms(self, rows: Any) -> Array:
-        """One product."""
         return product_norms(rows, self.factor)
 
     def images(self, rows: Array) -> Array:
-        """One product."""
         return np.asarray(rows @ self.factor, np.float64)
 
     def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
@@ -216,7 +211,6 @@ class DenseWhitening(Whitening):
         return contract("de,de->d", self.factor, self.factor)
 
     def arrays(self) -> dict[str, Array]:
-        """Centre and factor."""
         return {"centre": self.centre, "factor": self.factor}
 
     def require_sound(self) -> None:
@@ -247,12 +241,10 @@ class LowRankWhitening(Whitening):
 
     @property
     def least_curvature(self) -> float:
-        """Likewise."""
         return self.least
 
     @property
     def for_sparse_rows(self) -> bool:
-        """Where that is known."""
         return self.left > 0
 
     @property
@@ -303,7 +295,6 @@ class LowRankWhitening(Whitening):
         finite("least", self.least)
 
     def said(self) -> dict[str, Any]:
-        """And what is left."""
         return {"left": self.left, "why": self.why, "least": self.least}
 
     def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:

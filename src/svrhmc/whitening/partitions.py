@@ -67,7 +67,6 @@ class WhitenedPartitions(Whitened):
 
     @property
     def at_hand(self) -> int:
-        """None."""
         return 0
 
     def form(self) -> RowsForm:
@@ -173,7 +172,7 @@ class WhitenedPartitions(Whitened):
         return window, at, 1 / (count * window.probabilities[at])
 
     def spaced_places(self, count: int) -> Places:
-        """At even distances."""
+        """So many places at even distances."""
         step = self.total // count
         return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
 
@@ -243,7 +242,6 @@ class Window(WhitenedRows):
 
     @property
     def at_hand(self) -> int:
-        """Those that were fetched."""
         return self.held
 
     def for_steps(self, first: int, chains: Indices, at: Indices) -> Window:

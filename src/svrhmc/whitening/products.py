@@ -83,7 +83,7 @@ class _Diagonal:
         self._made: list[tuple[Array, Array, Array]] = []  # s, ω and H(s∘ω)
 
     def probe(self, scale: Array) -> None:
-        """One block more."""
+        """Multiply one block more of random signs."""
         signs = _signs(len(self._made), self._dim)
         self._made.append((scale, signs, self._products(scale[:, None] * signs)))
 

@@ -112,7 +112,6 @@ class SparseWhitening(Whitening):
         return variances
 
     def arrays(self) -> dict[str, Any]:
-        """Centre and factor."""
         names = ("centre", "order", "inverse", "begin", "rows", "values", "core")
         return {name: getattr(self, name) for name in names}
 

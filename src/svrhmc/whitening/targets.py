@@ -65,7 +65,6 @@ class Whitened(FiniteSum):
 
     @property
     def row_entries(self) -> float:
-        """Those of the target."""
         return self.target.row_entries
 
     def third_sums(self, radius: float | None) -> tuple[float, float, float] | None:
@@ -118,7 +117,6 @@ class Whitened(FiniteSum):
         return pulled if determinant is None else pulled - determinant[1]
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
-        """Those of the target."""
         return self.target.parts(self.out(x), indices)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import svrhmc
 from svrhmc import estimators, fitting
-from svrhmc.targets import priors
+from svrhmc.tables import designed
+from svrhmc.targets import Group, priors
 
 from .. import inputs
 from ..judge import FailureError, RefusedError, agree, ask, holds
@@ -152,6 +153,39 @@ def made_table(given):
         return pyarrow.table(data)
     except Exception:  # a table that the library itself does not make
         return data
+
+
+GROUPS = ("(1 | a)", "(1|b)", "(a | b)", "(0 + a | b)", "(a || b)", "(1 | a/b)", "(1 | a:b)", "(1 | C(a))", "(poly(a, 2) | b)", "(np.log(a) | b)", "(C(a) | b)", "(C(a) || b)", "(1 | y)", "(1 | zz)", "(. | b)", "(1 | `a b`)",
+          "(1 | a", "1 | a", "(1 |)", "(| a)", "(1 | a | b)", "(0 | a)", "(1 | 1)", "(1 | a)**2", "a:(1 | b)", "-(1 | a)", "(1 | a + b)", "a", "b", ".", "0", "(1 | I(a))")  # fmt: skip
+
+
+@case(
+    st.tuples(
+        frames(),
+        st.lists(st.sampled_from(GROUPS) | st.text("(1|ab): /+0", max_size=12), min_size=1, max_size=3),
+        st.booleans(),
+    ),
+    cost=0.03,
+)
+def group_terms(given):
+    """Formulas of groups on odd tables: levels of all rows, which are found again, or one sentence."""
+    frame, terms, drop = given
+    made = ask(designed, f"y ~ {' + '.join(terms)}", made_table(frame), drop=drop)
+    for (index, columns), group in zip(made.design.groups_of(made.columns), made.groups, strict=True):
+        holds(len(group.index) == len(made.X) == made.columns.n, "a level for each row")
+        holds(len(set(group.levels)) == group.count >= 2, "levels that are told apart")
+        agree("levels", index, group.index, 0.0)
+        agree("columns that vary", columns, group.columns, 0.0)
+
+
+@case(st.tuples(st.one_of(st.lists(st.integers(-1, 4), max_size=6), inputs.anything), st.one_of(st.none(), inputs.anything),
+                st.one_of(st.none(), st.just(("a", "b", "c", "d", "e")), inputs.anything), inputs.anything), "svrhmc.targets.Group", cost=0.01)  # fmt: skip
+def groups_of_arrays(given):
+    """A group, or one sentence."""
+    index, columns, levels, lkj = given
+    group = ask(Group, index, columns, levels, lkj=1.0 if columns is None else lkj)
+    holds(0 <= group.index.min() <= group.index.max() < group.count, "levels that there are")
+    holds(group.columns.shape == (len(group.index), group.width), "a number for each row and column")
 
 
 PRIORS = st.one_of(

@@ -91,7 +91,7 @@ class CompiledKernel(ABC):
 
     @abstractmethod
     def empty_memory(self) -> Memory:
-        """As `Chains.empty_memory`."""
+        """Arrays of the right sizes, for the memory of a state, as `Chains.empty_memory` has them."""
 
     def blank(self, state: State) -> Call:
         """Chains that make no step, to compile for."""
@@ -116,7 +116,6 @@ class CompiledChains(Chains):
         call.advance(call.room(), (0, 0), (call.begin, call.begin))
 
     def empty_memory(self) -> Memory:
-        """As the sampler says."""
         return self.kernel.empty_memory()
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
@@ -621,7 +620,6 @@ class GridKernel(CompiledKernel):
         return _to_memory(self.memory(0), recipe.remembers) if recipe.carries else {}
 
     def call(self, state: State, end: int, keep: Keep) -> Call:
-        """By `svrhmc.kernels.loop`."""
         return GridCall(self, state, end, keep)
 
     def diverged(self, chain: int, step: int) -> DivergenceError:
@@ -765,7 +763,6 @@ class Compiled(Engine):
         return self.lacks_rows(form, STORED, FRAMES)
 
     def chains(self, setup: Setup, state: State) -> Chains:
-        """Compiled chains."""
         return CompiledChains(setup, state, _RUNNERS[setup.sampler.kind].make(setup))
 
 

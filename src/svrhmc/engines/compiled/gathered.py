@@ -59,7 +59,7 @@ class GatheredKernel(CompiledKernel):
         self._listed: _Listing | None = None
 
     def empty_memory(self) -> Memory:
-        """z is all."""
+        """Nothing: a chain carries z alone."""
         return {}
 
     def blank(self, state: State) -> Call:

@@ -51,7 +51,6 @@ class SplitKernel(CompiledKernel):
         return SplitCall(self, state, end, keep)
 
     def blank(self, state: State) -> Call:
-        """Compile the pass."""
         self.definition.warm(state)
         return super().blank(state)
 
@@ -121,7 +120,6 @@ class CompiledStream(Stream):
     def normals(
         self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
     ) -> npt.NDArray[np.float64]:
-        """As `Stream.normals`."""
         if count < _MANY or np.ndim(step) != 1:
             return super().normals(step, count, purpose, fine)
         steps, half = np.asarray(step, np.int64), (count + 1) // 2

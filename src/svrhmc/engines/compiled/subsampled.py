@@ -45,7 +45,7 @@ class SubsampledKernel(CompiledKernel):
     """For a dense whitening.
 
     hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
-    which (`svrhmc.exact.regions`). tables: cells, cards and their sum where they were made elsewhere.
+    which (`svrhmc.exact.subsampled`). tables: cells, cards and their sum where they were made elsewhere.
     """
 
     def __init__(
@@ -86,11 +86,10 @@ class SubsampledKernel(CompiledKernel):
         self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third, region.radius**3)
 
     def call(self, state: State, end: int, keep: Keep) -> Call:
-        """By `svrhmc.kernels.subsampled`."""
         return SubsampledCall(self, state, end, keep)
 
     def empty_memory(self) -> Memory:
-        """z is all."""
+        """Nothing: a chain carries z alone."""
         return {}
 
     def anchor_of(self, place: int, step: int) -> Any:
@@ -112,7 +111,6 @@ class SubsampledCall(MetropolisCall):
         self.kernel, self.counts = kernel, np.zeros(self.draws.shape[:2], np.int64)
 
     def room(self) -> Any:
-        """For one chain."""
         return _room(self.kernel.model, self.kernel.dim)
 
     def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:

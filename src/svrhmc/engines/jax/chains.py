@@ -79,7 +79,7 @@ class JaxKernel(ABC):
 
     @abstractmethod
     def empty_memory(self, state: State) -> Memory:
-        """As `Chains.empty_memory`."""
+        """Arrays of the right sizes, for the memory of a state, as `Chains.empty_memory` has them."""
 
 
 class JaxChains(Chains):
@@ -100,7 +100,6 @@ class JaxChains(Chains):
 
     @running
     def empty_memory(self) -> Memory:
-        """As the sampler says."""
         return self.kernel.empty_memory(self.state)
 
     @running

@@ -137,11 +137,9 @@ class QuadraticOperations(Operations):
         return Source(QuadraticOperations(form.shared), shared, data)
 
     def batch(self, arrays: Arrays, rows: Any) -> Batch:
-        """By index."""
         return Batch(rows, {name: array[rows] for name, array in arrays["data"].items()})
 
     def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
-        """Gradients."""
         return self._gradients(arrays, x, batch.data, "cbde,ce->cbd")
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
@@ -154,7 +152,6 @@ class QuadraticOperations(Operations):
         return jnp.einsum(axes, data["precision"], x, precision=EXACT) - data["forces"]
 
     def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
-        """Their mean."""
         return parts.mean(axis=1)
 
     def prior(self, arrays: Arrays, x: Any) -> Any:
@@ -175,13 +172,13 @@ class FunctionOperations(Operations):
 
     @staticmethod
     def of(form: FunctionsForm) -> Source:
-        """Of a form."""
+        """The operations on a form of functions, with the arrays that they need."""
         variables, arrays = Map.of(form.whitening)
         return Source(FunctionOperations(form.functions, variables), arrays, form.data)
 
     @property
     def place(self) -> Any:
-        """Of the model's data."""
+        """Where the model's data are."""
         return self.functions.place
 
     def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
@@ -203,11 +200,9 @@ class FunctionOperations(Operations):
         return -self.functions.n * self.functions.each_gradient(self.map.out(arrays, x), batch.data)
 
     def every_part(self, arrays: Arrays, x: Any) -> Any:
-        """Of all rows."""
         return -self.functions.n * self.functions.every_gradient(arrays["data"], self.map.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
-        """Their mean."""
         return self.map.pull(arrays, parts.mean(axis=1))
 
     def prior(self, arrays: Arrays, x: Any) -> Any:

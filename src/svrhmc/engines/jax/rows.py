@@ -92,7 +92,7 @@ class Design:
 
     @property
     def predictors(self) -> int:
-        """Of a row: m."""
+        """m: how many predictors see a row."""
         return self.blocks + self.shared
 
     def predict(self, rows: Arrays, x: Any) -> Any:
@@ -153,7 +153,7 @@ class RowOperations(Operations):
 
     @staticmethod
     def of(form: RowsForm) -> Source:
-        """Of a form."""
+        """The operations on a form of rows, with the arrays that they need."""
         removed, n = form.removed, form.rows.n
         (design, matrix), (variables, map_arrays) = Design.of(form), Map.of(form.whitening)
         m, data = design.predictors, {"y": form.y, **matrix}
@@ -177,12 +177,11 @@ class RowOperations(Operations):
 
     @property
     def dtype(self) -> Any:
-        """That of the matrix."""
         return self.design.dtype
 
     @property
     def formulas(self) -> Formulas:
-        """Those of the family."""
+        """The family's formulas, over JAX's primitives."""
         return formulas(self.record)
 
     @property

@@ -17,7 +17,7 @@ class Noise(NamedTuple):
 
     @staticmethod
     def of(scheme: Scheme) -> Noise:
-        """Of a scheme."""
+        """Which normals a scheme uses before and after its kick."""
         return Noise(_used(scheme.before_noise), _used(scheme.after_noise))
 
     @property

