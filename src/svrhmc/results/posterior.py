@@ -516,7 +516,7 @@ def build_posterior(
         if contradictions:
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
-        failures, checked_rows = misfits(form, mean, labels, first, advice)
+        failures, checked_rows = misfits(form, mean, labels, first, advice, target.effect_count)
     return Posterior(
         **vars(answer),
         **cost._asdict(),

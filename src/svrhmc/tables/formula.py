@@ -437,7 +437,10 @@ class _Parser:
             )
         by, coded = None, False
         if "by" in options:
-            factor = self._read(options["by"], text)
+            try:
+                factor = self._read(options["by"], text)
+            except DataError as error:
+                raise self._wrong(f"by=… of {text} is a column, or C(column), such as by=g") from error
             coded = factor.expression is not None and factor.expression.category is not None
             if factor.expression is not None and not coded:
                 raise self._wrong(f"by=… of {text} is a column, or C(column), and no expression: make a column of it")
