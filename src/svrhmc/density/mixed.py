@@ -32,6 +32,7 @@ from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 
+_FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
@@ -238,16 +239,18 @@ class MixedModel(FiniteSum):
 
     @property
     def matrix(self) -> Any:
-        """Columns of X and of all groups, in CSR."""
+        """Columns of X and of all groups, dense or in CSR."""
         rows: Any = self.conditional.rows.seen_once
         return rows.X
 
     @cached_property
     def _design(self) -> tuple[Any, Any]:
-        """X, dense where it is narrow, and Z in CSR."""
+        """X, and Z, dense or in CSR."""
         A = self.matrix
-        X, Z = A[:, : self.columns], A[:, self.columns :].tocsr()
-        return np.ascontiguousarray(X.toarray()), Z
+        X, Z = A[:, : self.columns], A[:, self.columns :]
+        if isinstance(A, np.ndarray):
+            return np.ascontiguousarray(X, np.float64), np.ascontiguousarray(Z, np.float64)
+        return np.ascontiguousarray(X.toarray()), Z.tocsr()
 
     def curvature(self, w: Array, convex: bool = False) -> Curvature:
         """∇²_w of the conditional model, with a flat prior of the effects.
@@ -277,18 +280,39 @@ class MixedModel(FiniteSum):
     def _grams(self, weights: Array) -> tuple[Array, Array, Any]:
         X, Z = self._design
         weighted = X * weights[:, None]
-        return X.T @ weighted, Z.T @ weighted, Z.T @ Z.multiply(weights[:, None]).tocsr()
+        return X.T @ weighted, Z.T @ weighted, Z.T @ _weighted(Z, weights)
 
     def _joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
         from scipy.sparse import bmat
 
         if self.inner_dim <= DENSE:
-            return np.block([[XX, ZX.T], [ZX, ZZ.toarray()]])
+            return np.block([[XX, ZX.T], [ZX, ZZ if isinstance(ZZ, np.ndarray) else ZZ.toarray()]])
         return bmat([[XX, ZX.T], [ZX, ZZ]], format="csr")
 
     def gram(self, weights: Array) -> Any:
         """AᵀWA of all columns, dense or CSR."""
         return self._joined(*self._grams(weights))
+
+    def smooth_information(self, w: Array) -> Array | None:
+        """BᵀWB − BᵀWX(XᵀWX)⁺XᵀWB of the functions B of all smooths, with the curvatures W of the rows at w; of Gaussian
+        noise of unknown size those for σ = 1. None where there is no smooth.
+        """
+        places = [np.arange(t.effects.start, t.effects.stop) for t in self.terms if not t.group.by_level]
+        if not places:
+            return None
+        form: RowsForm = self.conditional.form()
+        if form.loss.mixture:
+            weights = np.ones(self.n) if self.conditional.weights is None else self.conditional.weights
+        else:
+            C = form.curvatures(form.predictors(w[None, :])[0])
+            weights = np.maximum(C[:, 0, 0] if form.loss.tail else C, 0.0)
+        X, Z = self._design
+        B = Z[:, np.concatenate(places) - self.columns]
+        weighted = _weighted(B, weights)
+        across = np.asarray(weighted.T @ X)
+        within = np.linalg.pinv(X.T @ (X * weights[:, None]), hermitian=True)
+        own = B.T @ weighted
+        return np.asarray((own if isinstance(own, np.ndarray) else own.toarray()) - across @ within @ across.T)
 
     def with_prior(self, hessian: Any, theta: Array) -> Any:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
@@ -373,6 +397,11 @@ class SquaredRows:
         return value, gradient
 
 
+def _weighted(Z: Any, weights: Array) -> Any:
+    """WZ, dense or CSR as Z is."""
+    return Z * weights[:, None] if isinstance(Z, np.ndarray) else Z.multiply(weights[:, None]).tocsr()
+
+
 def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
     """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
     if isinstance(H, np.ndarray):
@@ -422,6 +451,8 @@ def mixed_model(
     X = given.X if rows.storage == "sparse" else csr_matrix(np.asarray(given.X, np.float64))
     A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
+    if rows.storage == "dense" and A.nnz > _FULL * A.shape[0] * A.shape[1]:
+        A = A.toarray()
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
     conditional = GeneralisedLinear(
         seen_by(make_rows(A), loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.families.base import Loss
 from svrhmc.fitting.standardise import Scales
-from svrhmc.priors.groups import Group
+from svrhmc.priors.groups import Group, Smooth
 from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
 from svrhmc.sampling.coordinates import Units
 
@@ -69,12 +68,12 @@ def units_and_priors(
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
-def with_priors(groups: Sequence[Group], prior: Any) -> tuple[tuple[Group, ...], Any]:
+def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Group | Smooth, ...], Any]:
     """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
 
     The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
     parameter, "sd(x | school)"; "plan | school" stands for all levels of plan that have none of their own, and
-    "cor(school)" for the correlations. Spaces do not matter.
+    "cor(school)" for the correlations; that of a smooth goes by "s(x)" or "sd(s(x))". Spaces do not matter.
     """
     if not groups or not isinstance(prior, Mapping):
         return tuple(groups), prior
@@ -87,39 +86,31 @@ def with_priors(groups: Sequence[Group], prior: Any) -> tuple[tuple[Group, ...],
         used.update(keys)
         return prior[keys[0]] if keys else None
 
-    made = []
+    made: list[Group | Smooth] = []
     for group in groups:
         nothing: list[Any] = [None] * group.width
         scales: list[Any] = group.priors(nothing)
-        for j, name in enumerate(group.column_names or ()):
-            one = own(*_scale_names(group, name))
+        for j in range(group.width):
+            one = own(*group.prior_names(j))
             if one is not None and not (isinstance(one, Prior) and one.positive):
                 allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
-                raise requirement(f"the prior of '{name} | {group.name}'", allowed, repr(one))
+                raise requirement(f"the prior of {group.prior_names(j)[0]!r}", allowed, repr(one))
             scales[j] = scales[j] if one is None else one
         correlations = own(_correlations(group)) if group.width > 1 else None
         if not (correlations is None or isinstance(correlations, LKJ)):
             raise requirement(f"the prior of {_correlations(group)!r}", "LKJ(eta)", repr(correlations))
-        some = any(one is not None for one in scales)
-        lkj = group.lkj if correlations is None else correlations.eta
-        made.append(replace(group, prior=tuple(scales) if some else None, lkj=lkj))
+        made.append(group.with_priors(scales, group.lkj if correlations is None else correlations.eta))
     left = {name: one for name, one in prior.items() if name not in used}
     return tuple(made), left or None
 
 
-def scale_names(groups: Sequence[Group]) -> tuple[str, ...]:
+def scale_names(groups: Sequence[Group | Smooth]) -> tuple[str, ...]:
     """By which priors of groups are given."""
-    scales = [f"{name} | {group.name}" for group in groups for name in group.column_names or ()]
+    scales = [group.prior_names(j)[0] for group in groups for j in range(group.width)]
     return tuple(dict.fromkeys([*scales, *(_correlations(group) for group in groups if group.width > 1)]))
 
 
-def _scale_names(group: Group, name: str) -> tuple[str, ...]:
-    """The names of a standard deviation; that of the term without its level comes last."""
-    terms = (name, re.sub(r"\[[^]]*\]", "", name))
-    return tuple(f"{label}{term} | {group.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
-
-
-def _correlations(group: Group) -> str:
+def _correlations(group: Group | Smooth) -> str:
     return f"cor({group.name})"
 
 

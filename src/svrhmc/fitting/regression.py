@@ -38,7 +38,7 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.groups import INTERCEPT_COLUMN, Group
+from svrhmc.priors.groups import INTERCEPT_COLUMN, Group, Smooth
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
@@ -89,7 +89,8 @@ def fit(
 
     formula: such as "churn ~ age + C(plan)"; texts are categories, `.` stands for all other columns, and interactions,
         arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
-        intercept unless the formula says 0. (1 + x | school) lets the intercept and the slope of x vary by school, with
+        intercept unless the formula says 0. s(x) is a smooth function of x, whose smoothness is learnt
+        (`svrhmc.tables.smooths`). (1 + x | school) lets the intercept and the slope of x vary by school, with
         standard deviations and correlations that are estimated too.
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
         (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.
@@ -243,7 +244,7 @@ def regress(
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     noise_variance: float | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[Group | Smooth] = (),
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
@@ -261,7 +262,7 @@ def regress(
         "cor(school)" for groups, as in `fit`. None, and whatever the dictionary does not name, stands for weakly
         informative priors that follow the scale of the data.
     noise_variance: the variance of the noise of "gaussian", if it is known.
-    groups: effects that vary by the levels of grouping factors.
+    groups: effects that vary by the levels of grouping factors (`svrhmc.targets.Group`), and smooths (`Smooth`).
     settings: those of `svrhmc.sample`.
 
     >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
@@ -349,7 +350,7 @@ def regression(
     classes: Sequence[Any] | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
-    groups: Sequence[Group] = (),
+    groups: Sequence[Group | Smooth] = (),
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
@@ -422,11 +423,13 @@ def regression(
     return _regression(target, units, names, labels, priors, shared, prior)
 
 
-def _require_groups(groups: Sequence[Group], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
+def _require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
     """Refuse what is no group, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
     for group in groups:
-        if not isinstance(group, Group):
-            raise requirement("groups", "a list of svrhmc.targets.Group", repr(group)[:60])
+        if not isinstance(group, Group | Smooth):
+            raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(group)[:60])
+        if isinstance(group, Smooth):
+            continue
         gaussian = loss.mixture and weights is None
         if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and len(np.unique(group.index)) == n:
             raise DataError(

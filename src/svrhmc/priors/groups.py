@@ -7,9 +7,10 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Group:
     column_names: tuple[str, ...] | None = None
     prior: Prior | Sequence[Any] | None = None
     lkj: float = 1.0
+    by_level: ClassVar[bool] = True  # its effects are those of levels of a grouping factor
 
     def __post_init__(self) -> None:
         for word, own in (("levels", self.levels), ("column_names", self.column_names)):
@@ -145,6 +147,17 @@ class Group:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
+    def prior_names(self, column: int) -> tuple[str, ...]:
+        """By which a prior of the standard deviation of a column is given; the term without its level comes last."""
+        name = (self.column_names or ())[column]
+        terms = (name, re.sub(r"\[[^]]*\]", "", name))
+        return tuple(f"{label}{term} | {self.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Group:
+        """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
+        some = any(one is not None for one in scales)
+        return replace(self, prior=tuple(scales) if some else None, lkj=lkj)
+
     def settled(self, usual: Sequence[Prior]) -> Group:
         """The same with the usual priors where none were given."""
         return replace(self, prior=tuple(self.priors(usual)))
@@ -189,6 +202,7 @@ class Smooth:
     lkj: float = 1.0
     column_names: tuple[str, ...] = (INTERCEPT_COLUMN,)
     width: int = 1
+    by_level: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         basis = np.asarray(real_array("basis of a smooth", self.basis, ("rows", "functions")), np.float64)
@@ -237,12 +251,21 @@ class Smooth:
         return np.full(self.count, self.n, np.int64)
 
     def spreads(self) -> Array:
-        """The standard deviation of s at a typical row for τ = 1."""
-        return np.array([max(float(np.sqrt((self.basis**2).sum(axis=1).mean())), 1e-300)])
+        """The standard deviation of s for τ = 1 at a typical row, of those where it is not 0."""
+        variance = (self.basis**2).sum(axis=1)
+        return np.array([max(float(np.sqrt(variance.sum() / max(np.count_nonzero(variance), 1))), 1e-300)])
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
         """The one given, or the usual one."""
         return list(usual) if self.prior is None else [self.prior]
+
+    def prior_names(self, column: int) -> tuple[str, ...]:
+        """By which a prior of its standard deviation is given."""
+        return (self.name, f"sd({self.name})")
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Smooth:
+        """The same with another prior of τ."""
+        return replace(self, prior=scales[0])
 
     def settled(self, usual: Sequence[Prior]) -> Smooth:
         """The same with the usual prior where none was given."""

@@ -257,11 +257,17 @@ def _terms(posterior: Any) -> list[Variable]:
 
 
 def _effects(kept: GroupEffects | None, taken: set[str]) -> list[Variable]:
-    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates."""
+    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates; of a
+    smooth the coefficients of its functions, `s(x)`.
+    """
     variables = []
     for k in range(0 if kept is None else len(kept.names)):
         assert kept is not None
         factor, count = _clean(kept.names[k]), len(kept.columns[k])
+        if k in kept.smooths:
+            places = np.arange(kept.slices()[k].start, kept.slices()[k].stop)
+            variables.append(Variable(factor, {f"{factor}_function": list(kept.levels[k])}, places))
+            continue
         dim = factor if factor not in taken else f"{factor}_level"
         for j, column in enumerate(kept.columns[k]):
             places = kept.slices()[k].start + j + count * np.arange(len(kept.levels[k]))

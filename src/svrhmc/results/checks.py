@@ -53,13 +53,14 @@ _COPIES = 20  # new y of each row
 
 
 def misfits(
-    form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice
+    form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice, effects: int = 0
 ) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many rows they are about: 0 where the model cannot be checked (too few rows, weights that do
     not count rows, a family that does not say its law).
 
     mean: the posterior's, in the variables of the form. names: of its columns, of which those before `first` are ones.
-    advice: what is to be tried, in the words of the door.
+    advice: what is to be tried, in the words of the door. effects: how many columns, the last ones, are those of groups
+    and smooths, which have no names.
     """
     some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
@@ -67,7 +68,7 @@ def misfits(
         return (), 0
     with np.errstate(all="ignore"):
         t = some.predictors(mean[None])[0]
-        columns = _Columns(some, weights, names, first, advice)
+        columns = _Columns(some, weights, names, first, some.rows.columns - effects, advice)
         if some.loss.outcome == "classes":
             sentences = _of_classes(some, t, weights, columns, advice)
         else:
@@ -219,12 +220,13 @@ class _Columns:
     weights: Array
     names: tuple[str, ...]
     first: int
+    end: int
     advice: Advice
 
     def clearest(self, residuals: list[Array]) -> str:
         """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
         rows = self.some.rows
-        width = min(rows.columns - self.first, _COLUMNS)
+        width = min(self.end - self.first, _COLUMNS)
         X = rows.taken(np.arange(rows.n))[:, self.first : self.first + width]
         curved = [j for j in range(width) if _has_three_values(X[:, j])]
         patterns = [

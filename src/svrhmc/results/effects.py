@@ -50,7 +50,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.predict import Predictions, TermRows, even_rows, no_rows, term_effects, thinned
+from svrhmc.results.predict import Predictions, SmoothRows, TermRows, even_rows, no_rows, term_effects, thinned
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
@@ -332,9 +332,13 @@ def predictions_with(posterior: Any, rows: FittedRows, name: str, values: Any, x
     """Those of rows with other values in one column, whose groups stay as they are."""
     columns, design = rows.with_column(name, values), posterior.design
     form: RowsForm = posterior.model.at(design.matrix(columns), rows.offset, posterior.units)
-    groups = zip(design.groups, x.effects, strict=True)
-    terms = tuple(TermRows(group.index(rows.columns), group.numbers(columns), effects) for group, effects in groups)
-    return Predictions(form, x.inner, 0, None, terms)
+    count = len(design.groups)
+    groups = zip(design.groups, x.effects[:count], strict=True)
+    smooths = zip(design.bases_of(columns), x.effects[count:], strict=True)
+    return Predictions(form, x.inner, 0, None, (
+        *(TermRows(group.index(rows.columns), group.numbers(columns), effects) for group, effects in groups),
+        *(SmoothRows(basis, effects) for basis, effects in smooths),
+    ))  # fmt: skip
 
 
 def _slope(posterior: Any, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
@@ -384,7 +388,7 @@ def _groups(count: int, classes: Sequence[str]) -> list[str]:
 
 
 def level_averages(
-    baseline: RowsForm, levels: RowsForm, x: Array, w: Array, groups: tuple[TermRows, ...] = ()
+    baseline: RowsForm, levels: RowsForm, x: Array, w: Array, groups: tuple[TermRows | SmoothRows, ...] = ()
 ) -> Array:
     """Σᵢ wᵢ μ at every level, less a constant of each draw: (draws, levels, classes), under draws x (draws, dim).
 

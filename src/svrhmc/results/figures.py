@@ -280,6 +280,24 @@ def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, floa
     return bins
 
 
+def curve_figure(name: str, argument: str, x: Array, mean: Array, interval: Array) -> str:
+    """A curve with its band."""
+    low, high = min(0.0, float(interval.min())), max(0.0, float(interval.max()))
+    pad, height = 0.05 * (high - low), 240.0
+    described = "; ".join(f"at {number(float(x[j]))}: {number(float(mean[j]))}" for j in (0, len(x) // 2, -1))
+    out = Sheet(WIDTH, height, f"{name} with its band", described)
+    across = Axis(float(x[0]), float(x[-1]), 56, WIDTH - 10)
+    up = Axis(low - pad, high + pad, height - 48, 26)
+    out.bottom(across, height - 48, 26, argument)
+    out.side(up, 56, WIDTH - 10, name)
+    out.line(56, up(0.0), WIDTH - 10, up(0.0), "zero")
+    places = [across(float(value)) for value in x]
+    lower, upper = ([(at, up(float(value))) for at, value in zip(places, side, strict=True)] for side in interval.T)
+    out.path([*lower, *upper[::-1]], "band", closed=True)
+    out.path([(at, up(float(value))) for at, value in zip(places, mean, strict=True)], "line")
+    return out.write()
+
+
 def _normal(level: float) -> float:
     from scipy.special import ndtri
 

@@ -38,7 +38,7 @@ from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.results.effects import effect_draws, fitted_rows, predictions_with
-from svrhmc.results.predict import Predictions, covariance_factors, even_rows, predictions_at
+from svrhmc.results.predict import Predictions, TermRows, covariance_factors, even_rows, predictions_at
 from svrhmc.results.probability import moved, quantiles
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.terms import shown
@@ -193,7 +193,7 @@ def levels_of(posterior: Any, name: str | None, level: float) -> GroupLevels:
     kept = effects_kept(posterior)
     factor = _factor(kept, name)
     ends = level_ends(level)
-    found = [_term(posterior, kept, k, ends) for k, own in enumerate(kept.names) if own == factor]
+    found = [_term(posterior, kept, k, ends) for k in kept.groups if kept.names[k] == factor]
     count = len(found[0].rows)
     parts = zip(*((f.mean, f.sd, f.low, f.high, f.shrinkage) for f in found), strict=True)
     mean, sd, low, high, shrinkage = (np.concatenate(part, axis=1).ravel() for part in parts)  # level by level
@@ -245,14 +245,14 @@ def _given(away: Array, tau: Array) -> Array:
 def effects_kept(posterior: Any) -> GroupEffects:
     """The draws of group effects; refuses a posterior without groups."""
     kept: GroupEffects | None = posterior.group_effects
-    if kept is None:
+    if kept is None or not kept.groups:
         why = 'such a model has terms like (1 | school): fit("y ~ x + (1 | school)", table)'
         raise requirement("the posterior", "of a model with groups", "one without", why)
     return kept
 
 
 def _factor(kept: GroupEffects, name: str | None) -> str:
-    factors = list(dict.fromkeys(kept.names))
+    factors = kept.factors
     if name is None and len(factors) == 1:
         return factors[0]
     if name not in factors:
@@ -280,7 +280,7 @@ def variances_of(posterior: Any, level: float, draws: int, table: Any) -> Quanti
         family = posterior.family or str(loss)
         raise requirement("the family", "one whose observations have a variance on the scale of the predictor", family)
     terms, labels = [], []
-    for k, z in enumerate(columns):
+    for k, z in zip(kept.groups, columns, strict=True):
         factor = covariance_factors(posterior, k, draws)
         moment = np.einsum("n,na,nb->ab", w, z, z)
         terms.append(np.einsum("dac,dbc,ab->d", factor, factor, moment))
@@ -295,7 +295,7 @@ def variances_of(posterior: Any, level: float, draws: int, table: Any) -> Quanti
         "share(residual)": residual / total,
     }
     note = (
-        "R2 marginal is the share of the variance that the coefficients explain, R2 conditional that of coefficients "
+        "R2 marginal is the share of the variance that coefficients and smooths explain, R2 conditional that of these "
         "and groups; icc is the correlation of two observations of one group, given their columns. All on the scale "
         f"of the linear predictor, where one observation has the variance {float(residual.mean()):.3g}."
     )
@@ -303,19 +303,25 @@ def variances_of(posterior: Any, level: float, draws: int, table: Any) -> Quanti
 
 
 def _at_rows(posterior: Any, draws: int, table: Any) -> tuple[Predictions, Predictions, list[Array], Array | None]:
-    """Predictions without offsets and effects of groups, those with both, what varies by groups, and weights."""
+    """Predictions without offsets and effects of groups, but with smooths; those with all; what varies by groups; and
+    weights.
+    """
     if table is not None:
         every = predictions_at(posterior, table, None, None, draws, 0)
-        fixed = replace(every, form=replace(every.form, offset=None), groups=())
-        return fixed, every, [term.columns for term in every.groups], None
+        by_level = [term for term in every.groups if isinstance(term, TermRows)]
+        smooths = tuple(term for term in every.groups if not isinstance(term, TermRows))
+        fixed = replace(every, form=replace(every.form, offset=None), groups=smooths)
+        return fixed, every, [term.columns for term in by_level], None
     form = posterior.fitted()
     places = even_rows(form.rows.n, _ROWS, 0)
     form = form.chosen(places)
     inner, kept = posterior.inner(draws), posterior.group_effects
     edge = inner.shape[1] - form.loss.shared
-    bare = inner.copy()
-    bare[:, edge - kept.draws.shape[2] : edge] = 0.0
-    columns = [np.asarray(term.group.columns)[places] for term in posterior._target.group_terms]
+    bare, first = inner.copy(), edge - kept.draws.shape[2]
+    for k in kept.groups:
+        bare[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
+    terms = posterior._target.group_terms
+    columns = [np.asarray(terms[k].group.columns)[places] for k in kept.groups]
     fixed = Predictions(replace(form, offset=None), bare, 0)
     return fixed, Predictions(form, inner, 0), columns, form.weights
 
@@ -354,7 +360,7 @@ def contrasts_of(
     choices = {} if design is None else design.choices
     if name in choices:
         known, values, suffixes, said = _of_category(posterior, name, choices[name], whole("draws", draws, 2))
-    elif kept is not None and name in kept.names:
+    elif kept is not None and name in kept.factors:
         k = kept.names.index(name)
         known, said = kept.levels[k], "Differences of the effects of groups, on the scale of the linear predictor."
         parts = [kept.of_term(k).reshape(-1, len(known), len(kept.columns[k])) for k in _terms_of(kept, name)]
@@ -364,7 +370,7 @@ def contrasts_of(
             why = f"{name!r} has {len(known):,} levels, and so many pairs are not compared"
             raise requirement("levels", "some levels, or against=… one of them", "None", why)
     else:
-        names = [*choices, *dict.fromkeys(kept.names if kept is not None else ())]
+        names = [*choices, *(kept.factors if kept is not None else ())]
         hint = nearest(str(name), names)
         allowed = f"a category or a grouping factor ({', '.join(map(repr, names)) or 'the model has none'})"
         raise requirement("name", allowed, repr(name), hint)

@@ -34,6 +34,7 @@ from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.results.smooths import Curves, curves_of
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.certificate import Certificate
@@ -201,6 +202,15 @@ class Posterior:
         name: of the factor, such as "school"; None where there is one. level: of the intervals.
         """
         return levels_of(self, name, level)
+
+    def smooth(self, name: str | None = None, level: float = 0.9, points: int = 200) -> Curves:
+        """The curves of smooths such as s(age), with bands that allow for what is not known of the smoothness, and
+        their effective degrees of freedom (`svrhmc.results.smooths`). Print it, take `to_frame()`, or `plot()` it.
+
+        name: of the smooth, such as "s(age)", or of its column; None for all. level: of the intervals. points: of the
+        curve, over the range of the rows that were fitted.
+        """
+        return curves_of(self, name, level, points)
 
     def variances(self, level: float = 0.9, draws: int = 1000, *, table: Any = None) -> Quantities:
         """Where there are groups: intraclass correlations, the share of the variance of each term, and marginal and
@@ -506,7 +516,7 @@ def build_posterior(
         if contradictions:
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
-        failures, checked_rows = misfits(form, mean, labels, first, advice)
+        failures, checked_rows = misfits(form, mean, labels, first, advice, target.effect_count)
     return Posterior(
         **vars(answer),
         **cost._asdict(),

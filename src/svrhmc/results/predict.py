@@ -164,6 +164,22 @@ class TermRows:
         return out
 
 
+@dataclass(frozen=True, eq=False)
+class SmoothRows:
+    """One smooth at some rows: its functions (n, q), and draws of their coefficients (draws, q, 1)."""
+
+    basis: Array
+    effects: Array
+
+    def under(self, draws: Indices) -> SmoothRows:
+        """The same under some of the draws."""
+        return replace(self, effects=self.effects[draws])
+
+    def added(self, rows: Indices) -> Array:
+        """What it adds to the predictors of some rows: (draws, rows)."""
+        return np.asarray(self.effects[:, :, 0] @ self.basis[rows].T)
+
+
 @part
 @dataclass(frozen=True)
 class Model:
@@ -207,7 +223,7 @@ class Predictions:
     x: Array
     seed: int
     trials: Array | None = None
-    groups: tuple[TermRows, ...] = ()
+    groups: tuple[TermRows | SmoothRows, ...] = ()
 
     def under(self, draws: Indices) -> Predictions:
         """The same under some of the draws."""
@@ -303,19 +319,28 @@ def predictions_at(
     return Predictions(form, posterior.without_groups(draws), seed, counts, groups)
 
 
-def _groups_at(posterior: Any, table: Any, n: int, draws: int, seed: int, grouping: Grouping) -> tuple[TermRows, ...]:
-    """The terms of groups at new rows."""
+def _groups_at(
+    posterior: Any, table: Any, n: int, draws: int, seed: int, grouping: Grouping
+) -> tuple[TermRows | SmoothRows, ...]:
+    """The terms of groups at new rows, and the smooths, which are there whether groups are included or not."""
     new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
     if kept is None and grouping.given is not None:
         raise requirement("groups", "None where the model has no groups", type(grouping.given).__name__)
-    if kept is None or not truth("include_groups", grouping.include):
+    included = truth("include_groups", grouping.include)
+    if kept is None or not (included or kept.smooths):
         return ()
-    if grouping.given is None and posterior.design is not None and is_table(table):
+    by_design = grouping.given is None and posterior.design is not None and is_table(table)
+    bases = posterior.design.bases_of(table) if by_design else _given_bases(kept, grouping.given, n)
+    out: list[TermRows | SmoothRows] = [
+        SmoothRows(basis, term_effects(kept, k, draws)) for k, basis in zip(kept.smooths, bases, strict=True)
+    ]
+    if not included or not kept.groups:
+        return tuple(out)
+    if by_design:
         indices, columns, names = posterior.design.levels_of(table)
     else:
         indices, columns, names = _given_levels(kept, grouping.given, n)
-    out = []
-    for k, (index, z, name) in enumerate(zip(indices, columns, names, strict=True)):
+    for k, index, z, name in zip(kept.groups, indices, columns, names, strict=True):
         unseen = index < 0
         if unseen.any() and new == "refuse":
             raise _unseen(kept.names[k], dict.fromkeys(name))
@@ -348,16 +373,39 @@ def covariance_factors(posterior: Any, k: int, most: int) -> Array:
     return factor
 
 
+def _require_terms(kept: GroupEffects, given: Sequence[Any] | None) -> str:
+    """Refuse another number of terms than the model has; the terms in words."""
+    labels = {k: f"({' + '.join(kept.columns[k])} | {kept.names[k]})" for k in kept.groups}
+    labels |= {k: f"{kept.names[k]} (its functions at the rows)" for k in kept.smooths}
+    terms = ", ".join(labels[k] for k in sorted(labels))
+    if given is None or len(given) != len(kept.names):
+        why = "" if kept.smooths else "or include_groups=False, to leave their effects out"
+        raise requirement("groups", f"the levels of the rows for each of {terms}", type(given).__name__, why)
+    return terms
+
+
+def _given_bases(kept: GroupEffects, given: Sequence[Any] | None, n: int) -> list[Array]:
+    """The functions of smooths at rows of arrays."""
+    if not kept.smooths:
+        return []
+    _require_terms(kept, given)
+    assert given is not None
+    shapes = {k: (n, len(kept.levels[k])) for k in kept.smooths}
+    return [
+        np.asarray(real_array(f"functions of {kept.names[k]}", given[k], shape), np.float64)
+        for k, shape in shapes.items()
+    ]
+
+
 def _given_levels(
     kept: GroupEffects, given: Sequence[Any] | None, n: int
 ) -> tuple[list[Indices], list[Array], list[list[str]]]:
     """The same from arrays: for each term an index, or an index and columns."""
-    terms = ", ".join(f"({' + '.join(c)} | {name})" for name, c in zip(kept.names, kept.columns, strict=True))
-    if given is None or len(given) != len(kept.names):
-        why = "or include_groups=False, to leave their effects out"
-        raise requirement("groups", f"the levels of the rows for each of {terms}", type(given).__name__, why)
+    terms = _require_terms(kept, given)
+    assert given is not None
     indices, columns, names = [], [], []
-    for one, levels, varying in zip(given, kept.levels, kept.columns, strict=True):
+    for k in kept.groups:
+        one, levels, varying = given[k], kept.levels[k], kept.columns[k]
         index, z = one if isinstance(one, tuple) else (one, np.ones((n, 1)))
         index = np.asarray(index)
         if index.shape != (n,) or index.dtype.kind not in "iu":

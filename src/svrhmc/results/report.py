@@ -20,13 +20,14 @@ from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.families import FAMILIES
 from svrhmc.results.checks import LOOKED_FOR, check
-from svrhmc.results.figures import chains_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
 from svrhmc.results.plots import steps_of
-from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes
+from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes, smooth_notes
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
+_KINDS = {"Groups": "groups", "Smooths": "smooths"}
 _LEVELS = 30  # of a category up to which its effects are found
 
 
@@ -254,12 +255,12 @@ def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
     kept = posterior.group_effects
     if kept is None:
         return ""
-    names = list(dict.fromkeys(kept.names))
     inside = [
-        f"<p>Some effects vary by group: {escape(kept.in_words())}. Their standard deviation says how much, on the "
-        f"scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn towards "
-        "the others, the more so the fewer rows it has.</p>"
-    ]
+        f"<p>Some effects vary by group ({escape(', '.join(kept.factors))}). Their standard deviation says how much, "
+        f"on the scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn "
+        "towards the others, the more so the fewer rows it has.</p>"
+    ] if kept.groups else []  # fmt: skip
+    inside += _curves(posterior)
     head = ("", "mean", "sd", "5%", "95%", "ess", "R-hat")
     body = [
         (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), f"{row.ess:,.0f}",
@@ -267,14 +268,33 @@ def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
         for row in scales
     ]  # fmt: skip
     inside.append(_table("Standard deviations and correlations of the effects", head, body, len(body)))
-    inside += [f"<p>{escape(note)}</p>" for note in (*scale_notes(posterior), *_wider(posterior))]
-    if posterior.form is not None:
+    inside += [
+        f"<p>{escape(note)}</p>" for note in (*smooth_notes(posterior), *scale_notes(posterior), *_wider(posterior))
+    ]
+    if posterior.form is not None and kept.groups:
         inside.append(_shares(posterior))
-    for name in names:
+    for name in kept.factors:
         levels = posterior.groups(name, _LEVEL)
         for column in dict.fromkeys(levels.columns):
             inside.append(_caterpillar(levels, column))
-    return _section("Groups", "".join(inside))
+    return _section(" and ".join(word for word, some in _KINDS.items() if getattr(kept, some)), "".join(inside))
+
+
+def _curves(posterior: Any) -> list[str]:
+    """Each smooth with its band."""
+    if not posterior.group_effects.smooths or posterior.design is None:
+        return []
+    figures = [
+        curve_figure(curve.label, curve.argument, curve.x, curve.mean, curve.interval)
+        for curve in posterior.smooth(level=_LEVEL)
+    ]
+    drawn = "".join(f"<figure>{figure}</figure>" for figure in figures)
+    return [
+        "<p>Smooths are curves whose bending is learnt from the data. Shown is what each adds to "
+        f"{escape(scale(posterior))}, on average 0 over the rows, with a band of {_LEVEL:.0%} at each place, which "
+        "allows for what is not known of the smoothness; beyond the rows a curve goes on as a straight line.</p>"
+        f"{drawn}"
+    ]
 
 
 def _wider(posterior: Any) -> tuple[str, ...]:

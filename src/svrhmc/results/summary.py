@@ -14,6 +14,7 @@ from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families import FAMILIES
 from svrhmc.results.checks import LOOKED_FOR
 from svrhmc.results.probability import moved
+from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
 
 _NAMED = 8  # coefficients that a sentence names
@@ -129,7 +130,7 @@ def title(posterior: Any) -> str:
         many += f" ({left_out:,} of weight 0 left out)"
     if design is None:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
-        groups = "" if posterior.group_effects is None else f"; groups: {posterior.group_effects.in_words()}"
+        groups = "" if posterior.group_effects is None else f"; {posterior.group_effects.in_words()}"
         own = _counted(dim - posterior.group_scales, "coefficient")
         return f"Posterior of {what}, {own}{', ' + many if many else ''}{groups}."
     linked = _linked(None if posterior.model is None else posterior.model.loss)
@@ -148,7 +149,7 @@ def title(posterior: Any) -> str:
     if many:
         sentence += f"; {many}"
     if posterior.group_effects is not None:
-        sentence += f"; groups: {posterior.group_effects.in_words()}"
+        sentence += f"; {posterior.group_effects.in_words()}"
     if design.dropped:
         sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
     return f"{sentence}."
@@ -167,7 +168,7 @@ def notes(posterior: Any) -> tuple[str, ...]:
     if posterior.modes is not None:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     sentences += tail_notes(posterior)
-    sentences += scale_notes(posterior)
+    sentences += [*smooth_notes(posterior), *scale_notes(posterior)]
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -195,16 +196,18 @@ def scale_notes(posterior: Any) -> tuple[str, ...]:
     if not count:
         return ()
     low, middle = posterior.quantile([0.05, 0.5])
-    loss = posterior.model.loss
+    loss, kept = posterior.model.loss, posterior.group_effects
+    smooths = {f"sd({kept.names[k]})" for k in kept.smooths}
     approximate = posterior.method != "laplace" and not (loss.quadratic or loss.mixture)  # given the scales
     for j in range(len(posterior.mean) - count, len(posterior.mean)):
         name = posterior.labels[j]
         if not name.startswith("sd("):
             continue
         if low[j] < _NEAR_ZERO * middle[j]:
+            shown = "this curve bends" if name in smooths else "these effects differ from group to group"
             sentences.append(
                 f"{name} may be 0: one in twenty of its draws is below {low[j]:.2g}, and the data do not show that "
-                "these effects differ from group to group."
+                f"{shown}."
             )
             continue
         away = (posterior.laplace.mean[j] - middle[j]) / posterior.sd[j] if posterior.sd[j] > 0 else 0.0
@@ -214,7 +217,15 @@ def scale_notes(posterior: Any) -> tuple[str, ...]:
                 f"Laplace's approximation, which lme4's glmer and INLA rest on, has {name} at "
                 f"{posterior.laplace.mean[j]:.3g}, {abs(away):.2g} posterior sds {side} the median of the posterior."
             )
-    return tuple(f"Groups: {sentence}" for sentence in sentences)
+    kinds = [word for word, terms in (("Groups", kept.groups), ("Smooths", kept.smooths)) if terms]
+    return tuple(f"{' and '.join(kinds).capitalize()}: {sentence}" for sentence in sentences)
+
+
+def smooth_notes(posterior: Any, level: float = 0.9) -> tuple[str, ...]:
+    """How much each smooth bends, in effective degrees of freedom."""
+    if posterior.group_effects is None or not posterior.group_effects.smooths:
+        return ()
+    return (f"Smooths: {degrees_sentence(posterior, level)}",)
 
 
 def model_notes(posterior: Any) -> tuple[str, ...]:
@@ -304,7 +315,9 @@ def one_line(posterior: Any) -> str:
     )
     many = _counted(dim - posterior.group_scales, "coefficient")
     if posterior.group_scales:
-        many += f", {_counted(posterior.group_scales, 'scale')} of groups"
+        kept = posterior.group_effects
+        kinds = [word for word, terms in (("groups", kept.groups), ("smooths", kept.smooths)) if terms]
+        many += f", {_counted(posterior.group_scales, 'scale')} of {' and '.join(kinds)}"
     return (
         f"<{what}{many}, {chains} × {draws:,} draws by {posterior.method}, {posterior.certificate.verdict}\n"
         f" {first}{', …' if dim > 4 else ''}>"
@@ -317,6 +330,7 @@ def html(posterior: Any) -> str:
         f"Verdict: {verdict_sentence(posterior)}",
         *tail_notes(posterior),
         *model_notes(posterior),
+        *smooth_notes(posterior),
         *scale_notes(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )

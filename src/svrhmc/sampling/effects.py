@@ -18,6 +18,9 @@ class GroupEffects:
     names, columns, levels: of each term the grouping factor, its columns ("1" is the intercept) and its levels.
     rows: how many rows each level has, of all terms one after another.
     draws: (chain, draw, effect); every `every`-th of the posterior's draws.
+    smooth: of each term whether it is a smooth, whose "levels" are its functions; (): none is.
+    information: BᵀWB of the functions of all smooths, less what the columns of the coefficients explain of it: what
+        rows tell of the smooths, in units of 1/σ² where there is a σ. None without smooths.
     """
 
     names: tuple[str, ...]
@@ -26,6 +29,23 @@ class GroupEffects:
     rows: Indices
     draws: Array
     every: int = 1
+    smooth: tuple[bool, ...] = ()
+    information: Array | None = None
+
+    @property
+    def smooths(self) -> list[int]:
+        """The numbers of the terms that are smooths."""
+        return [k for k, smooth in enumerate(self.smooth) if smooth]
+
+    @property
+    def groups(self) -> list[int]:
+        """The numbers of the terms that are effects of groups."""
+        return [k for k in range(len(self.names)) if k not in self.smooths]
+
+    @property
+    def factors(self) -> list[str]:
+        """The grouping factors."""
+        return list(dict.fromkeys(self.names[k] for k in self.groups))
 
     def slices(self) -> list[slice]:
         """Where the effects of each term are."""
@@ -45,9 +65,12 @@ class GroupEffects:
         return sum(len(columns) * (len(columns) + 1) // 2 for columns in self.columns)
 
     def in_words(self) -> str:
-        """The grouping factors and how many levels each has."""
-        sizes = dict(zip(self.names, map(len, self.levels), strict=True))
-        return ", ".join(f"{name} ({size:,} levels)" for name, size in sizes.items())
+        """The grouping factors and how many levels each has, such as "groups: school (12 levels)", and the smooths."""
+        sizes = {self.names[k]: len(self.levels[k]) for k in self.groups}
+        groups = ", ".join(f"{name} ({size:,} levels)" for name, size in sizes.items())
+        smooths = ", ".join(self.names[k] for k in self.smooths)
+        words = (("groups", groups), ("smooths", smooths))
+        return "; ".join(f"{word}: {names}" for word, names in words if names)
 
     def of_term(self, k: int) -> Array:
         """The effects of term k: (chain, draw, level, column)."""
@@ -66,3 +89,11 @@ class GroupEffects:
             raise requirement("group effects", "with names, columns and levels of each term", "others")
         if self.draws.shape[2] != slices[-1].stop or len(self.rows) != sum(map(len, self.levels)):
             raise requirement("group effects", f"{slices[-1].stop} of them", self.draws.shape[2])
+        if len(self.smooth) not in (0, len(self.names)):
+            raise requirement("smooth", f"one truth value for each of {len(self.names)} terms", len(self.smooth))
+        size, given = (
+            sum(len(self.levels[k]) for k in self.smooths),
+            () if self.information is None else self.information.shape,
+        )
+        if given != ((size, size) if size else ()):
+            raise requirement("information", f"that of {size} functions", given)

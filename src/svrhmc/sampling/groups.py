@@ -356,13 +356,15 @@ class GroupSearch:
         model, space = self.model, self.variables.space
         count, chains = model.effect_count, len(z)
         some = z.reshape(-1, model.dim)
-        out = np.empty((len(some), count))
+        out, mean = np.empty((len(some), count)), np.zeros(model.inner_dim)
         size = max(1, (1 << 22) // model.dim)
         for begin in range(0, len(some), size):
-            out[begin : begin + size] = space.out_joint(some[begin : begin + size])[0][:, model.effects]
-        return self._named(out.reshape(chains, -1, count), self._every)
+            w = space.out_joint(some[begin : begin + size])[0]
+            out[begin : begin + size] = w[:, model.effects]
+            mean += w.sum(axis=0) / len(some)
+        return self._named(out.reshape(chains, -1, count), self._every, mean)
 
-    def _named(self, draws: Array, every: int) -> GroupEffects:
+    def _named(self, draws: Array, every: int, mean: Array) -> GroupEffects:
         groups = [term.group for term in self.model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
@@ -371,6 +373,8 @@ class GroupSearch:
             np.concatenate([group.row_counts() for group in groups]),
             draws,
             every,
+            tuple(not group.by_level for group in groups),
+            self.model.smooth_information(mean),
         )
 
     # Laplace's approximation
@@ -405,7 +409,7 @@ class GroupSearch:
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
-            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1),
+            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
 
 

@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.priors.groups import Group
+from svrhmc.priors.groups import Group, Smooth
 from svrhmc.tables import formula as grammar
+from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
 from svrhmc.tables.expressions import Rows, require_transforms
 from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
+from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
     Category,
     Encoded,
@@ -48,7 +50,8 @@ _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the othe
 class Design:
     """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
     the one whose probability is modelled; the columns that offsets, exposures and trials come from; how many rows were
-    left out because of missing values; why this family, where none was named; and what varies by groups (`groups`).
+    left out because of missing values; why this family, where none was named; what varies by groups (`groups`); and the
+    smooths (`smooths`).
     """
 
     formula: str
@@ -64,12 +67,14 @@ class Design:
     shifted: bool = False  # whether an offset or an exposure was given beside the table
     tried: bool = False  # whether trials were given beside the table
     group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them
+    smooth_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.smooths` writes them
     transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
         from_text(self.terms)
         from_numbers(self.group_terms)
+        smoothing.from_numbers(self.smooth_terms)
 
     def with_transforms(self, transforms: Mapping[str, Callable[..., Any]]) -> Design:
         """The same with functions that its formula calls by name, which no file holds."""
@@ -91,6 +96,11 @@ class Design:
     def groups(self) -> tuple[GroupDesign, ...]:
         """The terms of group effects."""
         return from_numbers(self.group_terms, self.transforms)
+
+    @cached_property
+    def smooths(self) -> tuple[SmoothDesign, ...]:
+        """The smooths, whose straight lines are among the terms."""
+        return smoothing.from_numbers(self.smooth_terms, self.transforms)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -154,6 +164,13 @@ class Design:
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.group_variables)
         return [(group.index(columns), group.numbers(columns)) for group in self.groups]
+
+    def bases_of(self, table: Any) -> list[Array]:
+        """For each smooth, its functions at the rows of a new table. table: any, or `Columns` of one; missing values
+        are refused.
+        """
+        columns = table if isinstance(table, Columns) else _whole_columns(table, self.coefficient_variables)
+        return [smooth.basis(columns) for smooth in self.smooths]
 
     def levels_of(self, table: Any) -> tuple[list[Indices], list[Array], list[list[str]]]:
         """For each term of group effects its `groups_of` a new table: levels, columns, and the names of the levels that
@@ -242,7 +259,7 @@ class Design:
 @dataclass(frozen=True, eq=False)
 class Designed:
     """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; the
-    columns that all of it was made of; and the terms of group effects.
+    columns that all of it was made of; and the terms of group effects, with the smooths after them.
     """
 
     X: Any
@@ -252,7 +269,7 @@ class Designed:
     kept: npt.NDArray[np.bool_]
     gaps: dict[str, int]
     columns: Columns
-    groups: tuple[Group, ...] = ()
+    groups: tuple[Group | Smooth, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -295,9 +312,11 @@ def designed(
 
     design = design_of(formula, made, columns, given, encode)
     X = design.matrix(columns)
+    groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
+    groups += [smooth.made(columns) for smooth in design.smooths]
     return Designed(
         X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
-        columns, tuple(group.made(columns) for group in design.groups),
+        columns, tuple(groups),
     )  # fmt: skip
 
 
@@ -319,12 +338,23 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
     def varying(group: grammar.GroupTerm) -> tuple[Term, ...]:
         return from_text(to_text(_terms(group.terms, columns, group.intercept, encode)), transforms)
 
+    def argument(smooth: grammar.SmoothTerm) -> tuple[Term, ...]:
+        return from_text(to_text(_terms([grammar.Term((smooth.argument,))], columns, True, encode)), transforms)
+
     terms = _terms(made.terms, columns, made.intercept, encode)
     groups = [design for group in made.groups for design in group_designs(group, varying(group), columns, refusal)]
-    _require_separate(terms, groups, refusal)
+    require_separate_smooths(made, columns, transforms, refusal)
+    smooths = [
+        design
+        for smooth in made.smooths
+        for design in smooth_designs(smooth, argument(smooth), columns, refusal, transforms)
+    ]
+    terms = (*terms, *(smooth.line for smooth in smooths))
+    _require_separate(terms, groups, smooths, refusal)
     design = Design(
-        formula, made.response.text, to_text(terms), made.intercept, group_terms=to_numbers(groups)
-    ).with_transforms(transforms)
+        formula, made.response.text, to_text(terms), made.intercept, group_terms=to_numbers(groups),
+        smooth_terms=smoothing.to_numbers(smooths),
+    ).with_transforms(transforms)  # fmt: skip
     if "Intercept" in design.variables:
         raise DataError("column 'Intercept' has the name of another parameter of the model: rename the column.")
     return design
@@ -335,16 +365,20 @@ def wanted(made: Parsed) -> list[str]:
     return list(dict.fromkeys([*made.response.variables, *made.variables]))
 
 
-def _require_separate(terms: Sequence[Term], groups: Sequence[GroupDesign], refusal: Refusal) -> None:
+def _require_separate(
+    terms: Sequence[Term], groups: Sequence[GroupDesign], smooths: Sequence[SmoothDesign], refusal: Refusal
+) -> None:
     """Refuse names that collide, and an intercept by the levels of a category that has a coefficient for each."""
-    labels: dict[str, GroupDesign] = {}
+    labels: set[str] = set()
     coefficients = {name for term in terms for name in term.names}
     categories = {term.variables[0] for term in terms if term.kind == "category"}
-    for group in groups:
-        for name in group.parameter_names:
+    parts: list[GroupDesign | SmoothDesign] = [*groups, *smooths]
+    for one in parts:
+        for name in one.parameter_names:
             if name in coefficients or name in labels:
-                raise refusal(f"two parameters would be named {name!r}: rename a column of {group.text}")
-            labels[name] = group
+                raise refusal(f"two parameters would be named {name!r}: rename a column of {one.text}")
+            labels.add(name)
+    for group in groups:
         if group.intercept and group.factors[:1] == group.factors and group.factors[0] in categories:
             raise refusal(
                 f"the levels of {group.factors[0]!r} have a coefficient each, which the effects of {group.text} cannot "

@@ -73,6 +73,7 @@ _CONTRASTS = {
 }
 _OWN = ("C", "I", "Q")
 _PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q"))  # which never learn
+SMOOTH = "s"  # the name of smooths, which are terms and no functions
 FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
 _INSTEAD = {  # names of other languages and libraries, and what to write here
     "as.factor": "write C(x)",
@@ -83,7 +84,7 @@ _INSTEAD = {  # names of other languages and libraries, and what to write here
     "np.std": "it would be another one for new rows: write scale(x), which keeps that of the table",
     "ns": "write cr(x, df=…), natural cubic splines",
     "offset": "give the offset as fit(…, offset='column')",
-    "s": "write bs(x, df=…) or cr(x, df=…), which are splines without a penalty",
+    SMOOTH: "a smooth such as s(x) is a term by itself, and stands in no expression",
 }
 _ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -4,13 +4,15 @@
     product = inner {("*" | "/" | "%in%") inner}        inner = power {":" power}
     power   = atom [("**" | "^") number]       atom    = "0" | "1" | "." | factor | "(" sum ")"
     factor  = column | `column` | function(…) | {expression}           group = "(" sum ("|" | "||") sum ")"
+    smooth  = "s(" factor ["," "k" "=" number] ["," "by" "=" factor] ")"
 
 A term is a product of factors; a sum is a list of different terms, in the order of their degrees. a*b is a + b + a:b,
 a/b is a + a:b, b %in% a is the same, (a + b)**2 has all products of up to two; `.` stands for all columns that are
-neither in the response nor grouping factors; 0 takes the intercept out. A group is a term of the outermost sum: what
-stands before its bar varies by the levels of what stands after it (Bates, Mächler, Bolker & Walker, "Fitting linear
-mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with || the effects of a level are
-independent of each other. Expressions are read by `svrhmc.tables.expressions`. Nothing is evaluated.
+neither in the response nor grouping factors nor what a smooth is a function of; 0 takes the intercept out. A group is a
+term of the outermost sum: what stands before its bar varies by the levels of what stands after it (Bates, Mächler,
+Bolker & Walker, "Fitting linear mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with ||
+the effects of a level are independent of each other. A smooth is a term of the outermost sum too. Expressions are read
+by `svrhmc.tables.expressions`. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import Expression, expression, is_word
+from svrhmc.tables.expressions import SMOOTH, Expression, expression, is_word
 
 _MOST_TERMS = 10_000  # that products may make
 _DEEPEST = 50
@@ -36,6 +38,11 @@ _NUMBER = re.compile(r"\d[\d.]*|\.\d+")
 _ADDED = (
     "effects of groups such as (1 | g) are added to the other terms: they stand in no product, power or other brackets"
 )
+_SMOOTHS_ADDED = (
+    "smooths such as s(x) are added to the other terms: they stand in no product, power or brackets; s(x, by=g) is a "
+    "smooth for each level of g"
+)
+_OPTION = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 _QUOTING = "a name with spaces or signs in it stands between backticks, such as `my column`"
 
 
@@ -60,6 +67,11 @@ class Factor:
     def variables(self) -> tuple[str, ...]:
         """The columns that it needs."""
         return (self.text,) if self.expression is None else self.expression.variables
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Those that it calls."""
+        return () if self.expression is None else self.expression.functions
 
     @property
     def written(self) -> str:
@@ -119,18 +131,42 @@ class GroupTerm(NamedTuple):
         return f"({' + '.join(left)} {bar} {self.factor.written})"
 
 
+class SmoothTerm(NamedTuple):
+    """A smooth function, such as s(age, k=20, by=plan).
+
+    argument: of what. k: how many functions it is made of, with constant and line; None: as many as are usual. by: the
+    column that it is multiplied by, or of whose levels each has one of its own. coded: whether C(…) says that it is a
+    category. text: as the formula has it.
+    """
+
+    argument: Factor
+    k: int | None
+    by: str | None
+    coded: bool
+    text: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns that it needs."""
+        return tuple(dict.fromkeys([*self.argument.variables, *([] if self.by is None else [self.by])]))
+
+
 class Parsed(NamedTuple):
-    """The response, the terms without the intercept, whether there is one, and what varies by groups."""
+    """The response, the terms without the intercept, whether there is one, what varies by groups, and smooths."""
 
     response: Factor
     terms: tuple[Term, ...]
     intercept: bool
     groups: tuple[GroupTerm, ...] = ()
+    smooths: tuple[SmoothTerm, ...] = ()
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The columns that explain the response."""
-        parts = [*(term.variables for term in self.terms), *(group.variables for group in self.groups)]
+        parts = [
+            *(term.variables for term in self.terms), *(group.variables for group in self.groups),
+            *(smooth.variables for smooth in self.smooths),
+        ]  # fmt: skip
         return tuple(dict.fromkeys(name for names in parts for name in names))
 
 
@@ -154,8 +190,8 @@ def terms_of(text: str) -> tuple[tuple[Term, ...], bool]:
     """The terms of a formula without a response, and whether it has an intercept."""
     parser = _Parser(text, ())
     found = parser.terms({})
-    if parser.groups:
-        raise unusable(text, "it has effects of groups")
+    if parser.groups or parser.smooths:
+        raise unusable(text, "it has effects of groups or smooths")
     return found
 
 
@@ -185,6 +221,7 @@ class _Parser:
     def __init__(self, text: str, available: Sequence[str]) -> None:
         self.text, self.available = text, available
         self.starts: list[int] = []  # of the tokens in the text
+        self.smooths: list[SmoothTerm] = []
         self.tokens, self.at, self.depth = self._split(text), 0, 0
         self.response: Factor | None = None
         self.groups: list[GroupTerm] = []
@@ -199,7 +236,7 @@ class _Parser:
             )
         self.response, self.at = value, 2
         terms, intercept = self.terms({frozenset(): INTERCEPT})
-        return Parsed(value, terms, intercept, tuple(self.groups))
+        return Parsed(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:
         """A sum up to the end, in the order of degrees."""
@@ -245,7 +282,10 @@ class _Parser:
             raise self._wrong(f"a formula takes no subscripts; {_QUOTING}")
         if text[end : end + 1] == "(":
             end = self._closing(text, end)
-            tokens.append(("factor", _factor(text[word.start() : end])))
+            whole = text[word.start() : end]
+            if word[0] != SMOOTH and SMOOTH in (factor := _factor(whole)).functions:
+                raise self._wrong(_SMOOTHS_ADDED)
+            tokens.append(("smooth", whole) if word[0] == SMOOTH else ("factor", factor))
         elif word[0] == ".":
             tokens.append(("dot", "."))
         elif _NUMBER.fullmatch(word[0]):
@@ -283,6 +323,8 @@ class _Parser:
         while True:
             if not self.depth and self._is_group():
                 self._group(sign)
+            elif not self.depth and self._next()[0] == "smooth":
+                self._smooth(sign)
             else:
                 self._add(found, sign)
             sign = self._signs()
@@ -356,6 +398,66 @@ class _Parser:
         terms = tuple(sorted(left.values(), key=lambda term: len(term.factors)))
         for term in right.values():
             self._append(GroupTerm(terms, intercept, self._factors(term, text), bar == "|", _coded(term), text))
+
+    def _smooth(self, sign: str) -> None:
+        """s(factor, k=number, by=factor)."""
+        text = " ".join(str(self._next()[1]).split())
+        self.at += 1
+        if self._took("*", "/", "%in%", ":", "**", "^"):
+            raise self._wrong(_SMOOTHS_ADDED)
+        if sign == "-":
+            raise self._wrong(f"smooths are not taken out: leave {text} out")
+        smooth = self._smooth_term(text)
+        for other in self.smooths:
+            if other.argument == smooth.argument and other.by == smooth.by:
+                raise self._wrong(f"{other.text} and {text} are one smooth: take one of them out")
+        self.smooths.append(smooth)
+
+    def _smooth_term(self, text: str) -> SmoothTerm:
+        """What stands between the brackets."""
+        columns, options = [], dict[str, str]()
+        for part in _parts(text[text.index("(") + 1 : -1]):
+            option = _OPTION.match(part)
+            if option is None:
+                columns.append(part)
+            elif option[1] not in ("k", "by"):
+                raise self._wrong(
+                    f"{text} has {option[1]}=…, and a smooth takes k=… (how many functions it is made of) and by=… (a "
+                    "column) alone: it is a cubic spline, whose smoothness is learnt from the data"
+                )
+            elif option[1] in options:
+                raise self._wrong(f"{text} has {option[1]}=… twice")
+            else:
+                options[option[1]] = option[2].strip()
+        if len(columns) != 1 or not columns[0]:
+            count = len([column for column in columns if column]) or "none"
+            raise self._wrong(
+                f"a smooth is one of one column, such as s(age), and {text} has {count}"
+                "; of two take s(a) + s(b), s(a, by=b), or products of splines such as bs(a, df=4):bs(b, df=4)"
+            )
+        by, coded = None, False
+        if "by" in options:
+            try:
+                factor = self._read(options["by"], text)
+            except DataError as error:
+                raise self._wrong(f"by=… of {text} is a column, or C(column), such as by=g") from error
+            coded = factor.expression is not None and factor.expression.category is not None
+            if factor.expression is not None and not coded:
+                raise self._wrong(f"by=… of {text} is a column, or C(column), and no expression: make a column of it")
+            by = factor.variables[0]
+        if "k" in options and not options["k"].isdecimal():
+            raise self._wrong(f"k of {text} is a whole number, such as k=20")
+        k = int(options["k"][:9]) if "k" in options else None
+        return SmoothTerm(self._read(columns[0], text), k, by, coded, text)
+
+    def _read(self, part: str, text: str) -> Factor:
+        """A column or an expression of a smooth."""
+        name = _QUOTED.fullmatch(part)
+        if name is not None:
+            return Factor(name[1])
+        if not part or SMOOTH in (factor := _factor(part.removeprefix("{").removesuffix("}"))).functions:
+            raise self._wrong(f"{text} is a smooth of no column")
+        return factor
 
     def _factors(self, term: Term, text: str) -> Term:
         """Columns alone; C(g) is the column g."""
@@ -436,8 +538,11 @@ class _Parser:
         self.at += 1
         if isinstance(value, Factor):
             return _summed([Term((value,))]), False
+        if kind == "smooth":
+            raise self._wrong(_SMOOTHS_ADDED)
         if kind == "dot":
-            used = self.grouping | set(() if self.response is None else self.response.variables)
+            smooth = {self._smooth_term(str(text)).argument.text for kind, text in self.tokens if kind == "smooth"}
+            used = self.grouping | smooth | set(() if self.response is None else self.response.variables)
             return _summed(Term((Factor(name),)) for name in self.available if name not in used), False
         if kind == "number":
             if value not in ("0", "1"):
@@ -465,6 +570,21 @@ class _Parser:
 
     def _wrong(self, why: str) -> DataError:
         return unusable(self.text, why)
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets and quotes separate."""
+    parts, depth, begin, at = [], 0, 0, 0
+    while at < len(text):
+        if (skipped := _TEXT.match(text, at)) is not None:
+            at = skipped.end()
+            continue
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        if text[at] == "," and not depth:
+            parts.append(text[begin:at].strip())
+            begin = at + 1
+        at += 1
+    return [*parts, text[begin:].strip()]
 
 
 def _coded(term: Term) -> tuple[str, ...]:

@@ -252,8 +252,18 @@ def to_numbers(groups: Sequence[GroupDesign]) -> Indices | None:
         own = {field.name: getattr(group, field.name) for field in fields(group)}
         numbers = None if group.combinations is None else group.combinations.ravel().tolist()
         said.append({**own, "combinations": numbers, "terms": to_text(group.terms)})
+    return to_bytes(said)
+
+
+def to_bytes(said: Any) -> Indices:
+    """JSON, eight bytes to a number."""
     text = json.dumps(said, separators=(",", ":")).encode()
     return np.frombuffer(text + b" " * (-len(text) % _BYTES), "<i8").astype(np.int64)
+
+
+def from_bytes(numbers: Indices) -> Any:
+    """What `to_bytes` wrote."""
+    return json.loads(numbers.astype("<i8").tobytes())
 
 
 def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) -> tuple[GroupDesign, ...]:
@@ -261,7 +271,7 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
     if numbers is None:
         return ()
     try:
-        groups = tuple(_read(said, transforms) for said in json.loads(numbers.astype("<i8").tobytes()))
+        groups = tuple(_read(said, transforms) for said in from_bytes(numbers))
         for group in groups:
             group.require_sound()
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:

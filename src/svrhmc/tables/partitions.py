@@ -356,6 +356,12 @@ def opened_by(
     given, source = require_transforms(transforms), data.source
     data.workers.require_known(given)
     made = parsed(formula, list(source.kinds))
+    if made.smooths:
+        raise unusable(
+            formula,
+            f"smooths such as {made.smooths[0].text} need the whole table in memory: read it first, as "
+            "pandas.read_parquet or pandas.read_csv do, or take bs(x, df=…), a spline without a penalty",
+        )
     if made.groups:
         raise unusable(
             formula,

@@ -262,7 +262,77 @@ class Encoded(Term):
         return formula.terms_of(self.text)
 
 
-_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Encoded)}
+@dataclass(frozen=True)
+class Line(Term):
+    """The straight line of a smooth: x − centre, times what the smooth is multiplied by.
+
+    smooth: its name, such as "s(age):plan[pro]". argument: the term that makes x, as JSON. by: the column that
+    multiplies it; "": none. levels: of that column, where it is a category; then the line is that of the rows of one of
+    them, by its number `level`.
+    """
+
+    kind = "line"
+    smooth: str
+    argument: str
+    centre: float
+    by: str = ""
+    levels: tuple[Any, ...] = ()
+    level: int = -1
+    transforms: ClassVar[Transforms] = {}
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Those of x, and the one that multiplies it."""
+        return tuple(dict.fromkeys([*self._argument.variables, *([self.by] if self.by else [])]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """s(age)[line]."""
+        return (f"{self.smooth}[line]",)
+
+    @property
+    def choices(self) -> dict[str, tuple[Any, ...]]:
+        """The levels of the category that multiplies it."""
+        return {self.by: self.levels} if self.levels else {}
+
+    @property
+    def argument_name(self) -> str:
+        """What it is a function of: a column, or an expression."""
+        return self._argument.names[0]
+
+    def numbers(self, columns: Columns) -> Array:
+        """(n, 1)."""
+        factor = self.factor(columns)
+        away = self.x(columns) - self.centre
+        return np.asarray(away if factor is None else factor * away)[:, None]
+
+    def x(self, columns: Columns) -> Array:
+        """What it is a function of, by row."""
+        return np.asarray(self._argument.numbers(columns), np.float64)[:, 0]
+
+    def factor(self, columns: Columns) -> Array | None:
+        """What it is multiplied by: 1 in the rows of its level and 0 in others, or a number; None where nothing is."""
+        if not self.by:
+            return None
+        if not self.levels:
+            return np.asarray(Number(self.by).numbers(columns), np.float64)[:, 0]
+        return np.asarray(Category(self.by, self.levels, True).places(columns) == self.level, np.float64)
+
+    def require_sound(self) -> None:
+        """Refuse an argument of other than one column, and a level that there is not."""
+        if len(self._argument.names) != 1 or type(self.level) is not int or not math.isfinite(self.centre):
+            raise ValueError("a line of no number")
+        require_levels(self.levels)
+        if not -1 <= self.level < max(len(self.levels), 0) or bool(self.levels) != (self.level >= 0):
+            raise ValueError("a line of a level that there is not")
+
+    @cached_property
+    def _argument(self) -> Term:
+        (term,) = from_text(self.argument, self.transforms)
+        return term
+
+
+_KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Encoded, Line)}
 
 
 def to_text(terms: tuple[Term, ...]) -> str:
@@ -278,11 +348,11 @@ def from_text(text: str, transforms: Transforms | None = None) -> tuple[Term, ..
             for fields in json.loads(text)
         )
         for term in terms:
+            if transforms and isinstance(term, Encoded | Line):
+                object.__setattr__(term, "transforms", transforms)
             if not all(isinstance(name, str) for name in (*term.variables, *term.names)):
                 raise TypeError("a name that is no text")
             term.require_sound()
-            if transforms and isinstance(term, Encoded):
-                object.__setattr__(term, "transforms", transforms)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise requirement("terms", "those of a design", text[:60], str(error)) from error
     return terms

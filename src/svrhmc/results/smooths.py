@@ -1,0 +1,188 @@
+"""Smooths of a fit: their curves with bands, and how much they bend.
+
+Under each draw a smooth is b(x − x̄) + Σⱼ vⱼBⱼ(x) (`svrhmc.tables.splines`), and its band at x is the middle interval of
+that over the draws: since sd(s(x)) was drawn too, the band allows for what is not known of the smoothness.
+
+**Effective degrees of freedom.** Given τ and σ the smooths' coefficients v, beside coefficients with a flat prior, have
+the mean F v̂, where v̂ is what they would be without a penalty, and with G = BᵀWB less what the columns of X explain of
+it (`GroupEffects.information`) and D the standard deviations τ of the smooths, one for each function,
+
+    F = (G + D⁻²)⁻¹G,      tr F = Σⱼ [DGD(I + DGD)⁻¹]ⱼⱼ   over the functions of one smooth:
+
+from 0, a straight line, to k − 2, a curve without a penalty; with the line itself, edf = 1 + tr F. No inverse of τ is
+taken, so that τ near 0 does no harm. W has the curvatures of the log likelihood at the posterior mean, 1/σ² of each
+draw where noise is Gaussian. Group effects are taken as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import nearest, requirement, whole
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.results.predict import term_effects, thinned
+from svrhmc.sampling.effects import GroupEffects
+
+_DRAWS = 1000  # of effective degrees of freedom
+_PANELS = 3  # in a row
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One smooth at places x: mean, sd and interval (places, 2) of what it adds to the linear predictor; on average
+    over the fitted rows it is 0. edf: draws of its effective degrees of freedom.
+
+    label: its name, such as "s(age):plan[pro]". argument: what it is a function of. times: the column of numbers that
+    it is multiplied by; "": none.
+    """
+
+    label: str
+    argument: str
+    times: str
+    x: Array
+    mean: Array
+    sd: Array
+    interval: Array
+    edf: Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Curves:
+    """Some smooths of a fit; print it for how much they bend, take `to_frame()` for the curves, or `plot()` them."""
+
+    curves: tuple[Curve, ...]
+    level: float
+
+    def __iter__(self) -> Iterator[Curve]:
+        return iter(self.curves)
+
+    def __len__(self) -> int:
+        return len(self.curves)
+
+    def __getitem__(self, place: int) -> Curve:
+        return self.curves[place]
+
+    def summary(self) -> Summary:
+        """The effective degrees of freedom of each."""
+        low, high = end_names(self.level)
+        edf = np.stack([curve.edf for curve in self.curves])
+        ends = np.quantile(edf, level_ends(self.level), axis=1)
+        columns = {"edf": edf.mean(axis=1), "sd": edf.std(axis=1, ddof=1), low: ends[0], high: ends[1]}
+        note = "1 is a straight line; to_frame() has the curves, plot() draws them."
+        names = tuple(curve.label for curve in self.curves)
+        return Summary(names, columns, "Effective degrees of freedom of smooths.", (note,))
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame: smooth, x, mean, sd and the ends of the interval."""
+        low, high = end_names(self.level)
+        parts = [
+            {"x": c.x, "mean": c.mean, "sd": c.sd, low: c.interval[:, 0], high: c.interval[:, 1]} for c in self.curves
+        ]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        rows = tuple(map(str, range(len(columns["x"]))))
+        frame = Summary(rows, columns).to_frame().reset_index(drop=True)
+        frame.insert(0, "smooth", [curve.label for curve in self.curves for _ in curve.x])
+        return frame
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Each curve with its band, in a panel of its own; the figure, saved where a path is given."""
+        across = min(_PANELS, len(self.curves))
+        down = -(-len(self.curves) // across)
+        with matplotlib().rc_context(STYLE):
+            from matplotlib.figure import Figure
+
+            figure = Figure(figsize=(0.8 + 3.6 * across, 0.4 + 2.8 * down), layout="constrained")
+            for k, curve in enumerate(self.curves):
+                axes = figure.add_subplot(down, across, k + 1)
+                axes.axhline(0.0, color="0.4", linewidth=1, linestyle="--")
+                axes.fill_between(curve.x, *curve.interval.T, color=COLOURS[0], alpha=0.25, linewidth=0)
+                axes.plot(curve.x, curve.mean, color=COLOURS[0])
+                axes.set_xlabel(curve.argument)
+                axes.set_title(f"{curve.label}, edf {curve.edf.mean():.1f}", fontsize=10)
+                if k % across == 0:
+                    axes.set_ylabel(f"mean and {self.level:.0%} interval")
+            if path is not None:
+                written(figure, path)
+        return figure
+
+
+def curves_of(posterior: Any, name: str | None, level: float, points: int) -> Curves:
+    """The smooths of one column of a `Posterior`, or one smooth by its name; None: all of them."""
+    kept, design = smooths_kept(posterior), posterior.design
+    if design is None:
+        why = "of arrays the curve is basis @ coefficients, with posterior.group_effects"
+        raise requirement("the posterior", "of a formula with smooths", "one of arrays", why)
+    ends, points = level_ends(level), whole("points", points, 2)
+    chosen = [j for j, one in enumerate(design.smooths) if name in (None, one.name, one.line.argument_name)]
+    if not chosen:
+        known = [smooth.name for smooth in design.smooths]
+        hint = nearest(name, known) if isinstance(name, str) else ""
+        raise requirement("name", f"a smooth or its column ({', '.join(map(repr, known))})", repr(name), hint)
+    edf = degrees_of(posterior)
+    draws = thinned(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
+    curves = []
+    for j in chosen:
+        smooth, k = design.smooths[j], kept.smooths[j]
+        x = smooth.spline.low + smooth.spline.width * np.linspace(0.0, 1.0, points)
+        slope = draws[:, posterior.labels.index(smooth.line.names[0])]
+        u = term_effects(kept, k, len(draws))[:, :, 0]
+        values = slope[:, None] * (x - smooth.line.centre) + u @ smooth.spline.basis(x).T
+        interval = np.quantile(values, ends, axis=0).T
+        times = smooth.line.by if smooth.line.by and not smooth.line.levels else ""
+        curves.append(
+            Curve(
+                smooth.name, smooth.line.argument_name, times, x, values.mean(axis=0), values.std(axis=0, ddof=1),
+                interval, edf[:, j],
+            )
+        )  # fmt: skip
+    return Curves(tuple(curves), level)
+
+
+def smooths_kept(posterior: Any) -> GroupEffects:
+    """The draws of smooths; refuses a posterior without any."""
+    kept: GroupEffects | None = posterior.group_effects
+    if kept is None or not kept.smooths:
+        raise requirement("the posterior", "of a model with smooths", "one without", 'such as fit("y ~ s(x)", table)')
+    return kept
+
+
+def degrees_of(posterior: Any) -> Array:
+    """Draws of the effective degrees of freedom, (draws, smooths)."""
+    kept, loss = smooths_kept(posterior), posterior.model.loss
+    draws = thinned(posterior.trace.draws[:, :: kept.every], _DRAWS)
+    sizes = [len(kept.levels[k]) for k in kept.smooths]
+    tau = np.stack([draws[:, kept.stated(k)][:, 0] for k in kept.smooths], axis=1)
+    if loss.mixture:
+        tau = tau / np.exp(draws[:, [draws.shape[1] - kept.covariances - 1]])
+    scale = np.repeat(tau, sizes, axis=1)
+    A = scale[:, :, None] * np.asarray(kept.information) * scale[:, None, :]
+    smoother = np.linalg.solve(np.eye(A.shape[1]) + A, A)
+    diagonal = np.einsum("dii->di", smoother)
+    edges = np.cumsum([0, *sizes])
+    return np.stack([1 + diagonal[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
+
+
+def degrees_sentence(posterior: Any, level: float) -> str:
+    """The effective degrees of freedom of each smooth, with their intervals."""
+    kept, edf = smooths_kept(posterior), degrees_of(posterior)
+    ends = np.quantile(edf, level_ends(level), axis=0)
+    each = [
+        f"{kept.names[k]} {mean:.1f} ({low:.1f} to {high:.1f}, of at most {len(kept.levels[k]) + 1})"
+        for k, mean, low, high in zip(kept.smooths, edf.mean(axis=0), *ends, strict=True)
+    ]
+    shown = ", ".join(each[:8]) + (f" and {len(each) - 8:,} more" if len(each) > 8 else "")
+    return f"effective degrees of freedom with {level:.0%} intervals: {shown}; 1 is a straight line."

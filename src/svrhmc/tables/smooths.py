@@ -1,0 +1,184 @@
+"""Smooths of a design: what each is a function of, its spline, and its straight line.
+
+s(x) is a column for the line of x, `s(x)[line]`, and a spline that has neither constant nor line over the fitted rows
+(`svrhmc.tables.splines`), whose coefficients share one unknown standard deviation, `sd(s(x))`. s(x, by=g) of a category
+g has both for each of its levels, from the rows of that level alone; s(x, by=z) of a number z has both multiplied by z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.priors.groups import Smooth
+from svrhmc.tables.columns import CATEGORY, TRUTH, Columns
+from svrhmc.tables.expressions import SMOOTH
+from svrhmc.tables.formula import Parsed, SmoothTerm, quoted
+from svrhmc.tables.groups import from_bytes, to_bytes
+from svrhmc.tables.splines import FEWEST, Spline
+from svrhmc.tables.terms import Category, Line, Term, Transforms, from_text, require_finite, shown, to_text
+
+USUAL = 10  # functions of a smooth, with constant and line
+_MOST = 300
+
+Refusal = Callable[[str], DataError]  # of what holds a term, for a reason
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothDesign:
+    """How a table makes a `Smooth`. text: the term as the formula has it; line: its straight line, which knows what it
+    is a function of; spline: the rest.
+    """
+
+    text: str
+    line: Line
+    spline: Spline
+
+    @property
+    def name(self) -> str:
+        """Such as "s(age)" or "s(age):plan[pro]"."""
+        return self.line.smooth
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Of its standard deviation."""
+        return (f"sd({self.name})",)
+
+    def basis(self, columns: Columns) -> Array:
+        """(n, q): the functions of the spline at the rows."""
+        factor = self.line.factor(columns)
+        B = self.spline.basis(self.line.x(columns))
+        return B if factor is None else np.asarray(factor[:, None] * B)
+
+    def made(self, columns: Columns) -> Smooth:
+        """Of the table that is fitted."""
+        return Smooth(self.basis(columns), self.name)
+
+
+def smooth_designs(
+    smooth: SmoothTerm, argument: tuple[Term, ...], columns: Columns, unusable: Refusal, transforms: Transforms
+) -> Iterator[SmoothDesign]:
+    """Those of a term of a formula. argument: what it is a function of, with what that learned of the columns."""
+    text, (term, *more) = smooth.text, argument
+    if isinstance(term, Category) or any(columns[name].kind == CATEGORY for name in smooth.argument.variables):
+        raise unusable(f"{text} is a smooth of {smooth.argument.text!r}, which holds texts or categories, not numbers")
+    if more or len(term.names) != 1:
+        raise unusable(
+            f"{smooth.argument.text!r} in {text} makes {len(term.names)} columns, and a smooth is one of one"
+        )
+    x = np.asarray(term.numbers(columns), np.float64)[:, 0]
+    require_finite(term.names, x[:, None], 0)
+    written, source = f"s({smooth.argument.text})", to_text((term,))
+
+    def made(name: str, rows: Any, where: str, **by: Any) -> SmoothDesign:
+        some = x if rows is None else x[rows]
+        line = Line(name, source, float(some.mean()), **by)
+        spline = Spline.of(some, _functions(smooth, some, where, unusable))
+        (line,) = from_text(to_text((line,)), transforms)  # type: ignore[assignment]
+        return SmoothDesign(text, line, spline)
+
+    if smooth.by is None:
+        yield made(written, None, "")
+        return
+    column = columns[smooth.by]
+    if not _is_category(smooth, columns):
+        z = np.asarray(column.values, np.float64)
+        if z.min() == z.max():
+            raise unusable(f"by={quoted(smooth.by)} of {text} is {z[0]:g} in every row: leave it out")
+        yield made(f"{written}:{smooth.by}", None, "", by=smooth.by)
+        return
+    levels = column.distinct()
+    if len(levels) < 2:
+        raise unusable(f"by={quoted(smooth.by)} of {text} has one level only, {shown(levels[0])!r}: leave it out")
+    codes = column.codes(levels)
+    for number, level in enumerate(levels):
+        label = f"{smooth.by}[{shown(level)}]"
+        where = f" in the rows of {label}"
+        yield made(f"{written}:{label}", codes == number, where, by=smooth.by, levels=levels, level=number)
+
+
+def require_separate_smooths(made: Parsed, columns: Columns, transforms: Transforms, unusable: Refusal) -> None:
+    """Refuse smooths whose lines stand in the formula once more, and smooths by a column without its own effect."""
+    if made.smooths and SMOOTH in transforms:
+        raise unusable(f"{made.smooths[0].text} is a smooth, and transforms={{{SMOOTH!r}: …}} has that name: rename it")
+    alone = {term.factors[0].variables[0] for term in made.terms if len(term.factors) == 1 and _plain(term)}
+    alone |= {name for group in made.groups if group.intercept for name in group.factor.variables}
+    numbers = {term.factors[0] for term in made.terms if len(term.factors) == 1}
+    arguments = {smooth.argument: smooth for smooth in made.smooths if smooth.by is None}
+    for smooth in made.smooths:
+        if smooth.argument in numbers:
+            raise unusable(
+                f"{smooth.text} has the straight line of {smooth.argument.text!r} in it: take the term "
+                f"{smooth.argument.written} out"
+            )
+        if smooth.by is not None and smooth.by not in alone:
+            raise unusable(
+                f"{smooth.text} has curves about 0, and {smooth.by!r} has no effect of its own: add it, as in "
+                f"{quoted(smooth.by)} + {smooth.text}"
+            )
+        if smooth.by is not None and smooth.argument in arguments and _is_category(smooth, columns):
+            raise unusable(f"{arguments[smooth.argument].text} is in the curves of {smooth.text}: take one of them out")
+
+
+def _is_category(smooth: SmoothTerm, columns: Columns) -> bool:
+    """Whether each level of what it is by has a curve of its own."""
+    return smooth.coded or (smooth.by is not None and columns[smooth.by].kind in (CATEGORY, TRUTH))
+
+
+def _plain(term: Any) -> bool:
+    """A column, or C(column)."""
+    expression = term.factors[0].expression
+    return expression is None or expression.category is not None
+
+
+def _functions(smooth: SmoothTerm, x: Array, where: str, unusable: Refusal) -> int:
+    """k, for so many different values."""
+    name, count = smooth.argument.text, len(np.unique(x))
+    if count == 1:
+        raise unusable(
+            f"{name!r} in {smooth.text} is {x[0]:g} in every row{where and ' of ' + where[16:]}: leave it out"
+        )
+    if not np.isfinite(np.ptp(x)):
+        raise unusable(f"{name!r} in {smooth.text} has numbers too large to take differences of: change its unit")
+    if count < FEWEST:
+        raise unusable(
+            f"{smooth.text} needs at least {FEWEST} different values of {name!r}, and there are {count}{where}: take "
+            f"{smooth.argument.written} or C({smooth.argument.written}) instead"
+        )
+    if smooth.k is None:
+        return min(USUAL, count)
+    if smooth.k < FEWEST:
+        raise unusable(f"k of {smooth.text} is at least {FEWEST}, as it counts the constant and the straight line")
+    if smooth.k > min(count, _MOST):
+        why = f"{name!r} has {count} different values{where}" if count < _MOST else "a smooth has no more functions"
+        raise unusable(f"k of {smooth.text} is at most {min(count, _MOST)}, as {why}")
+    return smooth.k
+
+
+def to_numbers(smooths: Sequence[SmoothDesign]) -> Indices | None:
+    """As JSON, eight bytes to a number; None of none."""
+    if not smooths:
+        return None
+    return to_bytes([[one.text, to_text((one.line,)), *one.spline.stored()] for one in smooths])
+
+
+def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) -> tuple[SmoothDesign, ...]:
+    """What `to_numbers` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
+    if numbers is None:
+        return ()
+    try:
+        return tuple(_read(*said, transforms=transforms) for said in from_bytes(numbers))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise requirement("smooth_terms", "those of a design", f"{np.shape(numbers)}", str(error)) from error
+
+
+def _read(text: str, line: str, *stored: Any, transforms: Transforms | None) -> SmoothDesign:
+    (read,) = from_text(line, transforms)
+    if type(text) is not str or not isinstance(read, Line):
+        raise TypeError("a smooth without a line")
+    return SmoothDesign(text, read, Spline.read(list(stored)))
