@@ -121,7 +121,7 @@ class GroupedRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the rows."""
+        """That of the rows, without the columns of groups."""
         return tuple(self.X.shape)
 
     def __getitem__(self, rows: Any) -> Any:

@@ -170,7 +170,7 @@ class MixedModel(FiniteSum):
         return self.conditional.potentials(w) + self._prior(x)[0]
 
     def gradients(self, x: Array) -> Array:
-        """Its gradient."""
+        """∇f by w and θ."""
         w, _ = self.split(x)
         return self._padded(self.conditional.gradients(w)) + self._prior(x)[1]
 

@@ -47,7 +47,7 @@ class Covariance:
 
     @property
     def dim(self) -> int:
-        """Coordinates in all."""
+        """The number of coordinates θ."""
         return self.width * (self.width + 1) // 2
 
     @property

@@ -64,12 +64,12 @@ class Quantities:
 
     @property
     def mean(self) -> Array:
-        """Posterior means."""
+        """Of each, over the draws of the posterior."""
         return np.asarray(self.draws.mean(axis=0))
 
     @property
     def sd(self) -> Array:
-        """Posterior standard deviations."""
+        """The standard deviation of each, over the draws."""
         return np.asarray(self.draws.std(axis=0, ddof=1))
 
     @property
