@@ -280,7 +280,8 @@ class GroupVariables:
         )  # (r, states, levels)
         value: Array = 0.5 * np.einsum("asl,asl->s", at.Kb, at.Kb)
         for i in range(r):
-            value = value - np.log(at.K[i, i]).sum(axis=1)
+            with np.errstate(divide="ignore"):  # f is ∞ where a scale is thrown out so far that K is rounded to 0
+                value = value - np.log(at.K[i, i]).sum(axis=1)
         for place, e in zip(range(term.theta.start, term.theta.stop), E, strict=True):
             by_theta[:, place] = _by_coordinate(at, a, e, term.count)
         term.put(np.array([sum(level.inverse[i, j] * a[i] for i in range(j, r)) for j in range(r)]), G)
