@@ -147,7 +147,8 @@ def test_levels_have_their_own_rows():
     made = designed("y ~ g + s(x, by=g)", data)
     inside = data["g"] == "a"
     first, line = made.groups[0].basis, made.X[:, 1]
-    assert not first[~inside].any() and not line[~inside].any()
+    assert not first[~inside].any()
+    assert not line[~inside].any()
     own = Spline.of(data["x"][inside], 10).basis(data["x"][inside])
     np.testing.assert_allclose(first[inside], own, atol=1e-12)
     np.testing.assert_allclose([first.sum(axis=0).max(), line.sum()], 0, atol=1e-9)
@@ -224,7 +225,8 @@ def test_missing_values():
     with pytest.raises(DataError, match=r"'x' \(5 missing\)"):
         designed("y ~ s(x)", data)
     made = designed("y ~ s(x)", data, drop=True)
-    assert made.groups[0].n == N - 5 and made.dropped == 5
+    assert made.groups[0].n == N - 5
+    assert made.dropped == 5
 
 
 def test_files(tmp_path):
@@ -397,20 +399,27 @@ def test_predictions_leave_out_groups_and_keep_smooths(fitted):
     np.testing.assert_allclose(bare, fitted.mean[labels.index("Intercept")] + at, atol=0.02)
     assert np.abs(bare - fitted.mean[0]).max() > 0.3
     average = fitted.predict(new, new_groups="average").mean
-    assert np.isclose(average[2], bare[2]) and not np.isclose(average[0], bare[0], atol=1e-6)
+    assert np.isclose(average[2], bare[2])
+    assert not np.isclose(average[0], bare[0], atol=1e-6)
 
 
 def test_what_a_fit_says(fitted, tmp_path):
-    assert "sd(s(x))" in fitted.labels and "s(x)[line]" in fitted.labels
+    assert "sd(s(x))" in fitted.labels
+    assert "s(x)[line]" in fitted.labels
     text = str(fitted.summary())
     assert "groups: count (8 levels); smooths: s(x)" in text.replace("\n", " ")
     assert "effective degrees of freedom with 90% intervals: s(x)" in text.replace("\n", " ")
     curves = fitted.smooth("x")
-    assert "edf" in str(curves) and len(curves) == 1 and curves._repr_html_().startswith("<")
+    assert "edf" in str(curves)
+    assert len(curves) == 1
+    assert curves._repr_html_().startswith("<")
     frame = curves.to_frame()
-    assert list(frame.columns) == ["smooth", "x", "mean", "sd", "5%", "95%"] and len(frame) == 200
-    assert (frame["5%"] < frame["mean"]).all() and (frame["mean"] < frame["95%"]).all()
-    assert curves[0].edf.min() >= 1 and curves[0].edf.max() <= 9
+    assert list(frame.columns) == ["smooth", "x", "mean", "sd", "5%", "95%"]
+    assert len(frame) == 200
+    assert (frame["5%"] < frame["mean"]).all()
+    assert (frame["mean"] < frame["95%"]).all()
+    assert curves[0].edf.min() >= 1
+    assert curves[0].edf.max() <= 9
     curves.plot(tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").stat().st_size > 1000
     assert isinstance(fitted.smooth().to_frame(), pd.DataFrame)
@@ -418,13 +427,16 @@ def test_what_a_fit_says(fitted, tmp_path):
         with pytest.raises(ValueError, match="a smooth or its column"):
             fitted.smooth(wrong)
     page = fitted.report(tmp_path / "report.html").read_text()
-    assert "s(x) with its band" in page and "Groups and Smooths" in page
+    assert "s(x) with its band" in page
+    assert "Groups and Smooths" in page
     assert set(fitted.groups().levels) == {str(j) for j in range(8)}
     with pytest.raises(ValueError, match="grouping factor"):
         fitted.groups("s(x)")
-    assert "R2 marginal" in fitted.variances().names and not any("s(x)" in name for name in fitted.variances().names)
+    assert "R2 marginal" in fitted.variances().names
+    assert not any("s(x)" in name for name in fitted.variances().names)
     arviz = fitted.to_arviz().posterior
-    assert arviz["s(x)"].shape[-1] == 8 and arviz["1|count"].shape[-1] == 8
+    assert arviz["s(x)"].shape[-1] == 8
+    assert arviz["1|count"].shape[-1] == 8
 
 
 def test_effects_and_files(fitted, tmp_path):

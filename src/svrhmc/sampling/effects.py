@@ -44,7 +44,7 @@ class GroupEffects:
 
     @property
     def factors(self) -> list[str]:
-        """The grouping factors."""
+        """The grouping factors, each once, in the order of their terms."""
         return list(dict.fromkeys(self.names[k] for k in self.groups))
 
     def slices(self) -> list[slice]:

@@ -262,7 +262,7 @@ def to_bytes(said: Any) -> Indices:
 
 
 def from_bytes(numbers: Indices) -> Any:
-    """What `to_bytes` wrote."""
+    """The object that `to_bytes` wrote as numbers."""
     return json.loads(numbers.astype("<i8").tobytes())
 
 
