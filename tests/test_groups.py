@@ -16,7 +16,7 @@ from svrhmc import checkpoint
 from svrhmc.engines.reference import ReferenceChains
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance
-from svrhmc.sampling import run
+from svrhmc.sampling import groups, run
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
