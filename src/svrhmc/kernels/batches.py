@@ -76,7 +76,7 @@ def _ask_of(array, i):
     return (lambda array, i: None) if is_none(array) else (lambda array, i: prefetch(array, i))
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**PLAIN)
 def _ask_for(model, picked, memory):
     """Ask for rows: their entries, labels, and what is added to them, taken from them and remembered of them."""
     added = model.added
@@ -112,14 +112,14 @@ def _taken_ahead(taken, i):
 
 
 @njit(**PLAIN)
-def _some_slopes(rows, loss, labels, added, weights, taken, picked, at, moved, x, t, y, s):
+def _some_slopes(model, picked, at, moved, x, t, y, s):
     """s = the slopes of some rows at `at`, or at products of 0 unless `moved`; y becomes their labels; x and t are
     room.
     """
-    count = len(picked)
+    loss, count = model.loss, len(picked)
     k, q = sizes(loss)
     for b in range(count):
-        y[b] = labels[picked[b]]
+        y[b] = model.y[picked[b]]
     if k + q > 1:
         spread(at, k, q, x)
     else:
@@ -127,25 +127,23 @@ def _some_slopes(rows, loss, labels, added, weights, taken, picked, at, moved, x
     pad = (len(x) - q) // k
     if moved:
         for c in range(k):
-            some_predictors(rows, picked, x[c * pad : (c + 1) * pad], t[c])
+            some_predictors(model.rows, picked, x[c * pad : (c + 1) * pad], t[c])
         for j in range(q):
             for b in range(count):
                 t[k + j, b] = x[k * pad + j]
     else:
         t[: k + q] = 0
-    evaluate(loss, y, added, weights, taken, picked, count, t, s, False)
+    evaluate(loss, y, model.added, model.weights, model.taken, picked, count, t, s, False)
 
 
-@njit(forceinline=True, **QUICK)
+@njit(**QUICK)
 def _gradient(model, picked, how, held, batch):
     weighted, reduced, moved = how & WEIGHTED != 0, how & REDUCED != 0, how & SLOPES == 0
     memory, x, t, s, then, labels = held.memory, batch.u, batch.t, batch.slopes, batch.then, batch.labels
     (k, q), count, share, remembers = sizes(model.loss), len(picked), len(model.y) / len(picked), model.remembers != 0
     m, weights = k + q, batch.weights
-    rows, loss, y, added, own, taken = model.rows, model.loss, model.y, model.added, model.weights, model.taken
     for turn in range(0 if reduced and not remembers else 1, 2):  # one line: so that it is compiled into this once
-        at, slopes = (held.at, s) if turn else (held.snapshot, then)
-        _some_slopes(rows, loss, y, added, own, taken, picked, at, moved, x, t, labels[0], slopes)
+        _some_slopes(model, picked, held.at if turn else held.snapshot, moved, x, t, labels[0], s if turn else then)
     if not moved:
         return
     for b in range(count):
@@ -161,7 +159,7 @@ def _gradient(model, picked, how, held, batch):
     x[:] = 0
     pad = (len(x) - q) // k
     for c in range(k):
-        some_sum(rows, picked, s[c], x[c * pad : (c + 1) * pad])
+        some_sum(model.rows, picked, s[c], x[c * pad : (c + 1) * pad])
     for j in range(q):
         for b in range(count):
             x[k * pad + j] += s[k + j, b]
