@@ -151,10 +151,10 @@ class Trajectories:
             own = (part[low * each : (low + size) * each] for part, each in zip(flat, cuts, strict=True))
             self._rooms.append(PassRoom(by, size, *own))
         passes = [room.shares[0] for room in self._rooms]
-        data, (states, sums, values) = np.array([each.data for each in passes]), flat
         self._rows = split.Rows(
-            passes[0].address, data, states, sums, values, by.together, by.blocks, by.k, by.columns, by.pad, by.width,
-            not by.dense,
+            passes[0].address, np.array([each.data for each in passes]), *flat,
+            together=by.together, blocks=by.blocks, predictors=by.k, columns=by.columns, pad=by.pad, width=by.width,
+            aside=not by.dense,
         )  # fmt: skip
         shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]
         self._room = split.Room._make(map(apart, shapes))
