@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -106,19 +105,19 @@ class Bound:
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
 
-    def __init__(self, function: Any, value: Any) -> None:
+    def __init__(self, function, value):
         kind = typeof(value)
         signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
         if signature not in function.overloads:
             function.compile(signature)
         code, context = function.overloads[signature], cpu_target.target_context
         self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
-        self.value = value  # whose arrays the memory points to
+        self._value = value  # whose arrays the memory points to
         self._memory = np.zeros(context.get_abi_sizeof(context.get_data_type(kind)), np.uint8)
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
-    def __call__(self, first: int, last: int, how: int) -> None:
+    def __call__(self, first, last, how):
         """Call it."""
         _call(self.address, self.data, first, last, how)
 

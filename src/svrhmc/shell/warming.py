@@ -58,7 +58,7 @@ def _use(kind: Kind) -> None:
     if kind.model not in MODELS:
         raise requirement("model", "one of " + ", ".join(MODELS), kind.model)
     target = _target(kind, _ROWS, _COLUMNS)
-    for sampler in (samplers.svr_hmc(0.01), samplers.saga_hmc(0.01)):
+    for sampler in (samplers.svr_hmc(0.01), samplers.saga_hmc(0.01)):  # the shorter loop and the longer one
         sampler.run(target, 4, chains=1, progress=False)
     if kind.storage == "dense":
         _target(kind, _MANY, 32).warm()

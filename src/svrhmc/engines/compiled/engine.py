@@ -619,9 +619,9 @@ class GridKernel(CompiledKernel):
             work.held.anchor[:] = work.held.base
         batch = bind_batch(model, work.held, work.batch, plan.remembers)
         whole = bind_pass(model, work) if makes_passes(plan) else None
-        address, data = (0, 0) if whole is None else (whole.address, whole.data)
-        k, q = predictors_of(getattr(model, "loss", None))
-        return GridRoom(work, layout.Calls(address, data, batch.address, batch.data, k, q), batch, whole)
+        addresses = (0, 0) if whole is None else (whole.address, whole.data)
+        predictors = predictors_of(getattr(model, "loss", None))
+        return GridRoom(work, layout.Calls(*addresses, batch.address, batch.data, *predictors), batch, whole)
 
     @cached_property
     def _shared(self) -> dict[str, dict[str, Any]]:
