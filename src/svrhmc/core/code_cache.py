@@ -250,7 +250,6 @@ def _foreign_digests(types: Iterable[Any]) -> Iterator[str]:
     """Digests of the modules that have the named tuples among some types, but for those of this package."""
     for kind in types:
         yield from _foreign_digests(getattr(kind, "types", ()))
-        yield from _foreign_digests(filter(None, [getattr(kind, "dtype", None)]))  # what a pointer points to
         module = getattr(getattr(kind, "instance_class", None), "__module__", __name__)
         if not module.startswith("svrhmc."):
             file = getattr(sys.modules.get(module), "__file__", None)

@@ -7,35 +7,40 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
-from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, call_bound
+from svrhmc.kernels.batches import rows_gradient
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
-from svrhmc.kernels.layout import is_a, is_none
-from svrhmc.kernels.passes import KEPT, spread
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain
+from svrhmc.kernels.passes import join, sizes, sum_blocks
+from svrhmc.kernels.rows import row_add
 from svrhmc.kernels.triangular import Factor
 from svrhmc.kernels.words import draw_rows, threefry
 
 SNAPSHOT_SLOT = int(Purpose.SNAPSHOT) * MAX_SLOTS
 
 
-def finish_gradient(frame, inner, full, held):
+def finish_gradient(model, plan, held):
     """What the batch's part needs before it joins the rest of the gradient."""
 
 
 @overload(finish_gradient, jit_options=PLAIN)
-def _finish_gradient(frame, inner, full, held):
+def _finish_gradient(model, plan, held):
+    frame = model[model.fields.index("frame")]
     if is_a(frame, Shift):
-        return lambda frame, inner, full, held: _expand(held.base, held.hessian, held.at, held.anchor)
+        return lambda model, plan, held: _expand(held.base, held.hessian, held.at, held.anchor)
     if is_a(frame, Dense) or is_a(frame, Factor):
 
-        def by_matrix(frame, inner, full, held):
-            if not full:
-                pull(frame, held.sum, held.room, held.sum)
+        def by_matrix(model, plan, held):
+            if plan.kind != FULL:
+                pull(model.frame, held.sum, held.room, held.sum)
 
         return by_matrix
     if is_a(frame, LowRank):
-        return lambda frame, inner, full, held: _pull_all(frame, inner, full, held.at, held.room, held.sum)
+        return lambda model, plan, held: _pull_all(
+            model.frame, model.inner, plan.kind == FULL, held.at, held.room, held.sum
+        )
     if is_none(frame):
-        return lambda frame, inner, full, held: None
+        return lambda model, plan, held: None
     raise unknown(frame)
 
 
@@ -56,13 +61,70 @@ def _pull_all(frame, inner, full, at, room, batch):
     pull(frame, batch, room, batch)
 
 
-@njit(**PLAIN)
-def settle(frame, saga, held):
-    """An anchor that was just found is pulled back; SAGA's is remembered as it was."""
-    if saga:
-        for j in range(len(held.anchor)):
-            held.base[j] = held.anchor[j]
-    pull(frame, held.anchor, held.room, held.anchor)
+def renew(model, plan, rows, labels, held):
+    """SAGA: the slopes just found replace those remembered, and the anchor follows; a row drawn twice is renewed
+    once.
+    """
+
+
+@overload(renew, jit_options=PLAIN, inline="always")
+def _renew(model, plan, rows, labels, held):
+    if is_plain(model):
+        return lambda model, plan, rows, labels, held: None
+
+    def framed(model, plan, rows, labels, held):
+        if plan.saga:
+            memory, base, (k, q) = held.memory, held.base, sizes(model.loss)
+            m, p = k + q, (len(base) - q) // k
+            for b in range(len(rows)):
+                i = rows[b]
+                for c in range(m):
+                    change = np.float64(labels[c, b]) - np.float64(memory[i * m + c])
+                    memory[i * m + c] = labels[c, b]
+                    if c < k:
+                        row_add(model.rows, i, change, base[c * p : (c + 1) * p])
+                    else:
+                        base[k * p + c - k] += change
+            for j in range(len(held.anchor)):
+                held.anchor[j] = base[j]
+            pull(model.frame, held.anchor, held.room, held.anchor)
+
+    return framed
+
+
+def full(model, plan, held, sums):
+    """The anchor (and memory) at the present state, from all rows; nothing where no pass is ever made (`sums` is None),
+    so that none is compiled.
+    """
+
+
+@overload(full, jit_options=PLAIN, inline="always")
+def _full(model, plan, held, sums):
+    if is_none(sums):
+        return lambda model, plan, held, sums: None
+
+    def from_all_rows(model, plan, held, sums):
+        sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
+        join(sums.partial, held.anchor)
+        if plan.saga:  # before it is pulled back
+            for j in range(len(held.at)):
+                held.base[j] = held.anchor[j]
+        pull(model.frame, held.anchor, held.room, held.anchor)
+
+    return from_all_rows
+
+
+def slopes_again(model, plan, held, sums):
+    """The slopes of all rows at the snapshot, where passes are made."""
+
+
+@overload(slopes_again, jit_options=PLAIN, inline="always")
+def _slopes_again(model, plan, held, sums):
+    if is_none(sums):
+        return lambda model, plan, held, sums: None
+    return lambda model, plan, held, sums: sum_blocks(
+        model, held.snapshot, 0, len(sums.partial), sums, held.memory, plan.remembers
+    )
 
 
 @njit(**INLINE)
@@ -75,7 +137,25 @@ def draw_snapshot(plan, k0, k1, base, draw, words, rows):
 
 
 @njit(**INLINE)
-def recall(frame, plan, calls, kept, chain, held, sums):
+def batch_gradient(model, plan, turn, picked, held, batch):
+    """held.sum = what the batch adds to ḡ; before that, in turn 0, the anchor from the rows drawn for a snapshot.
+
+    Turn 0 has the same line, so that the gradient from some rows is compiled into the loop once.
+    """
+    snapshot, weights, reduced = batch.rows[len(batch.rows) - plan.snapshot_rows :], batch.weights, plan.kind == SVRG
+    none = weights[:0]
+    while turn < 2:
+        some, scales = (picked, weights) if turn == 1 else (snapshot, none)
+        rows_gradient(model, some, scales, reduced and turn == 1, plan.remembers, held, batch)
+        if turn == 0:
+            for j in range(len(held.at)):
+                held.anchor[j] = held.sum[j]
+            pull(model.frame, held.anchor, held.room, held.anchor)
+        turn += 1
+
+
+@njit(**INLINE)
+def recall(model, plan, kept, chain, held, sums):
     """The memory with which a chain goes on; slopes that were not kept are made again, to the same digits."""
     for j in range(len(held.anchor)):
         held.snapshot[j] = kept.snapshot[chain, j]
@@ -84,11 +164,10 @@ def recall(frame, plan, calls, kept, chain, held, sums):
     if plan.remembers and kept.table.shape[1] > 0:
         for i in range(kept.table.shape[1]):
             held.memory[i] = kept.table[chain, i]
-    elif plan.remembers and calls.pass_address:
-        spread(held.snapshot, calls.predictors, calls.shared, sums.wide)
-        call_bound(calls.pass_address, calls.pass_data, 0, len(sums.partial), KEPT)
+    elif plan.remembers:
+        slopes_again(model, plan, held, sums)
     if plan.saga:
-        pull(frame, held.anchor, held.room, held.anchor)
+        pull(model.frame, held.anchor, held.room, held.anchor)
 
 
 @njit(**INLINE)

@@ -99,8 +99,8 @@ def kept(dispatcher):
 
 
 class Bound:
-    """A compiled function (with BOUND) of a pointer to a value and three numbers, and the value in memory: compiled
-    code and Python call it by two addresses, whatever the type of the value is.
+    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the
+    value in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
 
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
@@ -117,16 +117,16 @@ class Bound:
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
-    def __call__(self, first, last, how):
+    def __call__(self, first, last, valued):
         """Call it."""
-        _call(self.address, self.data, first, last, how)
+        _call(self.address, self.data, first, last, valued)
 
 
-_BOUND_ARGUMENTS = (types.intp, types.intp, types.intp)
+_BOUND_ARGUMENTS = (types.intp, types.intp, types.boolean)
 
 
 @intrinsic
-def call_bound(context, address, data, first, last, how):
+def call_bound(context, address, data, first, last, valued):
     """Call what is `Bound` by its addresses."""
     given = (types.voidptr, *_BOUND_ARGUMENTS)
 
@@ -153,8 +153,8 @@ def _store(context, value, address):
 
 @kept
 @njit(**ENTRY)
-def _call(address, data, first, last, how):
-    call_bound(address, data, first, last, how)
+def _call(address, data, first, last, valued):
+    call_bound(address, data, first, last, valued)
 
 
 @kept

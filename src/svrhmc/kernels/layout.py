@@ -29,7 +29,8 @@ class Model(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
     g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z: u = z
-    and W = I where it is None. Where `taken` is None nothing is taken from the slopes of rows.
+    and W = I where it is None. Where `taken` is None nothing is taken, rows are drawn evenly and SAGA is unknown: a
+    shorter loop.
     """
 
     rows: Any  # of rows.py
@@ -81,29 +82,6 @@ class Plan(NamedTuple):
     importance: bool  # rows are drawn by an alias table
 
 
-class Around(NamedTuple):
-    """What of a model belongs neither to rows nor to quadratics: see `Model`."""
-
-    prior: Any
-    prior_force: Any
-    frame: Any
-    inner: Any
-    heavy: Any
-
-
-class Calls(NamedTuple):
-    """What the loop calls by address: a pass over all rows (0 where none is made), and gradients from some; and how
-    many predictors have coefficients, and how many parameters rows share.
-    """
-
-    pass_address: int
-    pass_data: int
-    batch_address: int
-    batch_data: int
-    predictors: int
-    shared: int
-
-
 class Held(NamedTuple):
     """What a chain works with at every step."""
 
@@ -143,10 +121,15 @@ class Flags(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """For a pass over all rows: the state, padded as rows are, and sums of blocks of rows; none where none is made."""
+    """For a pass over all rows: sums of blocks of rows; the others belong to one thread."""
 
-    wide: Any
     partial: Any
+    wide: Any  # x, padded with zeros
+    tile: Any  # the sum of a tile, and of a block
+    total: Any
+    t: Any  # predictors and slopes of a tile: a line for each predictor
+    slopes: Any
+    value: Any  # of a tile, which a gradient has no use for
 
 
 class Batch(NamedTuple):
@@ -184,7 +167,7 @@ class Workspace(NamedTuple):
     """Room for one thread: nothing is allocated while a chain runs."""
 
     held: Held
-    sums: Pass
+    sums: Pass | None  # None where no pass over all rows is made
     batch: Batch
     draw: Draws
     noise: Noise
@@ -193,6 +176,11 @@ class Workspace(NamedTuple):
 def is_a(value: Any, kind: type) -> bool:
     """Whether the type that numba has for a value is this named tuple."""
     return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
+
+
+def is_plain(model: Any) -> bool:
+    """Whether the type that numba has for a model is of one for the shorter loop."""
+    return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
 
 
 def is_several(loss: Any) -> bool:

@@ -1,8 +1,9 @@
 """The compiled loop: one function for every sampler of the grid, on rows or on Gaussians.
 
-What depends on the family and on how rows lie, passes over all rows and gradients from some, is called by address
-(`passes.pass_blocks`, `batches.batch_of_rows`): numba compiles the loop once for each precision of the rows, and each
-kind of frame. Scheme and gradient are numbers, so that no other choice is compiled anew.
+A model is a named tuple of arrays (`Model`, `GaussianModel`); numba compiles the loop once for
+each, for each precision of the rows, each loss and each kind of frame. Scheme and gradient are numbers, so that no
+other choice is compiled anew; but a model of which nothing is taken makes a shorter loop, which knows nothing of SAGA
+and of rows drawn by importance, and compiles in less time.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows.
 """
@@ -12,13 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from svrhmc.kernels.anchors import draw_snapshot, finish_gradient, keep, recall, settle
-from svrhmc.kernels.batches import ASKED, NEXT, REDUCED, RENEWED, WEIGHTED, draw_batches
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, call_bound, kept, unshared
-from svrhmc.kernels.frames import displace, pull
+from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
+from svrhmc.kernels.batches import ask_for, draw_batches
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, unshared
+from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
-from svrhmc.kernels.passes import KEPT, join, spread
 from svrhmc.kernels.priors import add_prior
 
 
@@ -59,7 +59,7 @@ def _copy(source, out):
 @kept
 @njit(**ENTRY)
 def advance(
-    around, plan, table, calls, held, sums, rows, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags
+    model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags
 ):  # fmt: skip
     """Run chains from one step to another; each chain's keys, state, draws and memory are rows of the arrays.
 
@@ -67,69 +67,60 @@ def advance(
     DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step, which the caller makes on many
     threads (only if `outside`) and then calls again with `passed`.
     """
-    prior, force, frame, inner, heavy = around
-    dim, size, whole, far = x.shape[1], plan.batch, plan.kind == FULL, plan.far_rows
-    at, z, words, anchor = held.at, held.z, noise.words, held.anchor
-    gradient = prior, force, anchor, held.sum
+    dim = x.shape[1]
+    at, z, words, rows, size = held.at, held.z, noise.words, batch.rows, plan.batch
+    gradient = model.prior, model.prior_force, held.anchor, held.sum
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
     later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
     first, second, passed = held.normals[0], held.normals[1], flags.passed
-    drawn, reduced = len(rows) - plan.snapshot_rows, REDUCED if plan.kind == SVRG else 0
+    snapshot = rows[len(rows) - plan.snapshot_rows :]
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
         for j in range(dim):
             at[j] = xc[j]
         if flags.load and not flags.fresh and not passed:
-            recall(frame, plan, calls, kept, chain, held, sums)
+            recall(model, plan, kept, chain, held, sums)
         step = steps[0]
         while step < steps[1]:
             count = min(span, steps[1] - step)
             base = np.uint32(step & 0xFFFFFFFF)
-            if not whole:
-                draw_batches(k0[chain], k1[chain], base, count, plan, draw, words, rows)
-                if far:
-                    call_bound(calls.batch_address, calls.batch_data, 0, size, ASKED)
+            if plan.kind != FULL:
+                draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
+                ask_for(model, plan, held, rows[:size])
             fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])
                 if plan.before and not passed:
                     _move(table[:9], xc, vc, gradient, z, at)
-                displace(frame, xc, held.room, at)
-                if whole or (
+                displace(model.frame, xc, held.room, at)
+                turn = 1
+                if plan.kind == FULL or (
                     plan.kind == SVRG
                     and not plan.anchored
                     and (step % plan.epoch == 0 or (flags.fresh and step == steps[0]))
                 ):
+                    if flags.outside and not passed:
+                        return PASS_DUE, chain, step
                     if not passed:
-                        _copy(at, held.snapshot)
-                    if plan.snapshot_rows == 0:
-                        if not passed:
-                            spread(at, calls.predictors, calls.shared, sums.wide)
-                            if flags.outside:
-                                return PASS_DUE, chain, step
-                            keeps_slopes = KEPT if plan.remembers else 0
-                            call_bound(calls.pass_address, calls.pass_data, 0, len(sums.partial), keeps_slopes)
-                        join(sums.partial, calls.predictors, calls.shared, anchor)
-                    else:
-                        now = np.uint32(step & 0xFFFFFFFF)
-                        draw_snapshot(plan, k0[chain], k1[chain], now, draw, words, rows[drawn:])
-                        call_bound(calls.batch_address, calls.batch_data, drawn, len(rows), 0)
-                        _copy(held.sum, anchor)
-                    settle(frame, plan.saga, held)
+                        for j in range(dim):
+                            held.snapshot[j] = at[j]
+                        if plan.snapshot_rows == 0:
+                            full(model, plan, held, sums)
+                        else:
+                            turn, now = 0, np.uint32(step & 0xFFFFFFFF)
+                            draw_snapshot(plan, k0[chain], k1[chain], now, draw, words, snapshot)
                 passed = False
-                if not whole:
-                    ahead = NEXT if far and s + 1 < count else 0
-                    how = WEIGHTED | reduced | ahead
-                    call_bound(calls.batch_address, calls.batch_data, s * size, (s + 1) * size, how)
-                finish_gradient(frame, inner, whole, held)
-                add_prior(heavy, frame, whole, held)
+                picked = rows[s * size : (s + 1) * size]
+                if plan.kind != FULL:
+                    if s + 1 < count:
+                        ask_for(model, plan, held, rows[(s + 1) * size : (s + 2) * size])
+                    batch_gradient(model, plan, turn, picked, held, batch)
+                finish_gradient(model, plan, held)
+                add_prior(model, plan, held)
                 fine = _move(table[9:], xc, vc, gradient, later, at)
-                if plan.saga:
-                    call_bound(calls.batch_address, calls.batch_data, s * size, (s + 1) * size, RENEWED)
-                    _copy(held.base, anchor)
-                    pull(frame, anchor, held.room, anchor)
+                renew(model, plan, picked, batch.labels, held)
                 step += 1
                 if not fine:
                     return DIVERGED, chain, step

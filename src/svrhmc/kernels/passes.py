@@ -18,8 +18,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import BOUND, PLAIN, QUICK, kept, peek
-from svrhmc.kernels.layout import ROOM, TILE, is_none, is_several
+from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, peek
+from svrhmc.kernels.frames import pull
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
 from svrhmc.kernels.rows import place_of, tile_predictors, tile_sum
 
@@ -200,23 +201,14 @@ def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, t
         tile_sum(rows, s, c, m, low, high, tile, sums, chains, c * pad, pad)
 
 
-VALUED, KEPT = 1, 2  # what a pass is asked for
-
-
 class Summing(NamedTuple):
-    """What a pass over all rows at several states reads and writes.
-
-    States, sums and the room of one thread have blocks as long as the rows, or longer: then a row is read into the next
-    one, whose numbers meet zeros in the state and are left behind in the sum. So vector code needs no second loop for
-    the end of a row.
-    """
+    """What a pass over all rows at several states reads and writes."""
 
     rows: Any
     loss: Any
     y: Any
     added: Any
     weights: Any
-    taken: Any
     states: Any
     chains: int
     size: int  # rows of a block
@@ -225,19 +217,15 @@ class Summing(NamedTuple):
     slopes: Any
     partial: Any
     values: Any
-    memory: Any  # of slopes, (rows · predictors,) for one state; or none
 
 
 @kept
 @njit(**BOUND)
-def pass_blocks(summing, begin, end, how):
+def pass_blocks(summing, begin, end, valued):
     """One thread's share of a pass over all rows at several states: for each block of rows from `begin` to before
-    `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block], if VALUED.
-    The slopes of the rows go to the memory if KEPT.
+    `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
     """
-    rows, loss, y, added, weights, taken, states, chains, size, tile, t, s, partial, values, memory = summing[0]
-    k, q = sizes(loss)
-    m, valued, kept = k + q, how & VALUED != 0, how & KEPT != 0
+    rows, loss, y, added, weights, states, chains, size, tile, t, s, partial, values = summing[0]
     for block in range(begin, end):
         sums, worth = partial[block], values[block]
         sums[:] = 0.0
@@ -246,43 +234,94 @@ def pass_blocks(summing, begin, end, how):
         for low in range(block * size, stop, TILE):
             high = min(stop, low + TILE)
             pass_tile(
-                rows, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, worth, valued
+                rows, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
             )  # fmt: skip
-            if kept:
-                for b in range(high - low):
-                    for c in range(m):
-                        memory[(low + b) * m + c] = s[c, b]
 
 
-class GaussianSumming(NamedTuple):
-    """The same of quadratics, in one block."""
+def sum_blocks(model, x, begin, end, sums, memory, keep):
+    """The data part of ∇f at x, in blocks of rows whose sums are in float64; a Gaussian is one block.
 
-    mean_precision: Any
-    mean_force: Any
-    states: Any
-    partial: Any
+    The slopes of the rows go to `memory` if `keep`.
+
+    `wide`, `tile` and `total` of the pass have blocks as long as the rows, or longer: then a row is read into the next
+    one, whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the
+    end of a row.
+    """
 
 
-@kept
-@njit(**BOUND)
-def gaussian_pass(summing, begin, end, how):
-    """The mean gradient, Sx − Sa."""
-    precision, force, x, partial = summing[0]
-    for i in range(len(x)):
-        product = -force[i]
-        for j in range(len(x)):
-            product += precision[i, j] * x[j]
-        partial[0, i] = product
+@overload(sum_blocks, jit_options=QUICK)
+def _sum_blocks(model, x, begin, end, sums, memory, keep):
+    if is_a(model, GaussianModel):
+
+        def gaussian(model, x, begin, end, sums, memory, keep):
+            partial = sums.partial
+            for i in range(len(x)):
+                product = -model.mean_force[i]
+                for j in range(len(x)):
+                    product += model.mean_precision[i, j] * x[j]
+                partial[0, i] = product
+
+        return gaussian
+
+    def rows(model, x, begin, end, sums, memory, keep):
+        partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
+        rows, loss, y, added, weights, taken = (
+            model.rows, model.loss, model.y, model.added, model.weights, model.taken
+        )  # fmt: skip
+        k, q = sizes(loss)
+        spread(x, k, q, wide)
+        for block in range(begin, end):
+            total[:] = 0.0
+            stop = min(len(y), (block + 1) * BLOCK)
+            for low in range(block * BLOCK, stop, TILE):
+                high = min(stop, low + TILE)
+                pass_tile(
+                    rows, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value, False
+                )  # fmt: skip
+                if keep:
+                    for b in range(high - low):
+                        for c in range(k + q):
+                            memory[(low + b) * (k + q) + c] = s[c, b]
+            draw_in(total, k, q, partial[block])
+
+    return rows
 
 
 @njit(**QUICK)
-def join(partial, k, q, total):
-    """Join the blocks' sums, in their order, without what they are padded with."""
-    p, pad = (len(total) - q) // k, (partial.shape[1] - q) // k
+def join(partial, total):
+    """Join the blocks' sums, in their order."""
     total[:] = 0.0
     for block in range(len(partial)):
-        for c in range(k):
-            for j in range(p):
-                total[c * p + j] += partial[block, c * pad + j]
-        for j in range(q):
-            total[k * p + j] += partial[block, k * pad + j]
+        for j in range(len(total)):
+            total[j] += partial[block, j]
+
+
+@kept
+@njit(**ENTRY)
+def share_pass(model, x, begin, end, sums, memory, keep):
+    """One thread's share of a pass of the grid."""
+    sum_blocks(model, x, begin, end, sums, memory, keep)
+
+
+@kept
+@njit(**ENTRY)
+def join_shares(model, partial, room, anchor):
+    """What joins the shares."""
+    join(partial, anchor)
+    pull(model.frame, anchor, room, anchor)
+
+
+@kept
+@njit(**ENTRY)
+def all_slopes(loss, y, added, weights, t, s, out):
+    """The slopes of all rows, (rows, predictors), where their products are 0, as the loops find them."""
+    k, q = sizes(loss)
+    for low in range(0, len(y), TILE):
+        count = min(len(y), low + TILE) - low
+        for c in range(k + q):
+            for b in range(count):
+                t[c, b] = 0.0
+        evaluate(loss, y[low : low + count], added, weights, None, low, count, t, s, False)
+        for b in range(count):
+            for c in range(k + q):
+                out[low + b, c] = s[c, b]

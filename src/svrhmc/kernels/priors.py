@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from svrhmc.kernels.compiling import PLAIN
 from svrhmc.kernels.frames import LowRank, pull
-from svrhmc.kernels.layout import is_a, is_none
+from svrhmc.kernels.layout import FULL, is_a, is_none
 
 STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4
 
@@ -101,24 +101,24 @@ def _prior_value(heavy, u):
     return some
 
 
-def add_prior(heavy, frame, full, held):
+def add_prior(model, plan, held):
     """The part of these priors, in the variables of the chain, joins what the batch adds."""
 
 
 @overload(add_prior, jit_options=PLAIN)
-def _add_prior(heavy, frame, full, held):
-    if is_none(heavy):
-        return lambda heavy, frame, full, held: None
+def _add_prior(model, plan, held):
+    if "heavy" not in model.fields or is_none(model[model.fields.index("heavy")]):
+        return lambda model, plan, held: None
 
-    low_rank = is_a(frame, LowRank)
+    low_rank = is_a(model[model.fields.index("frame")], LowRank)
 
-    def some(heavy, frame, full, held):
+    def some(model, plan, held):
         extra = held.extra
         for j in range(len(extra)):
             extra[j] = 0.0
-        prior_slopes(heavy, held.at, extra)
-        pull(frame, extra, held.room, extra)
-        fresh = full and not low_rank  # then nothing else has written to the sum
+        prior_slopes(model.heavy, held.at, extra)
+        pull(model.frame, extra, held.room, extra)
+        fresh = plan.kind == FULL and not low_rank  # then nothing else has written to the sum
         for j in range(len(extra)):
             held.sum[j] = extra[j] + (0.0 if fresh else np.float64(held.sum[j]))
 

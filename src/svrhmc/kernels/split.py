@@ -15,7 +15,6 @@ from numba.extending import overload
 from svrhmc.kernels.compiling import ENTRY, FAST, PLAIN, QUICK, call_bound, kept
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import is_a
-from svrhmc.kernels.passes import VALUED
 from svrhmc.kernels.priors import prior_slopes, prior_value
 from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
 
@@ -136,7 +135,7 @@ def _pass(rows, us, totals, energy, valued):
         worth = values[first * blocks :]
         for c in range(count):
             _lay(us[first + c], predictors, columns, pad, laid[c if aside else c * width :], beside)
-        call_bound(address, data[group], 0, blocks, VALUED if valued else 0)
+        call_bound(address, data[group], 0, blocks, valued)
         for c in range(count):
             energy[first + c] = 0.0
             for j in range(dim):

@@ -55,7 +55,7 @@ class RowsPass:
         if threads == 1 and len(states) <= self.together:
             with self.room(len(states)) as room:
                 room.fill(states)
-                room.shares[0](0, self.blocks, compiled.VALUED if valued else 0)
+                room.shares[0](0, self.blocks, valued)
                 return room.joined()
         threads = cores() if threads is None else threads
         begins = range(0, len(states), self.together)
@@ -64,7 +64,7 @@ class RowsPass:
 
         def work(share: Any, first: int, last: int) -> None:
             look(0.0)
-            share(first, last, compiled.VALUED if valued else 0)
+            share(first, last, valued)
 
         with ExitStack() as used:
             some = [used.enter_context(self.room(len(states[low : low + self.together]), shares)) for low in begins]
@@ -116,9 +116,8 @@ class PassRoom:
         by = self._by
         while len(self.shares) < count:
             t, s = (np.empty((self.count * lines, TILE), by.number) for lines in (2 * by.m + ROOM, by.m))
-            known = by.rows, by.record, by.y, by.added, by.weights, None, self.states, self.count, by.size
-            tile, memory = np.empty(by.pad, by.kind), np.empty(0, by.number)
-            given = compiled.Summing(*known, tile, t, s, self.sums, self.values, memory)
+            known = by.rows, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
+            given = compiled.Summing(*known, np.empty(by.pad, by.kind), t, s, self.sums, self.values)
             self.shares.append(Bound(compiled.pass_blocks, given))
 
     def fill(self, states: Array) -> None:

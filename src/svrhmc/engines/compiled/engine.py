@@ -42,8 +42,7 @@ from svrhmc.engines.base import (
     quiet,
 )
 from svrhmc.gradients import NEVER, Memory, Recipe
-from svrhmc.kernels import batches, frames, layout, loop, passes, priors
-from svrhmc.kernels.compiling import Bound
+from svrhmc.kernels import frames, layout, loop, passes, priors
 from svrhmc.kernels.layout import ROOM, Noise
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.base import Rows
@@ -376,7 +375,7 @@ def plain_model(form: RowsForm) -> Any:
 
 def second_order_model(form: RowsForm, mode: Array) -> Any:
     """Rows in the user's variables less their first two orders at the mode."""
-    model = plain_model(form)
+    model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
     taken = _taken(model, predictors, form.curvatures(predictors))
     return model._replace(frame=frames.shift(mode), **taken, heavy=make_heavy(form, mode, 0))
@@ -393,6 +392,14 @@ def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
     away = heavy.location - at[heavy.columns]
     parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
     return priors.Heavy(*map(fixed, parts))
+
+
+def longer(model: Any) -> Any:
+    """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
+    if model.taken is not None:
+        return model
+    nothing = (fixed(np.zeros((0,) * axes, model.y.dtype)) for axes in (2, 3))
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
 
 
 def row_shape(model: Any) -> tuple[int, ...]:
@@ -437,16 +444,10 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:
     """What is added to products, t̂, and what is taken from slopes there: as the loops find them, so that what is left
     at u = 0 is 0 to the last digit.
     """
-    kind, (m,), n = model.y.dtype, row_shape(model), len(model.y)
-    t, nothing = fixed(predictors.astype(kind).reshape(-1, m)), (fixed(np.zeros((0,) * axes, kind)) for axes in (2, 3))
-    plain, base = model._replace(added=t, taken=layout.Taken(*nothing)), np.empty_like(t)
-    held, some = make_held(plain, 1, model.prior.size, 1), make_batch(plain, _CHUNK_ROWS, model.prior.size, _CHUNK_ROWS)
-    slopes_of = bind_batch(plain, held, some, False)
-    for low in range(0, n, _CHUNK_ROWS):
-        count = min(n - low, _CHUNK_ROWS)
-        some.rows[:count] = np.arange(low, low + count)
-        slopes_of(0, count, batches.SLOPES)
-        base[low : low + count] = some.slopes[:, :count].T
+    kind, (m,) = model.y.dtype, row_shape(model)
+    t = fixed(predictors.astype(kind).reshape(-1, m))
+    base, room = np.zeros_like(t), (np.empty((*row_lines(model), layout.TILE), kind), np.empty((m, layout.TILE), kind))
+    passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
     return {"added": t, "taken": layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m)))}
 
 
@@ -493,15 +494,48 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
+    kind, slopes, shape = entry_kind(model), slope_kind(model), row_shape(model)
     half = (normals + 1) // 2
     span = max(1, min(CHUNK_BLOCKS // half, _CHUNK_ROWS // batch, steps))
     drawn = max(batch, plan.snapshot_rows)
-    counters, kind = np.arange(span, dtype=np.uint32), entry_kind(model)
-    held = make_held(model, normals, dim, span * half)
-    if plan.remembers and not plan.anchored:
-        held = held._replace(memory=apart(plan.n * math.prod(row_shape(model)), slope_kind(model)))
-    blocks = -(-plan.n // layout.BLOCK) if isinstance(model, layout.Model) else 1
-    width = state_width(model, dim) if makes_passes(plan) else 0
+    size = max(drawn, dim)
+    pad, wide = row_width(model, dim), state_width(model, dim)
+    passes = not plan.snapshot_rows
+    blocks = 1 if isinstance(model, layout.GaussianModel) else -(-plan.n // layout.BLOCK)
+    counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
+    held = layout.Held(
+        at=apart(dim, kind),
+        snapshot=apart(dim, kind),
+        anchor=apart(dim),
+        sum=apart(dim, kind),
+        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
+        hessian=apart((1, 1)),
+        base=apart(dim),
+        room=apart(dim),
+        extra=apart(dim),
+        normals=apart((3, span * half), kind),
+        z=apart(normals, kind),
+    )
+    sums = None  # batches alone, or beside the mode, need no pass, and none is compiled for them
+    if plan.kind != layout.MINIBATCH and not plan.anchored:
+        sums = layout.Pass(
+            partial=apart((blocks if passes else 0, dim)),
+            wide=apart(wide, kind),
+            tile=apart(pad, kind),
+            total=apart(wide),
+            t=apart((*row_lines(model), tile), slopes),
+            slopes=apart((*shape, tile), slopes),
+            value=apart(1),
+        )
+    some = layout.Batch(
+        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+        weights=np.zeros(0, kind),
+        u=apart(wide, kind),
+        t=apart((*row_lines(model), size), slopes),
+        labels=apart((*shape, size), slopes),
+        slopes=apart((*shape, size), slopes),
+        then=apart((*shape, size), slopes),
+    )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),
         slots=np.tile(slots_of(Purpose.BATCH, batch), span),
@@ -510,82 +544,13 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
         alias=np.zeros(0, np.int64),
     )
     noise = noise_room(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
-    some = make_batch(model, max(drawn, dim), dim, span * batch + plan.snapshot_rows)
-    return layout.Workspace(held, layout.Pass(apart(width, kind), apart((blocks, width))), some, draw, noise)
+    return layout.Workspace(held, sums, some, draw, noise)
 
 
-def makes_passes(plan: Any) -> bool:
-    """Whether a sampler ever makes passes over all rows."""
-    return plan.kind != layout.MINIBATCH and not plan.anchored and not plan.snapshot_rows
-
-
-def make_held(model: Any, normals: int, dim: int, blocks: int) -> layout.Held:
-    """Room for a chain, with so many normals of a step, and random blocks of a chunk of steps."""
-    kind = entry_kind(model)
-    return layout.Held(
-        at=apart(dim, kind),
-        snapshot=apart(dim, kind),
-        anchor=apart(dim),
-        sum=apart(dim, kind),
-        memory=apart(1, slope_kind(model)),
-        hessian=apart((1, 1)),
-        base=apart(dim),
-        room=apart(dim),
-        extra=apart(dim),
-        normals=apart((3, blocks), kind),
-        z=apart(normals, kind),
-    )
-
-
-def make_batch(model: Any, size: int, dim: int, drawn: int) -> layout.Batch:
-    """Room for a gradient from at most so many rows, and the numbers of the rows that are drawn."""
-    kind, slopes, shape = entry_kind(model), slope_kind(model), row_shape(model)
-    return layout.Batch(
-        rows=apart(drawn, np.int64),
-        weights=np.zeros(0, kind),
-        u=apart(state_width(model, dim), kind),
-        t=apart((*row_lines(model), size), slopes),
-        labels=apart((*shape, size), slopes),
-        slopes=apart((*shape, size), slopes),
-        then=apart((*shape, size), slopes),
-    )
-
-
-def bind_batch(model: Any, held: layout.Held, some: layout.Batch, remembers: bool) -> Bound:
-    """The gradient from some rows, or quadratics."""
-    if isinstance(model, layout.GaussianModel):
-        arrays = model.S, model.forces, held.at, held.snapshot, held.sum, some.then, some.rows
-        return Bound(batches.batch_of_quadratics, batches.GaussianBatched(*arrays))
-    known = model.rows, model.loss, model.y, model.added, model.weights, model.taken
-    return Bound(batches.batch_of_rows, batches.Batched(*known, held, some, int(remembers)))
-
-
-def bind_pass(model: Any, work: layout.Workspace) -> Bound:
-    """A pass over all rows, or quadratics, with room of its own; the state and the sums of blocks stay one array."""
-    wide, partial = work.sums
-    if isinstance(model, layout.GaussianModel):
-        arrays = model.mean_precision, model.mean_force, wide, partial
-        return Bound(passes.gaussian_pass, passes.GaussianSumming(*arrays))
-    (lines,), (m,), kind, slopes = row_lines(model), row_shape(model), entry_kind(model), slope_kind(model)
-    known = model.rows, model.loss, model.y, model.added, model.weights, model.taken, wide, 1, layout.BLOCK
-    room = apart(model.width, kind), apart((lines, layout.TILE), slopes), apart((m, layout.TILE), slopes)
-    given = passes.Summing(*known, *room, partial, apart((len(partial), 1)), work.held.memory)
-    return Bound(passes.pass_blocks, given)
-
-
-def make_around(model: Any) -> layout.Around:
-    """What of a model is neither rows nor quadratics."""
-    inner, heavy = (getattr(model, name, None) for name in ("inner", "heavy"))
-    return layout.Around(model.prior, model.prior_force, model.frame, inner, heavy)
-
-
-class GridRoom(NamedTuple):
-    """Room for one thread, and what the loop calls with it."""
-
-    work: layout.Workspace
-    calls: layout.Calls
-    batch: Bound  # whose addresses the calls have
-    whole: Bound | None
+def own_room(sums: Any) -> Any:
+    """What a thread writes in its share of a pass; the sums of blocks stay one array."""
+    own = {name: apart(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"}
+    return sums._replace(**own)
 
 
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
@@ -599,8 +564,10 @@ class GridKernel(CompiledKernel):
         form, recipe = setup.form, setup.sampler.recipe
         second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
         self.model = second_order_model(form, setup.target.mode()) if second else make_model(form)
+        if recipe.reference == "table" or recipe.weighted:
+            self.model = longer(self.model)
         self.plan = make_plan(recipe, setup.sampler.scheme, self.model, second)
-        self.table, self.around = make_table(setup.sampler.scheme), make_around(self.model)
+        self.table = make_table(setup.sampler.scheme)
         self.stream = Stream(setup.seed, setup.chains)
         self.nothing = make_memory(self.model, 0, 0, 0)
 
@@ -608,20 +575,17 @@ class GridKernel(CompiledKernel):
     def passes_are_large(self) -> bool:
         """Whether passes over all rows are made, and long enough to be shared."""
         plan = self.plan
-        return makes_passes(plan) and not plan.saga and stored_entries(self.model) >= _SHARED_PASS
+        none = plan.kind == layout.MINIBATCH or plan.anchored or plan.saga or plan.snapshot_rows
+        return not none and stored_entries(self.model) >= _SHARED_PASS
 
-    def workspace(self, steps: int) -> GridRoom:
+    def workspace(self, steps: int) -> Any:
         """Room for one thread, with what all threads read."""
-        setup, model, plan = self.setup, self.model, self.plan
-        work = make_workspace(model, plan, setup.target.dim, setup.sampler.scheme.normals, steps)
+        setup = self.setup
+        work = make_workspace(self.model, self.plan, setup.target.dim, setup.sampler.scheme.normals, steps)
         work = work._replace(**{name: getattr(work, name)._replace(**known) for name, known in self._shared.items()})
-        if plan.anchored or plan.second:
+        if self.plan.anchored or self.plan.second:
             work.held.anchor[:] = work.held.base
-        batch = bind_batch(model, work.held, work.batch, plan.remembers)
-        whole = bind_pass(model, work) if makes_passes(plan) else None
-        addresses = (0, 0) if whole is None else (whole.address, whole.data)
-        predictors = predictors_of(getattr(model, "loss", None))
-        return GridRoom(work, layout.Calls(*addresses, batch.address, batch.data, *predictors), batch, whole)
+        return work
 
     @cached_property
     def _shared(self) -> dict[str, dict[str, Any]]:
@@ -717,23 +681,28 @@ class GridCall(Call):
         return self.kernel.passes_are_large
 
     def _share_passes(self, threads: int, report: Report) -> None:
-        room = self.room()
-        sharers = [bind_pass(self.kernel.model, room.work) for _ in range(threads)]
-        cuts, how = np.linspace(0, len(room.work.sums.partial), threads + 1).astype(int).tolist(), self.plan.remembers
+        kernel, work = self.kernel, self.room()
+        held, sharers = work.held, [own_room(work.sums) for _ in range(threads)]
+        cuts = np.linspace(0, len(work.sums.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
+            def part(own: Any, low: int, high: int) -> None:
+                passes.share_pass(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
+
             def everyone() -> None:
-                list(pool.map(lambda own, *cut: own(*cut, passes.KEPT if how else 0), sharers, cuts[:-1], cuts[1:]))
+                held.snapshot[:] = held.at
+                list(pool.map(part, sharers, cuts[:-1], cuts[1:]))
+                passes.join_shares(kernel.model, work.sums.partial, held.room, held.anchor)
 
             for chain in range(len(self.x)):
-                self._run_chain(room, chain, everyone, report)
+                self._run_chain(work, chain, everyone, report)
 
-    def _run_chain(self, room: GridRoom, chain: int, everyone: Callable[[], None], report: Report) -> None:
+    def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None], report: Report) -> None:
         step, passed, pace = self.begin, False, Pace()
         while step < self.last:
             piece = min(self.last, step + pace.steps)
             began = time.perf_counter()
-            reason, _, reached = self.loop(room, (chain, chain + 1), (step, piece), passed, outside=True)
+            reason, _, reached = self.loop(work, (chain, chain + 1), (step, piece), passed, outside=True)
             pace.learn(reached - step, time.perf_counter() - began)
             passed = reason == layout.PASS_DUE
             report(reached - step)
@@ -744,7 +713,7 @@ class GridCall(Call):
                 self._note(chain, reached)
 
     def loop(
-        self, room: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool = False, outside: bool = False
+        self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool = False, outside: bool = False
     ) -> tuple[int, int, int]:
         """One call: why it ended, the chain that it ended with, and how many steps that has made."""
         k0, k1 = self.kernel.stream.keys(steps[0] >> 32)
@@ -756,10 +725,9 @@ class GridCall(Call):
             passed=passed,
             outside=outside,
         )
-        (held, sums, batch, draw, noise), calls = room.work, room.calls
         result: tuple[int, int, int] = loop.advance(
-            self.kernel.around, self.plan, self.kernel.table, calls, held, sums, batch.rows, draw, noise, k0, k1,
-            self.x, self.v, self.draws, self.old, self.new, chains, steps, flags,
+            self.kernel.model, self.plan, self.kernel.table, *work, k0, k1, self.x, self.v, self.draws,
+            self.old, self.new, chains, steps, flags,
         )  # fmt: skip
         return result
 
