@@ -57,7 +57,7 @@ class _Unplaced:
     """Stands for what puts code where it runs: of code without a place no environment is set."""
 
     def set_env(self, name, environment):
-        """Nothing."""
+        """Leave the environment alone, as code without a place has none."""
 
 
 class Entry(Compiler):
