@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -105,7 +106,7 @@ class Bound:
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
 
-    def __init__(self, function, value):
+    def __init__(self, function: Any, value: Any) -> None:
         kind = typeof(value)
         signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
         if signature not in function.overloads:
@@ -117,8 +118,8 @@ class Bound:
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
-    def __call__(self, first, last, valued):
-        """Call it."""
+    def __call__(self, first: int, last: int, valued: bool) -> None:
+        """Call the function on the blocks from first to last."""
         _call(self.address, self.data, first, last, valued)
 
 

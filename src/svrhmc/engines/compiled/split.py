@@ -64,8 +64,8 @@ class SplitKernel(CompiledKernel):
         sampler, form, how = self.setup.sampler, self.setup.form, self.setup.target.whitening
         heavy, at = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
         constant = 0.0 if heavy is None else float(form.heavy.value(at))
-        parts = (how.centre, form.prior_mean, form.prior_precision)
-        prior = split.Prior(*map(fixed, parts), heavy, constant)
+        centre, mean, precision = map(fixed, (how.centre, form.prior_mean, form.prior_precision))
+        prior = split.Prior(centre, mean, precision, heavy, constant)
         path = split.Path(sampler.step_size, sampler.jitter, sampler.halvings, *map(fixed, sampler.kicks()))
         return prior, make_frame(how), path
 
@@ -78,8 +78,8 @@ class SplitKernel(CompiledKernel):
         self.definition.warm(state)
         call = SplitCall(self, state, state.step, NONE)
         if self.compiled:
-            noise = (np.empty((1, 0, size)) for size in (self.setup.target.dim, 2))
-            Trajectories(self, 1).follow(call, (0, 1), state.step, *noise)
+            noise, uniform = (np.empty((1, 0, size)) for size in (self.setup.target.dim, 2))
+            Trajectories(self, 1).follow(call, (0, 1), state.step, noise, uniform)
         return call
 
     def empty_memory(self) -> Memory:
@@ -151,9 +151,13 @@ class Trajectories:
             own = (part[low * each : (low + size) * each] for part, each in zip(flat, cuts, strict=True))
             self._rooms.append(PassRoom(by, size, *own))
         passes = [room.shares[0] for room in self._rooms]
-        layout = (by.together, by.blocks, by.k, by.columns, by.pad, by.width, not by.dense)
-        self._rows = split.Rows(passes[0].address, np.array([each.data for each in passes]), *flat, *layout)
-        self._room = split.Room(*(apart((count, dim)) for _ in range(5)), *(apart(count) for _ in range(3)), apart(dim))
+        data, (states, sums, values) = np.array([each.data for each in passes]), flat
+        self._rows = split.Rows(
+            passes[0].address, data, states, sums, values, by.together, by.blocks, by.k, by.columns, by.pad, by.width,
+            not by.dense,
+        )  # fmt: skip
+        shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]
+        self._room = split.Room._make(map(apart, shapes))
         self._known = kernel.known
 
     def follow(
