@@ -195,9 +195,8 @@ DOORS = [
         lambda: table("y ~ x + (1 | group)"),
     ),
     advised(
-        lambda: table("y ~ s(x)"),
-        r"write bs\(x, df=…\) or cr\(x, df=…\)",
-        lambda: table("y ~ bs(x, df=4)"),
+        lambda: table("y ~ ns(x, df=4)"),
+        r"write cr\(x, df=…\), natural cubic splines",
         lambda: table("y ~ cr(x, df=4)"),
     ),
     advised(

@@ -18,6 +18,7 @@ from quadrature import around_the_mode, monomials
 from simulated_data import events
 from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
 from svrhmc.engines import base
+from svrhmc.engines.compiled import split as compiled_split
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.split import TrajectoryKernel, lobatto
 from svrhmc.kernels import losses, subsampled
@@ -44,12 +45,12 @@ def moments(dim, strength):
     return mean, weight @ monomials(points - mean)
 
 
-def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, fault=lambda chains: None):
+def worst_z(sampler, dim, whiten="dense", seed=1, draws=DRAWS, fault=lambda chains: None, engine="auto"):
     """Chains are independent, so their means give the error of the mean of all; `fault` may spoil them before."""
     strength = 1.0 if sampler == SubsampledMH() else 2.0
     target, (mean, exact) = skewed(dim, strength), moments(dim, strength)
     W = whitening(target, whiten) if isinstance(whiten, str) else whiten
-    chains = sampler.chains(whitened(target, W), seed, np.arange(CHAINS), 2)
+    chains = sampler.chains(whitened(target, W), seed, np.arange(CHAINS), 2, engine=engine)
     fault(chains)
     chains.extend(BURN_IN)
     by_chain = monomials(W.out(chains.extend(draws).draws) - mean).mean(axis=1)
@@ -100,6 +101,18 @@ def test_draws_have_the_moments_of_the_posterior(sampler, dim, whiten, draws):
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(factor, monkeypatch):
     right = TrajectoryKernel.fall
     monkeypatch.setattr(TrajectoryKernel, "fall", lambda self, *known: factor * right(self, *known))
+    assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW, engine="reference") > 2 * LIMIT
+
+
+@pytest.mark.untraced
+def test_compiled_trajectories_that_have_another_prior_fail(monkeypatch):
+    right = compiled_split.SplitKernel.known.func
+
+    def wrong(kernel):
+        prior, *rest = right(kernel)
+        return prior._replace(precision=fixed(1.5 * prior.precision + 0.5)), *rest
+
+    monkeypatch.setattr(compiled_split.SplitKernel, "known", property(wrong))
     assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW) > 2 * LIMIT
 
 

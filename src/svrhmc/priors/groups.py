@@ -74,10 +74,7 @@ class Group:
         if len(names) != width or len(set(names)) < width:
             raise requirement("column_names of a group", f"{width} different ones", tuple(names))
         levels = tuple(map(str, range(count))) if self.levels is None else tuple(map(str, self.levels))
-        for one in (self.prior,) if self.prior is None or isinstance(self.prior, Prior) else tuple(self.prior):
-            if one is not None and not (isinstance(one, Prior) and one.positive):
-                allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
-                raise requirement("the prior of a group's standard deviations", allowed, repr(one))
+        _require_scale_prior(self.prior)
         lkj = positive("lkj", self.lkj)
         settle(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
 
@@ -206,6 +203,7 @@ class Smooth:
 
     def __post_init__(self) -> None:
         basis = np.asarray(real_array("basis of a smooth", self.basis, ("rows", "functions")), np.float64)
+        _require_scale_prior(self.prior)
         settle(self, basis=np.ascontiguousarray(basis))
 
     @property
@@ -298,3 +296,11 @@ def _array_of(values: Any) -> Any:
         return np.asarray(values)
     except (ValueError, TypeError):
         return np.empty(0, object)
+
+
+def _require_scale_prior(prior: Any) -> None:
+    """Refuse a prior of standard deviations, or a list of them, that is none of positive numbers."""
+    for one in (prior,) if prior is None or isinstance(prior, Prior) or np.ndim(prior) == 0 else tuple(prior):
+        if one is not None and not (isinstance(one, Prior) and one.positive):
+            allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
+            raise requirement("the prior of a group's standard deviations", allowed, repr(one))

@@ -256,7 +256,7 @@ def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
     if kept is None:
         return ""
     inside = [
-        f"<p>Some effects vary by group ({escape(', '.join(kept.factors))}). Their standard deviation says how much, "
+        f"<p>Some effects vary by group ({escape(kept.counted())}). Their standard deviation says how much, "
         f"on the scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn "
         "towards the others, the more so the fewer rows it has.</p>"
     ] if kept.groups else []  # fmt: skip

@@ -47,6 +47,11 @@ class GroupEffects:
         """The grouping factors, each once, in the order of their terms."""
         return list(dict.fromkeys(self.names[k] for k in self.groups))
 
+    def counted(self) -> str:
+        """The grouping factors with the number of their levels: "school (8 levels), town (30 levels)"."""
+        count = {self.names[k]: len(self.levels[k]) for k in self.groups}
+        return ", ".join(f"{name} ({levels:,} levels)" for name, levels in count.items())
+
     def slices(self) -> list[slice]:
         """Where the effects of each term are."""
         sizes = [len(levels) * len(columns) for levels, columns in zip(self.levels, self.columns, strict=True)]

@@ -23,6 +23,11 @@ so that with a = Cᵀ∇ᵤF + KᵀK b, the gradient by b,
 
     ∂f/∂θ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] + ∂ prior.
 
+Gaussian rows have D and h in proportion to 1/σ². With log σ among the coordinates of w, C and h are those of its σ:
+∂D = −2D by log σ, so that there ∂C = C Φ, ∂K = K Φ with Φ = Φ(2(I − KᵀK)), ∂h = −2h, and
+
+    ∂f/∂ log σ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ] + ….
+
 g bends each log scale, where the data allow a scale near 0: there the density of log τ falls like e^{log τ} only, and
 the map from a normal number with that left tail is −s²/2 far out. With v = knee − t and h(v) = ½(v + √(v² + 1)),
 
@@ -34,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,15 +178,20 @@ class GroupVariables:
 
     def _at(self, term: Term, level: _Level, theta: Array, y: Array) -> _At:
         M = term.covariance.factor(theta[:, term.theta])
-        K = _inverse_root(M, level.D)
+        ratio = self._ratio(y)
+        K = _inverse_root(M, level.D, ratio)
         C = _times(M, K)
         r = range(term.width)
         blocks = term.blocks(y)
         e = [sum(level.inverse[a, b] * blocks[b] for b in range(a + 1)) for a in r]
-        Ch = np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
+        Ch = ratio * np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
         b = Ch + np.array(e)
         Kb = np.array([sum(K[i, j] * b[j] for j in range(i + 1)) for i in r])
         return _At(M, K, C, Ch, b, Kb)
+
+    def _ratio(self, y: Array) -> Any:
+        """σ̂²/σ² of states, (states, 1), where log σ is the last coordinate of w; else 1."""
+        return np.exp(-2 * y[:, -1:]) if self.model.loss.mixture else 1.0
 
     def out_joint(self, z: Array) -> tuple[Array, Array]:
         """w and θ of states (states, dim)."""
@@ -207,10 +218,11 @@ class GroupVariables:
         y = x - self.w
         for term, level in zip(self.model.terms, self._levels, strict=True):
             M = term.covariance.factor(theta[:, term.theta])
-            C = _times(M, _inverse_root(M, level.D))
+            ratio = self._ratio(x - self.w)
+            C = _times(M, _inverse_root(M, level.D, ratio))
             v = _product(_inverse_triangle(C), term.blocks(x))
             r = range(term.width)
-            e = v - np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
+            e = v - ratio * np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
             term.put(_product(_inverse_triangle(level.inverse), e), y)
         z = self.whitening.into(self.whitening.centre + y)
         s = np.linalg.solve(self.mixing, self.bend.into(theta).T).T
@@ -239,8 +251,11 @@ class GroupVariables:
             given = np.array_split(given, parts)
         if len(given) == 1:
             return [work(given[0])]
-        with ThreadPoolExecutor(len(given)) as pool:
-            return list(pool.map(work, given))
+        return list(self._pool.map(work, given))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(cores())
 
     @np.errstate(all="ignore")
     def _begin(self, z: Array) -> _Begun:
@@ -270,9 +285,8 @@ class GroupVariables:
             f[lost], gradient[lost] = np.inf, 0.0
         return f, gradient
 
-    @staticmethod
-    def _add(term: Term, level: _Level, at: _At, theta: Array, G: Array, by_theta: Array) -> Array:
-        """½|Kb|² − log |K|; makes of ∇ᵤF in G the gradient by y, and adds the one by θ."""
+    def _add(self, term: Term, level: _Level, at: _At, theta: Array, G: Array, by_theta: Array) -> Array:
+        """½|Kb|² − log |K|; makes of ∇ᵤF in G the gradient by y, and adds the one by θ, and by log σ."""
         r, E = term.width, term.covariance.derivatives(theta[:, term.theta])
         Gu = term.blocks(G)
         a = np.array(
@@ -284,6 +298,8 @@ class GroupVariables:
                 value = value - np.log(at.K[i, i]).sum(axis=1)
         for place, e in zip(range(term.theta.start, term.theta.stop), E, strict=True):
             by_theta[:, place] = _by_coordinate(at, a, e, term.count)
+        if self.model.loss.mixture:
+            G[:, -1] += _by_noise(at, a)
         term.put(np.array([sum(level.inverse[i, j] * a[i] for i in range(j, r)) for j in range(r)]), G)
         return value
 
@@ -311,8 +327,23 @@ def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
     return total
 
 
-def _inverse_root(M: Array, D: Array) -> Array:
-    """K = chol((I + MᵀDM)⁻¹): M (states, r, r), D (r, r, levels) → (r, r, states, levels).
+def _by_noise(at: _At, a: Array) -> Array:
+    """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ] for log σ, Φ = Φ(2(I − KᵀK))."""
+    r, K = len(a), at.K
+    total = np.zeros(K.shape[2])
+    for i in range(r):
+        for j in range(i + 1):
+            square = sum(K[p, i] * K[p, j] for p in range(i, r))  # entry (i, j) of KᵀK
+            Phi = 1 - square if i == j else -2 * square
+            total += np.einsum("sl,sl->s", Phi, a[i] * at.b[j] + a[j] * at.Ch[i])
+            if i == j:
+                total -= Phi.sum(axis=1)
+        total -= 2 * np.einsum("sl,sl->s", a[i], at.Ch[i])
+    return total
+
+
+def _inverse_root(M: Array, D: Array, ratio: Any = 1.0) -> Array:
+    """K = chol((I + MᵀDM)⁻¹): M (states, r, r), D (r, r, levels), times a ratio → (r, r, states, levels).
 
     With I + MᵀDM = VVᵀ for an upper triangle V, K = V⁻ᵀ.
     """
@@ -320,11 +351,11 @@ def _inverse_root(M: Array, D: Array) -> Array:
     B = np.empty((r, r, len(M), D.shape[2]))
     for i in range(r):
         for j in range(i + 1):
-            S = np.full(B.shape[2:], float(i == j))
+            S = np.zeros(B.shape[2:])
             for p in range(i, r):
                 for q in range(j, r):
-                    S += (M[:, p, i] * M[:, q, j])[:, None] * D[p, q]
-            B[i, j] = B[j, i] = S
+                    S += (ratio * (M[:, p, i] * M[:, q, j])[:, None]) * D[p, q]
+            B[i, j] = B[j, i] = S + (i == j)
     Vt = np.zeros_like(B)  # the transpose of V, a lower triangle
     for j in range(r - 1, -1, -1):
         Vt[j, j] = np.sqrt(B[j, j] - sum(Vt[k, j] ** 2 for k in range(j + 1, r)))

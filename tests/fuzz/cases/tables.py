@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import svrhmc
 from svrhmc import estimators, fitting
 from svrhmc.tables import designed
-from svrhmc.targets import Group, priors
+from svrhmc.targets import Group, Smooth, priors
 
 from .. import inputs
 from ..judge import FailureError, RefusedError, agree, ask, holds
@@ -186,6 +186,14 @@ def groups_of_arrays(given):
     group = ask(Group, index, columns, levels, lkj=1.0 if columns is None else lkj)
     holds(0 <= group.index.min() <= group.index.max() < group.count, "levels that there are")
     holds(group.columns.shape == (len(group.index), group.width), "a number for each row and column")
+
+
+@case(st.tuples(st.one_of(st.just(np.eye(4)), inputs.anything), st.one_of(st.none(), inputs.anything)), "svrhmc.targets.Smooth", cost=0.01)  # fmt: skip
+def smooths_of_arrays(given):
+    """A smooth, or one sentence."""
+    basis, prior = given
+    smooth = ask(Smooth, basis, prior=prior)
+    holds(smooth.basis.shape == (smooth.n, smooth.count), "a number for each row and function")
 
 
 PRIORS = st.one_of(
