@@ -56,7 +56,7 @@ _GAINED, _LEAST_SLOPE = 2.0, 0.02  # of a log likelihood, for which g is bent; o
 _FIELDS = ("centre", "slope", "knee", "bend")
 _LEVELS = np.array([0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99])  # of quantiles that g follows
 _NEWTON, _ROUNDS = 60, 60  # steps of a search given θ; rounds of a search for θ
-_NEAR = 1e-8  # of a decrement: w is at its mode
+_NEAR, _ROUGHLY = 1e-8, 1e-3  # of a decrement: w is at its mode, or near enough for its density
 _MUCH = 1 << 16  # numbers of states from which threads share them
 _SETTLED = 0.02  # in log τ, where a pilot run begins
 
@@ -415,14 +415,20 @@ def _whitening(w: Array, H: Any) -> Whitening | None:
 # A first centre
 
 
-def mode_given(model: MixedModel, theta: Array, w: Array, most: int = _NEWTON) -> Array:
-    """argmin over w given θ, by Newton's method from a start, with steps halved until f falls."""
+def mode_given(model: MixedModel, theta: Array, w: Array, most: int = _NEWTON, near: float = _NEAR) -> Array:
+    """argmin over w given θ, by Newton's method from a start, with steps halved until f falls.
+
+    near: |L⁻¹∇f|² at which it ends, L being the factor of the Hessian there, or of the one before it.
+    """
     f, gradient = model.conditional_energy(w, theta)
+    how: Whitening | None = None
     for _ in range(most):
+        if how is not None and float((how.pull(gradient) ** 2).sum()) < near:
+            break
         how = _factor(model, model.curvature(w).hessian, theta, w)
         scaled = how.pull(gradient)
         decrement, step = float(scaled @ scaled), how.displace(scaled)
-        if decrement < _NEAR:
+        if decrement < near:
             break
         share = 1.0
         while True:
@@ -520,7 +526,7 @@ def log_marginal(model: MixedModel, theta: Array, w: Array) -> tuple[float, Arra
     """log p(θ | y) in Laplace's approximation, −f(ŵ(θ), θ) − ½ log |H(θ)|, up to a constant, and ŵ(θ), searched from
     w; nan where H has no factor.
     """
-    w = mode_given(model, theta, w)
+    w = mode_given(model, theta, w, near=_ROUGHLY)
     joint = np.concatenate([w, theta])[None, :]
     how = _factor(model, model.curvature(w).hessian, theta, w)
     volume = how.log_volume
