@@ -343,6 +343,22 @@ def test_a_run_walks_through_few_files():
     assert len(walked) <= 12, sorted(walked)
 
 
+def churn():
+    """The table of README's first example."""
+    rng = np.random.default_rng(0)
+    age, calls = rng.uniform(18, 80, 3000), rng.poisson(1.5, 3000)
+    plan = rng.choice(["basic", "family", "premium"], 3000)
+    odds = 0.4 - 0.03 * age + 0.5 * calls - 1.2 * (plan == "premium")
+    return {"age": age, "calls": calls, "plan": plan, "churn": rng.random(3000) < 1 / (1 + np.exp(-odds))}
+
+
+def test_a_fit_walks_through_no_more_files_than_it_did():
+    """From README's `fit` to its summary: the mode, the choice of a sampler, draws, their correction and the verdict."""
+    walked = files_walked(lambda: str(svrhmc.fit("churn ~ age + plan + calls", churn(), progress=False).summary()))
+    assert {"tables/formula.py", "density/mode.py", "exact/split.py", "sampling/certificate.py"} <= walked
+    assert len(walked) <= 76, sorted(walked)
+
+
 def test_tests_replace_names_in_modules_that_they_import():
     """`monkeypatch.setattr(module, "name", …)`: a module that has moved is then an error where it is imported."""
     tests = Path(__file__).resolve().parent
