@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp
 
 import quadrature
 from conftest import LIMIT
+from group_faults import without_jacobian
 from svrhmc import checkpoint
 from svrhmc.engines.reference import ReferenceChains
 from svrhmc.posterior import usual_settings
@@ -359,16 +360,7 @@ def test_draws_of_few_levels_have_the_law_that_quadrature_gives():
 
 def test_without_the_jacobian_of_the_variables_they_have_not(monkeypatch):
     """The negative control: without log |K|, K² = 1/(1 + τ²d)."""
-
-    def energies(self, z):
-        f, gradient = plain(self, z)
-        phi, slope, _ = self.bend(z[:, self.model.inner_dim :] @ self.mixing.T)
-        ratio = np.exp(2 * phi) * self.model.curvature(self.w).blocks[0][0, 0]
-        gradient[:, self.model.inner_dim :] -= (ratio / (1 + ratio)).sum(axis=1, keepdims=True) * slope
-        return f - 0.5 * np.log1p(ratio).sum(axis=1), gradient
-
-    plain = GroupVariables.energies
-    monkeypatch.setattr(GroupVariables, "energies", energies)
+    without_jacobian(monkeypatch)
     answer = answer_of(Few.model(), 200, seed=1)
     assert np.abs(Few.scores(answer)).max() > LIMIT
 

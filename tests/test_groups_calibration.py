@@ -12,10 +12,10 @@ import pytest
 from scipy import stats
 
 from conftest import LIMIT
+from group_faults import without_jacobian
 from svrhmc.posterior import usual_settings
 from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, glm, priors
-from svrhmc.whitening.groups import GroupVariables
 
 KEPT, BINS = 39, 10  # draws of a posterior that are kept, far apart; ranks 0 to 39 in ten bins
 CHANCE = 1e-4  # of a false alarm for one parameter
@@ -104,16 +104,7 @@ def test_ranks_of_what_was_drawn_are_uniform(kind):
 @pytest.mark.slow
 def test_without_the_jacobian_of_the_variables_they_are_not(monkeypatch):
     """log |K|, K² = 1/(1 + τ²d), is left out."""
-
-    def energies(self, z):
-        f, gradient = plain(self, z)
-        phi, slope, _ = self.bend(z[:, self.model.inner_dim :] @ self.mixing.T)
-        ratio = np.exp(2 * phi) * self.model.curvature(self.w).blocks[0][0, 0]
-        gradient[:, self.model.inner_dim :] -= (ratio / (1 + ratio)).sum(axis=1, keepdims=True) * slope
-        return f - 0.5 * np.log1p(ratio).sum(axis=1), gradient
-
-    plain = GroupVariables.energies
-    monkeypatch.setattr(GroupVariables, "energies", energies)
+    without_jacobian(monkeypatch)
     assert chances(Logit, 60).min() < CHANCE
 
 

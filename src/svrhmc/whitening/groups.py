@@ -135,9 +135,8 @@ class _Level(NamedTuple):
 
 
 class _At(NamedTuple):
-    """A term at some states: M (states, r, r), K and C (r, r, states, levels), Cᵀh, b and Kb (r, states, levels)."""
+    """A term at some states: K and C (r, r, states, levels), Cᵀh, b and Kb (r, states, levels)."""
 
-    M: Array
     K: Array
     C: Array
     Ch: Array
@@ -187,7 +186,7 @@ class GroupVariables:
         Ch = ratio * np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
         b = Ch + np.array(e)
         Kb = np.array([sum(K[i, j] * b[j] for j in range(i + 1)) for i in r])
-        return _At(M, K, C, Ch, b, Kb)
+        return _At(K, C, Ch, b, Kb)
 
     def _ratio(self, y: Array) -> Any:
         """σ̂²/σ² of states, (states, 1), where log σ is the last coordinate of w; else 1."""
@@ -195,12 +194,8 @@ class GroupVariables:
 
     def out_joint(self, z: Array) -> tuple[Array, Array]:
         """w and θ of states (states, dim)."""
-        y, theta, _, _ = self._linear(z)
-        x = self.w + y
-        for term, level in zip(self.model.terms, self._levels, strict=True):
-            at = self._at(term, level, theta, y)
-            term.put(_product(at.C, at.b), x)
-        return x, theta
+        begun = self._begin(z)
+        return begun.x, begun.theta
 
     def _linear(self, z: Array) -> tuple[Array, Array, Array, Array]:
         """y, θ, g′ and g″."""

@@ -1,0 +1,19 @@
+"""A density of mixed models made wrong on purpose, for negative controls."""
+
+import numpy as np
+
+from svrhmc.whitening.groups import GroupVariables
+
+
+def without_jacobian(monkeypatch):
+    """Leave log |K|, K² = 1/(1 + τ²d), out of the log-determinant of the variables, for one term of one column."""
+    plain = GroupVariables.energies
+
+    def energies(self, z):
+        f, gradient = plain(self, z)
+        phi, slope, _ = self.bend(z[:, self.model.inner_dim :] @ self.mixing.T)
+        ratio = np.exp(2 * phi) * self.model.curvature(self.w).blocks[0][0, 0]
+        gradient[:, self.model.inner_dim :] -= (ratio / (1 + ratio)).sum(axis=1, keepdims=True) * slope
+        return f - 0.5 * np.log1p(ratio).sum(axis=1), gradient
+
+    monkeypatch.setattr(GroupVariables, "energies", energies)
