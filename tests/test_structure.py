@@ -7,12 +7,15 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import svrhmc
+
+pytestmark = pytest.mark.untraced  # it reads the code
 
 SOURCE = Path(svrhmc.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
@@ -49,10 +52,16 @@ def module_of(file):
 MODULES = {module_of(file): file for file in FILES if file != "__init__.py"}
 
 
+@lru_cache(maxsize=None)
+def nodes(file):
+    """Every node of the syntax tree of a file."""
+    return list(ast.walk(ast.parse(FILES[file].read_text())))
+
+
 def imports(file):
     """Every module of the package that a file imports, at its top, in a function or for its types."""
     found = set()
-    for node in ast.walk(ast.parse(FILES[file].read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -130,8 +139,8 @@ def test_each_engine_has_one_kind_of_chains():
     """What differs between samplers is a kernel."""
     kinds = {
         node.name
-        for path in FILES.values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for file in FILES
+        for node in nodes(file)
         if isinstance(node, ast.ClassDef) and any("Chains" in ast.unparse(base) for base in node.bases)
     }
     assert kinds == {"ReferenceChains", "CompiledChains", "JaxChains"}
@@ -143,14 +152,17 @@ def calls_of(function):
     return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
 
 
+@lru_cache(maxsize=1)
+def every_call():
+    """(file, name) of every function, and the names of what it calls."""
+    return [
+        (file, node.name, calls_of(node)) for file in FILES for node in nodes(file) if isinstance(node, ast.FunctionDef)
+    ]
+
+
 def functions(*wanted):
     """(file, name) of the functions that call one of each of these sets of names."""
-    return [
-        (file, node.name)
-        for file, path in FILES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and all(calls_of(node) & names for names in wanted)
-    ]
+    return [(file, name) for file, name, calls in every_call() if all(calls & names for names in wanted)]
 
 
 def test_the_gradient_over_rows_is_summed_once_by_each_who_executes():
@@ -164,7 +176,7 @@ def test_the_gradient_over_rows_is_summed_once_by_each_who_executes():
     assert [name for _, name in functions({"formulas_of_rows"})] == ["evaluate"]
     sums = [
         node.name
-        for node in ast.walk(ast.parse(FILES["engines/jax/gpu.py"].read_text()))
+        for node in nodes("engines/jax/gpu.py")
         if isinstance(node, ast.FunctionDef) and node.name == "_row_sum"
     ]
     assert len(sums) == 1
