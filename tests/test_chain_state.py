@@ -176,6 +176,7 @@ METHODS = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", METHODS)
 def test_a_budget_that_is_not_used_up_changes_no_bit(name):
     make, settings = METHODS[name]

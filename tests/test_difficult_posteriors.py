@@ -198,6 +198,7 @@ def test_threads_of_the_linear_algebra_do_not_change_the_number_of_draws():
     assert said[0].count(b"(4, ") == 2
 
 
+@pytest.mark.untraced
 @pytest.mark.ordinary(lambda kind: kind != "sparse")
 @pytest.mark.parametrize("kind", ["sparse", "one-hot", "tall"])
 def test_budgets_in_seconds_are_kept(kind):

@@ -34,6 +34,7 @@ def largest_difference(a, b):
     return np.abs(a - b).max() / np.abs(a).max()
 
 
+@pytest.mark.untraced
 @pytest.mark.ordinary(lambda kind, name: name == "svr_hmc" or (kind, name) in IN_FULL)
 @pytest.mark.parametrize(("kind", "name"), [cell for cell in CELLS if compiled(cell.values[1], cell.values[0])])
 def test_paths_equal_the_reference_over_1000_steps(rows, kind, name):
@@ -201,6 +202,7 @@ def test_pieces_do_not_change_a_digit(tall, monkeypatch):
     assert (sampler.run(tall, 500, chains=3, threads=1).draws == whole).all()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("numbers", [(4,), pytest.param(tuple(range(50)), marks=pytest.mark.slow)], ids=len)
 @pytest.mark.parametrize("gradient", [svrhmc.gradients.Minibatch(2), svrhmc.gradients.SVRG(2, 7)])
 def test_the_stream_goes_on_beyond_two_to_the_32_steps(rows, gradient, numbers):

@@ -270,6 +270,7 @@ def test_a_step_beyond_what_the_scheme_allows_is_out(folder, unchecked):
     assert found["epochs"]["choices"][0]["step"] < 1
 
 
+@pytest.mark.untraced
 def test_settings_at_an_edge_are_flagged(folder, unchecked, tmp_path):
     run.reproduce(("figure2",), tmp_path, folder, quick=True, seeds=2, jobs=1, say=lambda line: None)
     path = tmp_path / "work" / "figure2-pima-sgld.json"

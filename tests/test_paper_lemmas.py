@@ -85,6 +85,7 @@ def test_lemma_2_bounds_the_error_of_a_step(eta):
     assert tightest < 10  # and a tenth of it would fail
 
 
+@pytest.mark.untraced
 def test_lemma_2_bounds_the_error_of_a_step_on_a_logistic_posterior():
     """Against 64 fine steps (Cheng et al.'s, of error 1/64) on the same Brownian path, from fixed points."""
     target, eta, fine, paths = logistic(), 0.2, 64, 300

@@ -275,6 +275,7 @@ def test_what_needs_a_table_of_all_rows_is_refused(gradient):
         svrhmc.Sampler(dynamics.Anchored(0.01, 1.0, 1.0), gradients.Full()).run(tall_logistic(), steps=10)
 
 
+@pytest.mark.untraced
 def test_draws_do_not_depend_on_how_rows_are_cut():
     settings = {"draws": 200, "seed": 4, "method": "subsampled-mh"}
     one, seven, many = (svrhmc.sample(tall_logistic(k), **settings) for k in (1, 7, 16))

@@ -115,6 +115,7 @@ def draws_of(rows, family):
     return svrhmc.sample(targets.glm(rows, family=family), draws=100, method=method, seed=4)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("family", ["bernoulli", "gaussian", families.gaussian(0.5)], ids=str)
 def test_files_cut_anyhow_give_the_same_draws(family, tmp_path):
     """As one file, seven and 64, and as one array."""

@@ -146,6 +146,7 @@ def test_a_method_asked_for_by_name_is_used(method):
     assert (found.trace.acceptance is not None) == found.sampler.invariant  # only proposals are accepted or not
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("sampler", "name"),
     [
@@ -269,6 +270,7 @@ def test_halving_ends(monkeypatch):
     assert found.certificate.verdict == "refuted"
 
 
+@pytest.mark.untraced
 def test_what_is_not_decided_is_handed_to_an_exact_sampler(monkeypatch):
     monkeypatch.setattr(choice.Chooser, "_automatic", biased)
     found = sample(skewed(), tolerance=1e-3)
@@ -393,6 +395,7 @@ def test_a_budget_does_not_change_the_draws():
     assert (free.trace.draws == bound.trace.draws).all()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("n", "gradient"), [(60, Full), (400, SVRG), (1500, ControlVariate)])
 def test_custom_targets_have_the_same_door(n, gradient):
     known = regression(n, 2, prior=0.5)
@@ -591,6 +594,7 @@ def iris():
     return targets.logistic(np.column_stack([np.ones(100), data.data[some]]), data.target[some] == 2, 0.0)
 
 
+@pytest.mark.untraced
 def test_a_frozen_chain_is_cured_by_a_smaller_step():
     """One of its four chains accepts nothing at the first step, and all together accept enough."""
     found = [sample(iris(), seed=seed) for seed in (0, 4)]

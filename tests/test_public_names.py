@@ -119,6 +119,7 @@ LONGEST = "docs/models.md"  # models that JAX compiles, which tests of their own
 LONG = ["docs/tutorial.md", "docs/priors.md", "docs/sklearn.md"]  # they have blocks for which much is compiled
 
 
+@pytest.mark.untraced
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # ArviZ's advice on some rows
 @pytest.mark.parametrize(
     ("page", "long"),

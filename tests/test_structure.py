@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,7 @@ def module_of(file):
 MODULES = {module_of(file): file for file in FILES if file != "__init__.py"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def nodes(file):
     """Every node of the syntax tree of a file."""
     return list(ast.walk(ast.parse(FILES[file].read_text())))
@@ -152,7 +152,7 @@ def calls_of(function):
     return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
 
 
-@lru_cache(maxsize=1)
+@cache
 def every_call():
     """(file, name) of every function, and the names of what it calls."""
     return [
