@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,16 @@ from numba import njit, typeof, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import cpu_target
+from numba.core.typed_passes import AnnotateTypes, DumpParforDiagnostics, IRLegalization, NopythonRewrites
+from numba.core.untyped_passes import (
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    WithLifting,
+)
 from numba.extending import intrinsic
 
 from svrhmc import families
@@ -61,10 +72,35 @@ class _Unplaced:
         """Leave the environment alone, as code without a place has none."""
 
 
+# Passes of numba for what is in none of these functions: closures, `with`, errors, literals that choose a type,
+# expressions of whole arrays, and counts of references, for which it notes where each variable is used last.
+_UNNEEDED = {
+    AnnotateTypes,
+    DumpParforDiagnostics,
+    FindLiterallyCalls,
+    IRLegalization,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    NopythonRewrites,
+    RewriteDynamicRaises,
+    WithLifting,
+}
+
+
 class Entry(Compiler):
-    """What compiles functions into a library of this kind."""
+    """What compiles functions into a library of this kind, by those of numba's passes that they need."""
 
     kind = EntryLibrary
+
+    def define_pipelines(self):
+        """numba's own, with fewer passes."""
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [entry for entry in pipeline.passes if entry[0] not in _UNNEEDED]
+            pipeline.finalize()
+        return pipelines
 
     def __init__(self, typingctx, targetctx, library, *others):
         if library is None:
@@ -84,7 +120,7 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Without its runtime numba cannot allocate, nor count references, in these functions; and only engines call them.
 # A function that does not say `fastmath` is compiled with what the first of its callers says.
 _HIDDEN = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-PLAIN = {**_HIDDEN, "pipeline_class": Linked}
+PLAIN = {**_HIDDEN, "pipeline_class": Linked, "forceinline": False}
 QUICK = {**PLAIN, "fastmath": FAST}
 STRICT = {**PLAIN, "fastmath": False}
 INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
@@ -181,6 +217,26 @@ bits_of_float32 = _cast(types.float32, types.int32)
 float32_of_bits = _cast(types.int32, types.float32)
 
 
+def _extreme(comparison):
+    """`min` or `max` of two numbers: numba's own are functions that are compiled for each pair of types."""
+
+    @intrinsic
+    def of_two(context, first, second):
+        kind = context.unify_types(first, second)
+
+        def generate(context, builder, signature, arguments):
+            a, b = (context.cast(builder, *pair, kind) for pair in zip(arguments, signature.args, strict=True))
+            better = context.get_function(comparison, types.boolean(kind, kind))
+            return builder.select(better(builder, (b, a)), b, a)
+
+        return kind(first, second), generate
+
+    return of_two
+
+
+smaller, larger = _extreme(operator.lt), _extreme(operator.gt)
+
+
 @intrinsic
 def polynomial(context, coefficients, x):
     """Σₖ coefficients[k]·xᵏ, even and odd powers apart, so that two chains of operations run at once."""
@@ -233,6 +289,17 @@ def wide_vectors(context):
         attributes = builder.function.attributes
         attributes.add("noinline")
         set.add(attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def one_copy(context):
+    """Let LLVM call the calling function wherever it is used, and not copy it into each of these places."""
+
+    def generate(context, builder, signature, arguments):
+        builder.function.attributes.add("noinline")
         return context.get_dummy_value()
 
     return types.void(), generate

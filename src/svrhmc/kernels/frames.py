@@ -13,7 +13,7 @@ from numba import njit
 from numba.core.errors import TypingError
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import QUICK, unshared
+from svrhmc.kernels.compiling import QUICK, one_copy, unshared
 from svrhmc.kernels.layout import is_a, is_none
 from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
 
@@ -157,6 +157,7 @@ def product(rows, weights, out):
 
     `weights` may be padded.
     """
+    one_copy()
     unshared()
     for j in range(len(out)):
         out[j] = 0.0

@@ -15,14 +15,16 @@ from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
 from svrhmc.kernels.batches import ask_for, draw_batches
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, unshared
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, smaller, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
 from svrhmc.kernels.priors import add_prior
 
+BEFORE, AFTER = 0, 1  # the gradient, in a step
 
-@njit(forceinline=True, **QUICK)
+
+@njit(**{**QUICK, "forceinline": True})
 def _move(table, x, v, gradient, z, at):
     """(x, v) ← M (x, v) − k g + L ξ, with k, M and L in the table and ξ in z.
 
@@ -50,7 +52,7 @@ def _move(table, x, v, gradient, z, at):
     return check == 0.0
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**{**PLAIN, "forceinline": True})
 def _copy(source, out):
     for j in range(len(out)):
         out[j] = source[j]
@@ -72,7 +74,7 @@ def advance(
     gradient = model.prior, model.prior_force, held.anchor, held.sum
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
-    later = z[min(plan.before_normals * dim, len(z) - dim) :]  # what is not used is read all the same, and times 0
+    later = smaller(plan.before_normals * dim, len(z) - dim)  # what is not used is read all the same, and times 0
     first, second, passed = held.normals[0], held.normals[1], flags.passed
     snapshot = rows[len(rows) - plan.snapshot_rows :]
     for chain in range(chains[0], chains[1]):
@@ -83,7 +85,7 @@ def advance(
             recall(model, plan, kept, chain, held, sums)
         step = steps[0]
         while step < steps[1]:
-            count = min(span, steps[1] - step)
+            count = smaller(span, steps[1] - step)
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
                 draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
@@ -92,34 +94,36 @@ def advance(
             for s in range(count):
                 _copy(first[s * half : (s + 1) * half], z[:half])
                 _copy(second[s * half : (s + 1) * half], z[half:])
-                if plan.before and not passed:
-                    _move(table[:9], xc, vc, gradient, z, at)
-                displace(model.frame, xc, held.room, at)
-                turn = 1
-                if plan.kind == FULL or (
-                    plan.kind == SVRG
-                    and not plan.anchored
-                    and (step % plan.epoch == 0 or (flags.fresh and step == steps[0]))
-                ):
-                    if flags.outside and not passed:
-                        return PASS_DUE, chain, step
-                    if not passed:
-                        for j in range(dim):
-                            held.snapshot[j] = at[j]
-                        if plan.snapshot_rows == 0:
-                            full(model, plan, held, sums)
-                        else:
-                            turn, now = 0, np.uint32(step & 0xFFFFFFFF)
-                            draw_snapshot(plan, k0[chain], k1[chain], now, draw, words, snapshot)
-                passed = False
                 picked = rows[s * size : (s + 1) * size]
-                if plan.kind != FULL:
-                    if s + 1 < count:
-                        ask_for(model, plan, held, rows[(s + 1) * size : (s + 2) * size])
-                    batch_gradient(model, plan, turn, picked, held, batch)
-                finish_gradient(model, plan, held)
-                add_prior(model, plan, held)
-                fine = _move(table[9:], xc, vc, gradient, later, at)
+                part = BEFORE if plan.before and not passed else AFTER
+                while part <= AFTER:  # one line moves the state in both parts, so that it is compiled once
+                    if part == AFTER:
+                        displace(model.frame, xc, held.room, at)
+                        turn = 1
+                        if plan.kind == FULL or (
+                            plan.kind == SVRG
+                            and not plan.anchored
+                            and (step % plan.epoch == 0 or (flags.fresh and step == steps[0]))
+                        ):
+                            if flags.outside and not passed:
+                                return PASS_DUE, chain, step
+                            if not passed:
+                                for j in range(dim):
+                                    held.snapshot[j] = at[j]
+                                if plan.snapshot_rows == 0:
+                                    full(model, plan, held, sums)
+                                else:
+                                    turn, now = 0, np.uint32(step & 0xFFFFFFFF)
+                                    draw_snapshot(plan, k0[chain], k1[chain], now, draw, words, snapshot)
+                        passed = False
+                        if plan.kind != FULL:
+                            if s + 1 < count:
+                                ask_for(model, plan, held, rows[(s + 1) * size : (s + 2) * size])
+                            batch_gradient(model, plan, turn, picked, held, batch)
+                        finish_gradient(model, plan, held)
+                        add_prior(model, plan, held)
+                    fine = _move(table[9 * part :], xc, vc, gradient, z[later * part :], at)
+                    part += 1
                 renew(model, plan, picked, batch.labels, held)
                 step += 1
                 if not fine:

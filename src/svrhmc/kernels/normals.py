@@ -26,6 +26,7 @@ from svrhmc.kernels.compiling import (
     float64_of_bits,
     kept,
     polynomial,
+    smaller,
     wide_vectors,
 )
 from svrhmc.kernels.words import random_words
@@ -170,7 +171,7 @@ def _make_normals(words, count, normals):
     def finely(words, count, normals):
         for k in range(2):
             for low in range(0, count, _PART):
-                high = min(count, low + _PART)
+                high = smaller(count, low + _PART)
                 coarse, fine = words[k, low:high], words[2 + k, low:high]
                 out, w = normals[k, low:high], normals[2, low:high]
                 far = _places64(coarse, fine, out, w)

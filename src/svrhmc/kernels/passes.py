@@ -16,22 +16,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
-from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, peek
+from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, one_copy, peek, smaller
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
 from svrhmc.kernels.rows import place_of, tile_predictors, tile_sum
 
 
-def sizes(loss):
+@intrinsic
+def sizes(context, loss):
     """(k, q): predictors that have coefficients, and parameters that rows share; constants where there is but one."""
+    names = ("blocks", "shared") if is_several(loss) else ()
 
+    def generate(context, builder, signature, arguments):
+        numbers = [builder.extract_value(arguments[0], loss.fields.index(name)) for name in names]
+        constants = [context.get_constant(types.intp, number) for number in (1, 0)]
+        return context.make_tuple(builder, signature.return_type, numbers or constants)
 
-@overload(sizes, inline="always")
-def _sizes(loss):
-    return (lambda loss: (loss.blocks, loss.shared)) if is_several(loss) else (lambda loss: (1, 0))
+    return types.UniTuple(types.intp, 2)(loss), generate
 
 
 def formulas_of_rows(loss, count, t, y, s, valued):
@@ -156,6 +160,7 @@ def _remove(taken, where, count, t, s, m):
 @njit(**PLAIN)
 def spread(x, k, q, out):
     """x in blocks that are as long as padded rows; shared parameters last."""
+    one_copy()
     p, pad = (len(x) - q) // k, (len(out) - q) // k
     for c in range(k):
         for j in range(p):
@@ -169,6 +174,7 @@ def spread(x, k, q, out):
 @njit(**PLAIN)
 def draw_in(total, k, q, out):
     """What `spread` was made of; `out` may be the beginning of `total`."""
+    one_copy()
     p, pad = (len(out) - q) // k, (len(total) - q) // k
     for c in range(k):
         for j in range(p):
@@ -177,7 +183,7 @@ def draw_in(total, k, q, out):
         out[k * p + j] = total[k * pad + j]
 
 
-@njit(forceinline=True, **PLAIN)
+@njit(**{**PLAIN, "forceinline": True})
 def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued):
     """Add what a tile of rows gives at each of several states to its sum and, if `valued`, to its value. The lines of a
     state in t and s follow those of the one before; `tile` is room.
@@ -230,9 +236,9 @@ def pass_blocks(summing, begin, end, valued):
         sums, worth = partial[block], values[block]
         sums[:] = 0.0
         worth[:] = 0.0
-        stop = min(len(y), (block + 1) * size)
+        stop = smaller(len(y), (block + 1) * size)
         for low in range(block * size, stop, TILE):
-            high = min(stop, low + TILE)
+            high = smaller(stop, low + TILE)
             pass_tile(
                 rows, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
             )  # fmt: skip
@@ -272,9 +278,9 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
         spread(x, k, q, wide)
         for block in range(begin, end):
             total[:] = 0.0
-            stop = min(len(y), (block + 1) * BLOCK)
+            stop = smaller(len(y), (block + 1) * BLOCK)
             for low in range(block * BLOCK, stop, TILE):
-                high = min(stop, low + TILE)
+                high = smaller(stop, low + TILE)
                 pass_tile(
                     rows, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value, False
                 )  # fmt: skip
@@ -317,7 +323,7 @@ def all_slopes(loss, y, added, weights, t, s, out):
     """The slopes of all rows, (rows, predictors), where their products are 0, as the loops find them."""
     k, q = sizes(loss)
     for low in range(0, len(y), TILE):
-        count = min(len(y), low + TILE) - low
+        count = smaller(len(y), low + TILE) - low
         for c in range(k + q):
             for b in range(count):
                 t[c, b] = 0.0

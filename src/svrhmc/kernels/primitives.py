@@ -15,7 +15,7 @@ from numba.extending import overload
 
 from svrhmc.families.primitives import MILLS_TAIL, MILLS_TERMS, logistic_functions
 from svrhmc.kernels import coefficients as table
-from svrhmc.kernels.compiling import INLINE, PLAIN, float32_of_bits, float64_of_bits, polynomial
+from svrhmc.kernels.compiling import INLINE, PLAIN, float32_of_bits, float64_of_bits, larger, polynomial, smaller
 from svrhmc.kernels.normals import LN2, LN2_HIGH, LN2_LOW, single
 
 _EXP32 = single(table.EXP32)
@@ -38,7 +38,7 @@ def primitives(kind):
         return a if condition else b
 
     op = SimpleNamespace(
-        number=kind, exp=exp, log=math.log, log1p=math.log1p, expm1=math.expm1, maximum=max, minimum=min,
+        number=kind, exp=exp, log=math.log, log1p=math.log1p, expm1=math.expm1, maximum=larger, minimum=smaller,
         polynomial=polynomial, mills=mills, minus_log_normal=minus_log_normal, rising=rising, gamma_excess=gamma_excess,
         function=njit(**INLINE),
     )  # fmt: skip
@@ -57,7 +57,7 @@ def _exp(t):
     if t == types.float32:
 
         def coarse(t):
-            t = min(max(t, np.float32(-87)), np.float32(87))
+            t = smaller(larger(t, np.float32(-87)), np.float32(87))
             k = np.float32(math.floor(t * np.float32(1.0 / LN2) + np.float32(0.5)))
             r = (t - k * np.float32(0.693359375)) - k * np.float32(-2.12194440e-4)
             power = np.int32(np.int32(np.int32(k) + np.int32(127)) << np.int32(23))
@@ -66,7 +66,7 @@ def _exp(t):
         return coarse
 
     def fine(t):
-        t = min(max(t, -700.0), 700.0)
+        t = smaller(larger(t, -700.0), 700.0)
         k = math.floor(t * (1.0 / LN2) + 0.5)
         r = (t - k * LN2_HIGH) - k * LN2_LOW
         return polynomial(table.EXP64, r) * float64_of_bits((np.int64(k) + 1023) << 52)
@@ -137,7 +137,7 @@ def soft(v):
     """log(1 + eᵛ), 1/(1 + e⁻ᵛ) and 1/(1 + eᵛ) of one number."""
     e = math.exp(-abs(v))
     near, far = 1.0 / (1.0 + e), e / (1.0 + e)
-    value = max(v, 0.0) + math.log1p(e)
+    value = larger(v, 0.0) + math.log1p(e)
     return (value, near, far) if v > 0.0 else (value, far, near)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, peek, prefetch, unshared
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, larger, peek, prefetch, unshared
 from svrhmc.kernels.layout import TILE, is_a
 
 _LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
@@ -108,7 +108,7 @@ def _row_dot(rows, i, x):
     return lambda rows, i, x: _sparse_dot(rows.data, rows.columns, rows.begin[i], rows.begin[i + 1], x)
 
 
-@njit(forceinline=True, **STRICT)
+@njit(**{**STRICT, "forceinline": True})
 def _sparse_dot(data, columns, begin, end, x):
     """Four sums side by side; not FAST, or LLVM would use vector gathers, which are slower on short rows."""
     a = b = c = d = x.dtype.type(0)
@@ -210,7 +210,7 @@ def _some_predictors(rows, picked, x, t):
             flat, dim, count = rows.flat, rows.dim, len(picked)
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
-                length = len(x) if max(max(a, b), max(c, d)) + len(x) <= flat.size else dim
+                length = len(x) if larger(larger(a, b), larger(c, d)) + len(x) <= flat.size else dim
                 ta = tb = tc = td = x.dtype.type(0)
                 for j in range(length):
                     ta += peek(flat, a + j) * x[j]
@@ -242,7 +242,7 @@ def _some_sum(rows, picked, s, total):
             flat, dim, count, kind = rows.flat, rows.dim, len(picked), total.dtype.type
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
-                length = len(total) if max(max(a, b), max(c, d)) + len(total) <= flat.size else dim
+                length = len(total) if larger(larger(a, b), larger(c, d)) + len(total) <= flat.size else dim
                 sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
                 for j in range(length):
                     two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
@@ -390,7 +390,7 @@ def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length
 # read once. The sums of each run in the order of `_sparse_dot` and `_sparse_adds`: no digit depends on the other state.
 
 
-@njit(forceinline=True, **STRICT)
+@njit(**{**STRICT, "forceinline": True})
 def _twin_dot(data, columns, begin, end, x):
     a = b = c = d = x.dtype.type(0)
     e = f = g = h = x.dtype.type(0)

@@ -89,7 +89,7 @@ class Room(NamedTuple):
     rows: Any
 
 
-@njit(forceinline=True, **QUICK)
+@njit(**{**QUICK, "forceinline": True})
 def _square(x):
     total = 0.0
     for j in range(len(x)):

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from svrhmc.kernels.compiling import INLINE, PLAIN, wide_vectors
+from svrhmc.kernels.compiling import INLINE, PLAIN, one_copy, wide_vectors
 
 _TURNS = (13, 15, 26, 6, 17, 29, 16, 24)
 
@@ -69,6 +69,7 @@ def _below(w0, w1, bound):
 @njit(**PLAIN)
 def draw_weighted(w0, w1, threshold, alias, out):
     """Row numbers from random words, as `randomness.Stream.weighted` defines them."""
+    one_copy()
     bound = np.uint64(len(alias))
     for k in range(len(out)):
         product = np.uint64(w0[k]) * bound + ((np.uint64(w1[k]) * bound) >> np.uint64(32))
@@ -80,6 +81,7 @@ def draw_weighted(w0, w1, threshold, alias, out):
 @njit(**PLAIN)
 def draw_rows(w0, w1, n, replacement, out, seen):
     """Row numbers from random words, as `randomness.Stream.indices` defines them."""
+    one_copy()
     count = len(out)
     if replacement:
         for k in range(count):
