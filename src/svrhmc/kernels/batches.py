@@ -102,7 +102,7 @@ def ask_for(model, plan, held, rows):
                 prefetch(held.memory, rows[b])
 
 
-@njit(**PLAIN)
+@njit(**{**PLAIN, "forceinline": True})
 def _some_slopes(model, picked, at, x, t, y, s):
     """s = the slopes of some rows at `at`, whose labels are in y; x and t are room."""
     loss, count = model.loss, len(picked)
