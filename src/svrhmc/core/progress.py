@@ -166,7 +166,7 @@ def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with stage("preparing compiled code, about 5 s the first time on a machine", progress, stream):
+        with stage("preparing compiled code, some seconds the first time on a machine", progress, stream):
             yield
     finally:
         if collecting:
