@@ -191,7 +191,7 @@ class GroupLevels:
 def levels_of(posterior: Any, name: str | None, level: float) -> GroupLevels:
     """Those of one grouping factor of a `Posterior`."""
     kept = effects_kept(posterior)
-    factor = _factor(kept, name)
+    factor = factor_named(kept, name)
     ends = level_ends(level)
     found = [_term(posterior, kept, k, ends) for k in kept.groups if kept.names[k] == factor]
     count = len(found[0].rows)
@@ -251,7 +251,8 @@ def effects_kept(posterior: Any) -> GroupEffects:
     return kept
 
 
-def _factor(kept: GroupEffects, name: str | None) -> str:
+def factor_named(kept: GroupEffects, name: str | None) -> str:
+    """A grouping factor by its name; None: the only one."""
     factors = kept.factors
     if name is None and len(factors) == 1:
         return factors[0]

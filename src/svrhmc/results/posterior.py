@@ -30,6 +30,7 @@ from svrhmc.results.arviz import Wanted, to_arviz
 from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
 from svrhmc.results.groups import GroupLevels, Quantities, contrasts_of, levels_of, variances_of
+from svrhmc.results.loo import Loo, loo_of
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
@@ -337,6 +338,20 @@ class Posterior:
         form = self.fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
         return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
+
+    def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
+        """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit
+        (`svrhmc.results.loo`). Print it, or take `to_frame()`.
+
+        by: a grouping factor, such as "school", whose groups are left out whole: their effects are integrated, as those
+            of a school that was never seen. None: each row is left out, and groups keep the effects that they have.
+        draws: use at most this many draws, taken evenly from every chain; None for all of them.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=4000).loo().elpd  # doctest: +ELLIPSIS
+        -3...
+        """
+        return loo_of(self, by, draws)
 
     def without_groups(self, most: int) -> Array:
         """At most so many draws of coefficients and shared parameters, in the variables of the target."""

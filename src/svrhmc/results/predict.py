@@ -446,11 +446,7 @@ def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
     A row of weight w stands for w observations, and has their sum.
     """
     for start, t, chosen in Predictions(form, x, 0).predictors():
-        weights = None if form.weights is None else form.weights[chosen]
-        constant = form.loss.constant(form.y[chosen], weights)
-        if not form.loss.tried and weights is not None:
-            constant = constant * weights
-        yield start, -form.values(t, chosen) - constant
+        yield start, -form.values(t, chosen) - form.constants(chosen)
 
 
 def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:
