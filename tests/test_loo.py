@@ -212,7 +212,7 @@ def test_equal_weights_are_reliable_and_a_row_that_decides_is_not():
     result = regress(x[:, None], y, names=["x"]).loo()
     assert 40 in result.bad
     assert "Pareto k is above" in str(result)
-    assert "(largest for 40" in " ".join(str(result).split())
+    assert "(first 40" in " ".join(str(result).split())
     assert "nan" not in str(result)
 
 

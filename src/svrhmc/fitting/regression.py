@@ -370,11 +370,12 @@ def regression(
     n, columns = X.shape
     known_family = family_of(family)
     intercept = intercept and known_family.has_intercept
-    if n and not columns and not known_family.has_intercept:
+    thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
+    if n and thresholds and not (columns or groups):
         raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
-    if groups and n and not (columns + intercept):
+    if groups and n and not (columns or intercept or thresholds):
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
-    if not (n and columns + intercept):
+    if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)

@@ -99,9 +99,9 @@ class Loo:
         else:
             worst = ", ".join(self._name(j) for j in bad[np.argsort(-self.k[bad], kind="stable")][:5])
             yield (
-                f"Pareto k is above {self.good_k:.2g} for {len(bad):,} of {len(self.k):,} {unit} (largest for {worst}): the "
-                "posterior without them differs so much from that with them that their terms of elpd are not reliable, "
-                "and usually too high."
+                f"Pareto k is above {self.good_k:.2g} for {len(bad):,} of {len(self.k):,} {unit} (first {worst}): "
+                "the posterior without them differs so much from that with them that their terms of elpd are not "
+                "reliable, and usually too high."
             )
             yield self._advice(len(bad) > _MANY * len(self.k))
         if self.error:

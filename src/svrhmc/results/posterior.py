@@ -48,7 +48,7 @@ from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.trace import Trace, numbered
 
-_VERSION = 1  # of its files
+_VERSION, _WITHOUT_GROUPS = 2, 1  # of its files; a reader of version 1 would leave effects of groups out
 _IN_MEMORY = {"saved": False}  # of fields that no file keeps
 
 
@@ -440,7 +440,8 @@ class Posterior:
         True
         """
         saved = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
-        serialise.save(Path(path), saved, "posterior", _VERSION)
+        version = _WITHOUT_GROUPS if self.group_effects is None else _VERSION
+        serialise.save(Path(path), saved, "posterior", version)
 
     @staticmethod
     def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:
