@@ -87,7 +87,7 @@ def glm(
         )  # fmt: skip
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
-    rows, loss = make_rows(X), family_of(family)
+    rows, loss = make_rows(X, empty=bool(groups)), family_of(family)
     loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
     if loss.blocks > 1 and offset is not None:
         why = "classes have no offsets here, as a row has several predictors; leave it out"

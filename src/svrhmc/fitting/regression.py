@@ -17,6 +17,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import checked_weights, glm
+from svrhmc.density.mixed import require_groups
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
@@ -369,6 +370,7 @@ def regression(
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
     known_family = family_of(family)
+    groups = require_groups(groups, n, known_family)
     intercept = intercept and known_family.has_intercept
     thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
     if n and thresholds and not (columns or groups):
@@ -425,14 +427,10 @@ def regression(
 
 
 def _require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
-    """Refuse what is no group, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
+    """Refuse a Gaussian effect of each row beside Gaussian noise of unknown size."""
     for group in groups:
-        if not isinstance(group, Group | Smooth):
-            raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(group)[:60])
-        if isinstance(group, Smooth):
-            continue
-        gaussian = loss.mixture and weights is None
-        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and len(np.unique(group.index)) == n:
+        gaussian = loss.mixture and weights is None and group.by_level
+        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and (group.row_counts() <= 1).all():
             raise DataError(
                 f"{group.name!r} has a level for each of the {n:,} rows, and the standard deviation of the effects of "
                 f"({group.label}) cannot be told from that of the noise: leave them out, give noise_variance=…, or "

@@ -224,7 +224,7 @@ class Posterior:
 
     def contrast(
         self,
-        name: str,
+        name: str | Sequence[str],
         levels: Sequence[Any] | None = None,
         *,
         against: Any = None,
@@ -234,9 +234,10 @@ class Posterior:
         """Differences between the levels of a category or of a grouping factor, on the scale of the linear predictor:
         mean, sd, interval, and the probability to be above 0.
 
-        name: of the column, such as "plan", or of the factor, such as "school". levels: those to compare; None for all.
-        against: one level that the others are compared with; None: every pair. draws: at most so many are used where
-        differences are averaged over rows, as in interactions.
+        name: of the column, such as "plan", or of the factor, such as "school"; of several columns, such as ["plan",
+        "region"], for their cells, averaged over the rest as the rows have it. levels: those to compare, of cells such
+        as ("pro", "north"); None for all. against: one level that the others are compared with; None: every pair.
+        draws: at most so many are used where differences are averaged over rows, as in interactions.
         """
         return contrasts_of(self, name, levels, against, level, draws)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,7 @@ class TermRows:
     steps: of the random stream, by which rows of one such level have one effect in each draw.
     """
 
+    by_level: ClassVar[bool] = True
     index: Indices
     columns: Array
     effects: Array
@@ -168,6 +169,7 @@ class TermRows:
 class SmoothRows:
     """One smooth at some rows: its functions (n, q), and draws of their coefficients (draws, q, 1)."""
 
+    by_level: ClassVar[bool] = False
     basis: Array
     effects: Array
 
@@ -201,7 +203,7 @@ class Model:
             given = make_rows(X).dim
             if given != columns:
                 raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{given} columns")
-        rows = make_rows(X if units is None else units.rows(X))
+        rows = make_rows(X if units is None else units.rows(X), empty=True)
         shift = None
         if offset is not None:
             of_rows = offset if np.ndim(offset) else np.full(rows.n, offset)
