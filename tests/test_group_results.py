@@ -554,7 +554,7 @@ def test_cells_of_two_categories_differ_by_their_coefficients(logit):
     assert all(name.endswith(" - pro:north]") for name in against.names)
     assert "averaged over the other columns and the groups as 160 rows have them" in " ".join(str(against).split())
     single = posterior.contrast("region", draws=10**6)
-    shares = np.array([(PLAN == plan).mean() for plan in ("pro", "team")])
+    shares = np.array([(plan == PLAN).mean() for plan in ("pro", "team")])
     averaged = draws[:, place("region[south]")] + draws[:, [place("plan[pro]:region[south]"), place(names[2])]] @ shares
     assert np.allclose(single.draws[:, 0], averaged)
     for wrong in (["plan"], ["plan", "plan"], ["plan", "school"], 5):
@@ -568,7 +568,9 @@ def test_a_file_with_groups_is_not_read_by_a_version_that_would_leave_them_out(l
     path = tmp_path / "a.posterior"
     logit.save(path)
     assert read_record(path).said["version"] == 2
-    with pytest.raises(StorageError, match=r"version 2, .* reads versions up to 1\. Load it with that svrhmc, or a later"):
+    with pytest.raises(
+        StorageError, match=r"version 2, .* reads versions up to 1\. Load it with that svrhmc, or a later"
+    ):
         serialise.load(path, svrhmc.Posterior, "posterior", 1)
     assert np.array_equal(svrhmc.Posterior.load(path).group_effects.draws, logit.group_effects.draws)
     record = read_record(path)
