@@ -15,7 +15,7 @@ from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
 from svrhmc.families import family_of, gaussian
 from svrhmc.families.base import Loss
-from svrhmc.priors.groups import Group, Smooth
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
@@ -41,7 +41,7 @@ def glm(
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
     terms: Sequence[Term] = (),
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
 ) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 

@@ -436,7 +436,7 @@ def _least_squares(gram: Any, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss) -> list[EffectTerm]:
+def require_groups(groups: Any, n: int, loss: Loss) -> list[EffectTerm]:
     """Refuse groups that do not fit the rows or the family, and two of one name."""
     if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
         raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])

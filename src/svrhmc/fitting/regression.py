@@ -39,7 +39,7 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.groups import INTERCEPT_COLUMN, Group, Smooth
+from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
@@ -245,7 +245,7 @@ def regress(
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     noise_variance: float | None = None,
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
@@ -351,7 +351,7 @@ def regression(
     classes: Sequence[Any] | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
@@ -426,7 +426,7 @@ def regression(
     return _regression(target, units, names, labels, priors, shared, prior)
 
 
-def _require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
+def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
     """Refuse a Gaussian effect of each row beside Gaussian noise of unknown size."""
     for group in groups:
         gaussian = loss.mixture and weights is None and group.by_level

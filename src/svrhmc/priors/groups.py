@@ -33,6 +33,9 @@ class EffectTerm(ABC):
 
     name: str
     prior: Any  # of the standard deviations: one for all columns, one for each, or None
+    lkj: float  # η of the prior of their correlations
+    column_names: Any
+    levels: Any
     by_level: ClassVar[bool]  # whether its effects are those of levels of a grouping factor
 
     @property

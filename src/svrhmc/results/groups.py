@@ -310,9 +310,9 @@ def _at_rows(posterior: Any, draws: int, table: Any) -> tuple[Predictions, Predi
     """
     if table is not None:
         every = predictions_at(posterior, table, None, None, draws, 0)
-        smooths = tuple(term for term in every.groups if not term.by_level)
+        smooths = tuple(term for term in every.groups if term.columns is None)
         fixed = replace(every, form=replace(every.form, offset=None), groups=smooths)
-        return fixed, every, [term.columns for term in every.groups if term.by_level], None
+        return fixed, every, [term.columns for term in every.groups if term.columns is not None], None
     form = posterior.fitted()
     places = even_rows(form.rows.n, _ROWS, 0)
     form = form.chosen(places)

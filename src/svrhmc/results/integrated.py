@@ -95,7 +95,7 @@ class _Potential:
         """(draws, groups, r) → (draws, groups); ∞ where it is no number."""
         with np.errstate(over="ignore", invalid="ignore"):
             h = self._sum(self.form.values(self._predictors(v))) + 0.5 * (v * v).sum(axis=2)
-        return np.where(np.isnan(h), np.inf, h)
+        return np.asarray(np.where(np.isnan(h), np.inf, h), np.float64)
 
     def derivatives(self, v: Array) -> tuple[Array, Array]:
         """∇h, and I + Σ aᵢaᵢᵀ max(wᵢℓ″, 0)."""

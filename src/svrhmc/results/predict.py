@@ -137,7 +137,6 @@ class TermRows:
     steps: of the random stream, by which rows of one such level have one effect in each draw.
     """
 
-    by_level: ClassVar[bool] = True
     index: Indices
     columns: Array
     effects: Array
@@ -169,7 +168,7 @@ class TermRows:
 class SmoothRows:
     """One smooth at some rows: its functions (n, q), and draws of their coefficients (draws, q, 1)."""
 
-    by_level: ClassVar[bool] = False
+    columns: ClassVar[None] = None  # nothing varies by level
     basis: Array
     effects: Array
 
