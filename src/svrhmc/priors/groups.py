@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -293,8 +293,8 @@ class Smooth(EffectTerm):
     basis: Array
     name: str = "s(x)"
     prior: Prior | Sequence[Any] | None = None
-    lkj: ClassVar[float] = 1.0  # of no correlations
-    column_names: ClassVar[tuple[str, ...]] = (INTERCEPT_COLUMN,)
+    lkj: float = field(default=1.0, init=False)  # of no correlations
+    column_names: tuple[str, ...] = field(default=(INTERCEPT_COLUMN,), init=False)
     by_level: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

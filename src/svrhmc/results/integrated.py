@@ -89,7 +89,8 @@ class _Potential:
     def _predictors(self, v: Array) -> Array:
         loss = self.form.loss
         shift = np.einsum("dnc,dnc->dn", self.a, v[:, self._group])
-        return self.t + shift[(..., *(None,) * len(loss.tail))] * loss.unit()
+        t: Array = self.t + shift[(..., *(None,) * len(loss.tail))] * loss.unit()
+        return t
 
     def value(self, v: Array) -> Array:
         """(draws, groups, r) → (draws, groups); ∞ where it is no number."""

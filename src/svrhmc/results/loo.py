@@ -148,7 +148,7 @@ def loo_of(posterior: Any, by: str | None, draws: int | None) -> Loo:
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)
     form = posterior.fitted()
-    if form.rows.n < posterior.rows:
+    if posterior._target.at_hand < posterior.rows:
         why = "read the table into memory, or take some of its rows"
         raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
     kept = None if by is None else effects_kept(posterior)
