@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 import svrhmc
 from conftest import LIMIT
-from svrhmc.core.errors import DataError
+from svrhmc.core import serialise
+from svrhmc.core.errors import DataError, StorageError
+from svrhmc.core.storage import read_record, write_record
 from svrhmc.fitting import regress
 from svrhmc.results.groups import Quantities
 from svrhmc.results.prior import under_wider_priors
@@ -532,3 +534,77 @@ def test_the_report_has_a_section_for_groups(logit, slopes, nothing, tmp_path):
     assert "<h2>Groups</h2>" in page
     assert "R2 conditional" not in page
     assert json.dumps(page)
+
+
+# Cells, and files
+
+
+def test_cells_of_two_categories_differ_by_their_coefficients(logit):
+    table = {**TABLE, "region": np.where(np.arange(N) % 3, "north", "south")}
+    posterior = svrhmc.fit("z ~ plan * region + x + (1 | school)", table, draws=100)
+    draws, place = flat(posterior), posterior.names.index
+    difference = posterior.contrast(["plan", "region"], [("basic", "north"), ("team", "south")], draws=10**6)
+    assert difference.names == ("plan:region[team:south - basic:north]",)
+    names = ("plan[team]", "region[south]", "plan[team]:region[south]")
+    expected = sum(draws[:, place(name)] for name in names)
+    assert np.allclose(difference.draws[:, 0], expected)
+    assert len(posterior.contrast(["plan", "region"]).names) == 15
+    against = posterior.contrast(["plan", "region"], against=("pro", "north"))
+    assert len(against.names) == 5
+    assert all(name.endswith(" - pro:north]") for name in against.names)
+    assert "averaged over the other columns and the groups as 160 rows have them" in " ".join(str(against).split())
+    single = posterior.contrast("region", draws=10**6)
+    shares = np.array([(plan == PLAN).mean() for plan in ("pro", "team")])
+    averaged = draws[:, place("region[south]")] + draws[:, [place("plan[pro]:region[south]"), place(names[2])]] @ shares
+    assert np.allclose(single.draws[:, 0], averaged)
+    for wrong in (["plan"], ["plan", "plan"], ["plan", "school"], 5):
+        with pytest.raises(ValueError, match=r"several different categories \('plan', 'region'\)"):
+            posterior.contrast(wrong)
+    with pytest.raises(ValueError, match="did you mean"):
+        posterior.contrast(["plan", "region"], [("pro", "nort"), ("pro", "south")])
+
+
+def test_a_file_with_groups_is_not_read_by_a_version_that_would_leave_them_out(logit, tmp_path):
+    path = tmp_path / "a.posterior"
+    logit.save(path)
+    assert read_record(path).said["version"] == 2
+    with pytest.raises(
+        StorageError, match=r"version 2, .* reads versions up to 1\. Load it with that svrhmc, or a later"
+    ):
+        serialise.load(path, svrhmc.Posterior, "posterior", 1)
+    assert np.array_equal(svrhmc.Posterior.load(path).group_effects.draws, logit.group_effects.draws)
+    record = read_record(path)
+    write_record(path, {**record.said, "version": 1}, record.arrays)
+    assert svrhmc.Posterior.load(path).names == logit.names
+    svrhmc.fit("flat ~ x", TABLE).save(path)
+    assert read_record(path).said["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ([Group(CODE, name="g"), Group(CODE, name="g")], r"got 'sd\(1 \| g\)' twice: give groups names of their own"),
+        ([Group(CODE, np.ones((N, 2)))], "'z1', which is 1 in every row: it cannot be told from another constant"),
+        ([Group(CODE, np.zeros((N, 1)))], "'z0', which is 0 in every row: its effects change nothing"),
+        (Group(CODE), "a list of svrhmc.targets.Group or Smooth"),
+        ([Group(0 * CODE)], "at least 2; got 1"),
+        ([Group(CODE[:9])], "160 levels, one for each row; got 9"),
+    ],
+)
+def test_groups_of_arrays_that_cannot_be_used_are_refused_at_both_doors(groups, why):
+    with pytest.raises(ValueError, match=why):
+        regress(X[:, None], TABLE["z"], groups=groups)
+    with pytest.raises(ValueError, match=why):
+        svrhmc.targets.glm(X[:, None], TABLE["z"], "gaussian", groups=groups)
+
+
+def test_levels_are_told_apart_and_a_column_does_not_vary_by_itself():
+    with pytest.raises(ValueError, match="levels of a group must be different names; got 'a' twice"):
+        Group([0, 1, 2], levels=["a", "a", "b"])
+    with pytest.raises(DataError, match=r"'school' stands before and after the bar of \(school \| school\)"):
+        svrhmc.fit("z ~ x + (school | school)", TABLE)
+    odd = {**TABLE, "school": np.where(SCHOOL == "s1", "", np.where(SCHOOL == "s2", "S0", SCHOOL))}
+    posterior = svrhmc.fit("z ~ x + (1 | school)", odd, draws=40)  # an empty text is a level, and "S0" is not "s0"
+    assert posterior.group_effects.levels[0] == ("", "S0", "s0", *(f"s{k}" for k in range(3, LEVELS)))
+    with pytest.raises(DataError, match="mixes texts and numbers"):
+        svrhmc.fit("z ~ x + (1 | g)", {**TABLE, "g": np.array([1, "1"] * (N // 2), object)})

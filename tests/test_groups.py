@@ -13,7 +13,9 @@ from scipy.special import expit, logsumexp
 import quadrature
 from conftest import LIMIT
 from group_faults import without_jacobian
-from svrhmc import checkpoint
+from svrhmc import checkpoint, sample
+from svrhmc.core.errors import UndefinedDensityError
+from svrhmc.density.mixed import MixedModel
 from svrhmc.engines.reference import ReferenceChains
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance
@@ -567,3 +569,24 @@ def test_levels_without_rows_and_rows_without_weight_are_taken():
     answer = answer_of(model, 50)
     assert np.isfinite(answer.group_effects.draws).all()
     assert answer.group_effects.rows.tolist() == [2, 1, 2, 0]
+
+
+def test_a_density_that_is_not_a_number_ends_the_run_and_one_far_out_does_not(monkeypatch):
+    """Overflow is ∞, and refused; NaN near the posterior would cut off a part of it in silence."""
+    rng = np.random.default_rng(0)
+    index, y = np.repeat(np.arange(8), 6), rng.random(48) < 0.6
+    model = glm(np.ones((48, 1)), y, "bernoulli", groups=[Group(index)])
+    theta, w, sds = first_centre(model, np.zeros(1))
+    variables = GroupVariables(model, Bend.straight(theta, sds), np.eye(1), w)
+    f, gradient = variables.energies(np.full((1, variables.dim), 1e200))
+    assert f.tolist() == [np.inf]
+    assert not gradient.any()
+    plain = MixedModel.energies_given
+
+    def undefined(self, w):
+        f, gradient = plain(self, w)
+        return np.where(w[:, 0] > 1.0, np.nan, f), gradient
+
+    monkeypatch.setattr(MixedModel, "energies_given", undefined)
+    with pytest.raises(UndefinedDensityError, match=r"chain \d, step \d+: the log posterior is not a number"):
+        sample(model, draws=100)

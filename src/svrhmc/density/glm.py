@@ -15,7 +15,7 @@ from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
 from svrhmc.families import family_of, gaussian
 from svrhmc.families.base import Loss
-from svrhmc.priors.groups import Group, Smooth
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
@@ -41,7 +41,7 @@ def glm(
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
     terms: Sequence[Term] = (),
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
 ) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
@@ -87,7 +87,7 @@ def glm(
         )  # fmt: skip
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
-    rows, loss = make_rows(X), family_of(family)
+    rows, loss = make_rows(X, empty=bool(groups)), family_of(family)
     loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
     if loss.blocks > 1 and offset is not None:
         why = "classes have no offsets here, as a row has several predictors; leave it out"

@@ -12,7 +12,8 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import Covariance
-from svrhmc.priors.groups import Group, Smooth
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
 from svrhmc.rows.forms import RowsForm
@@ -40,7 +41,7 @@ DENSE = 600  # coordinates of w up to which its Hessian is dense
 class Term:
     """One term of groups: where its effects stand in w, level by level, and where its covariance stands in θ."""
 
-    group: Group | Smooth
+    group: EffectTerm
     covariance: Covariance
     effects: slice
     theta: slice
@@ -91,7 +92,7 @@ class MixedModel(FiniteSum):
         self,
         conditional: GeneralisedLinear,
         columns: int,
-        groups: Sequence[Group | Smooth],
+        groups: Sequence[EffectTerm],
         covariances: Sequence[Covariance],
     ) -> None:
         """columns: of X, before those of the groups."""
@@ -212,24 +213,13 @@ class MixedModel(FiniteSum):
 
     def energies_given(self, w: Array) -> tuple[Array, Array]:
         """f of the conditional model and its gradient, without the prior of the effects."""
-        if self._sums is None:
-            return self.conditional.energies(w)
-        values, slopes = self._sums(w)
-        return values + self.conditional.prior_potential(w), slopes + self.conditional.prior_gradient(w)
+        return self._sums.energies(w)
 
     @cached_property
-    def _sums(self) -> Callable[[Array], tuple[Array, Array]] | None:
-        """Σ wℓ and its gradient: of squares by what they add up to, of other losses by a compiled pass over many rows;
-        None where rows are few, or the loss has no compiled form.
-        """
-        model = self.conditional
-        if model.loss.mixture or model.loss.quadratic:
-            return SquaredRows(self)
-        if model.form().is_small or model.loss.kernel is None:
-            return None
-        from svrhmc.rows.passes import RowsPass
-
-        return RowsPass(model.rows.seen_once, model.loss, Labels(model.y, model.offset, model.weights))
+    def _sums(self) -> SquaredRows | LossRows:
+        """What adds up over the rows: of squares by what they add up to, of other losses row by row."""
+        loss = self.conditional.loss
+        return SquaredRows(self) if loss.mixture or loss.quadratic else LossRows(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a pickle: without what is compiled."""
@@ -244,7 +234,7 @@ class MixedModel(FiniteSum):
         return rows.X
 
     @cached_property
-    def _design(self) -> tuple[Any, Any]:
+    def design(self) -> tuple[Any, Any]:
         """X, and Z, dense or in CSR."""
         A = self.matrix
         X, Z = A[:, : self.columns], A[:, self.columns :]
@@ -257,32 +247,16 @@ class MixedModel(FiniteSum):
 
         convex: without what bends down, where a loss does.
         """
-        form: RowsForm = self.conditional.form()
-        prior = form.prior_curvature(w)
-        if isinstance(self._sums, SquaredRows):
-            return self._sums.curvature(w, prior, convex)
-        C = form.curvatures(form.predictors(w[None, :])[0])
-        if convex and form.loss.tail:
-            values, vectors = np.linalg.eigh(C)
-            C = (vectors * np.maximum(values, 0.0)[..., None, :]) @ vectors.swapaxes(-1, -2)
-        first = C[:, 0, 0] if form.loss.tail else C
-        first = np.maximum(first, 0.0) if convex else first
-        X, Z = self._design
-        XX, ZX, ZZ = self._grams(first)
-        blocks = [term.group.blocks(np.maximum(first, 0.0)) for term in self.terms]
-        if form.loss.tail:
-            by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
-            XS, ZS = X.T @ by_shared, Z.T @ by_shared
-        else:
-            own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
-        return Curvature(_bordered(self._joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), own, prior), blocks)
+        return self._sums.curvature(w, self.conditional.form().prior_curvature(w), convex)
 
-    def _grams(self, weights: Array) -> tuple[Array, Array, Any]:
-        X, Z = self._design
+    def grams(self, weights: Array) -> tuple[Array, Array, Any]:
+        """XᵀWX, ZᵀWX and ZᵀWZ."""
+        X, Z = self.design
         weighted = X * weights[:, None]
         return X.T @ weighted, Z.T @ weighted, Z.T @ _weighted(Z, weights)
 
-    def _joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
+    def joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
+        """The same as one matrix, dense or CSR."""
         from scipy.sparse import bmat
 
         if self.inner_dim <= DENSE:
@@ -291,7 +265,7 @@ class MixedModel(FiniteSum):
 
     def gram(self, weights: Array) -> Any:
         """AᵀWA of all columns, dense or CSR."""
-        return self._joined(*self._grams(weights))
+        return self.joined(*self.grams(weights))
 
     def smooth_information(self, w: Array) -> Array | None:
         """BᵀWB − BᵀWX(XᵀWX)⁺XᵀWB of the functions B of all smooths, with the curvatures W of the rows at w; of Gaussian
@@ -306,7 +280,7 @@ class MixedModel(FiniteSum):
         else:
             C = form.curvatures(form.predictors(w[None, :])[0])
             weights = np.maximum(C[:, 0, 0] if form.loss.tail else C, 0.0)
-        X, Z = self._design
+        X, Z = self.design
         B = Z[:, np.concatenate(places) - self.columns]
         weighted = _weighted(B, weights)
         across = np.asarray(weighted.T @ X)
@@ -348,6 +322,47 @@ class MixedModel(FiniteSum):
         return total, gradient
 
 
+class LossRows:
+    """Σ wᵢℓ(tᵢ, yᵢ) and its derivatives, by a compiled pass where rows are many and the loss has a compiled form."""
+
+    def __init__(self, model: MixedModel) -> None:
+        self._model, self._pass = model, None
+        conditional = model.conditional
+        if not (conditional.form().is_small or conditional.loss.kernel is None):
+            from svrhmc.rows.passes import RowsPass
+
+            labels = Labels(conditional.y, conditional.offset, conditional.weights)
+            self._pass = RowsPass(conditional.rows.seen_once, conditional.loss, labels)
+
+    def energies(self, w: Array) -> tuple[Array, Array]:
+        """With the prior of the coefficients."""
+        conditional = self._model.conditional
+        if self._pass is None:
+            return conditional.energies(w)
+        values, slopes = self._pass(w)
+        return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
+
+    def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:
+        """From the curvatures of the rows."""
+        model = self._model
+        form: RowsForm = model.conditional.form()
+        C = form.curvatures(form.predictors(w[None, :])[0])
+        if convex and form.loss.tail:
+            values, vectors = np.linalg.eigh(C)
+            C = (vectors * np.maximum(values, 0.0)[..., None, :]) @ vectors.swapaxes(-1, -2)
+        first = C[:, 0, 0] if form.loss.tail else C
+        first = np.maximum(first, 0.0) if convex else first
+        X, Z = model.design
+        XX, ZX, ZZ = model.grams(first)
+        blocks = [term.group.blocks(np.maximum(first, 0.0)) for term in model.terms]
+        if form.loss.tail:
+            by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
+            XS, ZS = X.T @ by_shared, Z.T @ by_shared
+        else:
+            own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
+        return Curvature(_bordered(model.joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), own, prior), blocks)
+
+
 class SquaredRows:
     """Σ wᵢ(log σ + (yᵢ − oᵢ − aᵢᵀx)²/2σ²) and its gradient, from sums over the rows that are made once:
 
@@ -357,7 +372,7 @@ class SquaredRows:
     """
 
     def __init__(self, model: MixedModel) -> None:
-        conditional = model.conditional
+        self._conditional = conditional = model.conditional
         loss, A = conditional.loss, model.matrix
         weights = np.ones(model.n) if conditional.weights is None else conditional.weights
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
@@ -381,8 +396,8 @@ class SquaredRows:
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        """(states, dim) → (states,), (states, dim)."""
+    def energies(self, x: Array) -> tuple[Array, Array]:
+        """With the prior of the coefficients: (states, dim) → (states,), (states, dim)."""
         log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
         d = x[:, : self._dim] - self._centre
         along = np.asarray((self._gram @ d.T).T)
@@ -394,7 +409,7 @@ class SquaredRows:
             gradient[:, : self._dim] = precision[:, None] * (along - self._slope)
             if self._known is None:
                 gradient[:, -1] = self._weight - precision * squares
-        return value, gradient
+        return value + self._conditional.prior_potential(x), gradient + self._conditional.prior_gradient(x)
 
 
 def _weighted(Z: Any, weights: Array) -> Any:
@@ -421,13 +436,18 @@ def _least_squares(gram: Any, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss) -> list[Group | Smooth]:
-    """Refuse groups that do not fit the rows or the family."""
+def require_groups(groups: Any, n: int, loss: Loss) -> list[EffectTerm]:
+    """Refuse groups that do not fit the rows or the family, and two of one name."""
+    if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
+        raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])
+    names = Counter(name for group in groups for name in group.parameter_names())
+    if twice := [name for name, count in names.items() if count > 1]:
+        why = "give groups names of their own (name=…), or put their columns into one"
+        raise requirement("groups", "terms whose parameters have different names", f"{twice[0]!r} twice", why)
     for group in groups:
-        if not isinstance(group, Group | Smooth):
-            raise requirement("groups", "a list of svrhmc.targets.Group", repr(group))
         if group.n != n:
             raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
+        group.require_columns()
         if group.count < 2:
             why = "the standard deviation of a single effect cannot be learnt; leave the term out"
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
@@ -438,7 +458,7 @@ def require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss) -> list
 
 
 def mixed_model(
-    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[Group | Smooth]
+    rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[EffectTerm]
 ) -> MixedModel:
     """The model of these rows, with a prior of the coefficients and one of the parameters that rows share.
 

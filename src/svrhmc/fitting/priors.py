@@ -31,7 +31,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.families.base import Loss
 from svrhmc.fitting.standardise import Scales
-from svrhmc.priors.groups import Group, Smooth
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
 from svrhmc.sampling.coordinates import Units
 
@@ -68,7 +68,7 @@ def units_and_priors(
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
-def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Group | Smooth, ...], Any]:
+def with_priors(groups: Sequence[EffectTerm], prior: Any) -> tuple[tuple[EffectTerm, ...], Any]:
     """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
 
     The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
@@ -86,7 +86,7 @@ def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Gro
         used.update(keys)
         return prior[keys[0]] if keys else None
 
-    made: list[Group | Smooth] = []
+    made: list[EffectTerm] = []
     for group in groups:
         nothing: list[Any] = [None] * group.width
         scales: list[Any] = group.priors(nothing)
@@ -104,13 +104,13 @@ def with_priors(groups: Sequence[Group | Smooth], prior: Any) -> tuple[tuple[Gro
     return tuple(made), left or None
 
 
-def scale_names(groups: Sequence[Group | Smooth]) -> tuple[str, ...]:
+def scale_names(groups: Sequence[EffectTerm]) -> tuple[str, ...]:
     """By which priors of groups are given."""
     scales = [group.prior_names(j)[0] for group in groups for j in range(group.width)]
     return tuple(dict.fromkeys([*scales, *(_correlations(group) for group in groups if group.width > 1)]))
 
 
-def _correlations(group: Group | Smooth) -> str:
+def _correlations(group: EffectTerm) -> str:
     return f"cor({group.name})"
 
 

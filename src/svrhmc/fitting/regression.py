@@ -17,6 +17,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import checked_weights, glm
+from svrhmc.density.mixed import require_groups
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
@@ -38,7 +39,7 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.groups import INTERCEPT_COLUMN, Group, Smooth
+from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
@@ -244,7 +245,7 @@ def regress(
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     noise_variance: float | None = None,
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression on arrays, in the units of X and y.
@@ -350,7 +351,7 @@ def regression(
     classes: Sequence[Any] | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
-    groups: Sequence[Group | Smooth] = (),
+    groups: Sequence[EffectTerm] = (),
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
@@ -369,12 +370,14 @@ def regression(
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
     known_family = family_of(family)
+    groups = require_groups(groups, n, known_family)
     intercept = intercept and known_family.has_intercept
-    if n and not columns and not known_family.has_intercept:
+    thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
+    if n and thresholds and not (columns or groups):
         raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
-    if groups and n and not (columns + intercept):
+    if groups and n and not (columns or intercept or thresholds):
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
-    if not (n and columns + intercept):
+    if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
     if noise_variance is not None:
         known_family = known_family.with_noise(noise_variance)
@@ -423,15 +426,11 @@ def regression(
     return _regression(target, units, names, labels, priors, shared, prior)
 
 
-def _require_groups(groups: Sequence[Group | Smooth], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
-    """Refuse what is no group, and a Gaussian effect of each row beside Gaussian noise of unknown size."""
+def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
+    """Refuse a Gaussian effect of each row beside Gaussian noise of unknown size."""
     for group in groups:
-        if not isinstance(group, Group | Smooth):
-            raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(group)[:60])
-        if isinstance(group, Smooth):
-            continue
-        gaussian = loss.mixture and weights is None
-        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and len(np.unique(group.index)) == n:
+        gaussian = loss.mixture and weights is None and group.by_level
+        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and (group.row_counts() <= 1).all():
             raise DataError(
                 f"{group.name!r} has a level for each of the {n:,} rows, and the standard deviation of the effects of "
                 f"({group.label}) cannot be told from that of the noise: leave them out, give noise_variance=…, or "

@@ -8,9 +8,11 @@ zᵢₖ are the r columns of term k in row i: 1 for an intercept that varies, (1
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,8 +24,107 @@ INTERCEPT_COLUMN = "1"
 MOST_COLUMNS = 12  # of one term, whose covariances are dense
 
 
+class EffectTerm(ABC):
+    """Effects u ~ N(0, Σ) of each level, with unknown standard deviations and correlations: what a model knows of a
+    term, whether its levels are those of a grouping factor (`Group`) or the functions of a smooth (`Smooth`).
+
+    Z = `design()` has a column for each level and column, level by level, and the rows add Zu to their predictors.
+    """
+
+    name: str
+    prior: Any  # of the standard deviations: one for all columns, one for each, or None
+    lkj: float  # η of the prior of their correlations
+    column_names: Any
+    levels: Any
+    by_level: ClassVar[bool]  # whether its effects are those of levels of a grouping factor
+
+    @property
+    @abstractmethod
+    def n(self) -> int:
+        """The number of rows."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of levels."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """As a formula has it."""
+
+    @abstractmethod
+    def chosen(self, rows: Indices) -> Self:
+        """The same for some of the rows."""
+
+    @abstractmethod
+    def design(self) -> Any:
+        """Z in CSR."""
+
+    @abstractmethod
+    def blocks(self, weights: Array) -> Array:
+        """Σ wᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
+
+    @abstractmethod
+    def row_counts(self) -> Indices:
+        """How many rows each level has."""
+
+    @abstractmethod
+    def spreads(self) -> Array:
+        """What a change of one is large beside, for each column."""
+
+    @abstractmethod
+    def parameter_names(self) -> tuple[str, ...]:
+        """Of the standard deviations, one for each column, then of the correlations."""
+
+    @abstractmethod
+    def prior_names(self, column: int) -> tuple[str, ...]:
+        """By which a prior of the standard deviation of a column is given."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers of a run."""
+
+    @abstractmethod
+    def require_columns(self) -> None:
+        """Refuse columns whose standard deviations nothing tells."""
+
+    def correlation_words(self) -> list[str]:
+        """The prior of the correlations, where there are some."""
+        return []
+
+    @property
+    def width(self) -> int:
+        """The number r of effects of a level."""
+        return 1
+
+    def priors(self, usual: Sequence[Prior]) -> list[Prior]:
+        """One for each column: those given, or the usual ones."""
+        if self.prior is None:
+            return list(usual)
+        given: list[Any] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
+        if len(given) != self.width:
+            raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
+        return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Self:
+        """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
+        some = any(one is not None for one in scales)
+        return replace(self, prior=tuple(scales) if some else None)  # type: ignore[type-var]
+
+    def settled(self, usual: Sequence[Prior]) -> Self:
+        """The same with the usual priors where none were given."""
+        return replace(self, prior=tuple(self.priors(usual)))  # type: ignore[type-var]
+
+    def prior_words(self) -> str:
+        """The priors of standard deviations and correlations, as a summary states them."""
+        priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
+        scales = [f"{name} ~ {_stated(one)}" for name, one in zip(self.parameter_names(), priors, strict=False)]
+        return "; ".join([*scales, *self.correlation_words()])
+
+
 @dataclass(frozen=True, eq=False)
-class Group:
+class Group(EffectTerm):
     """A term of group effects, such as (1 + x | school): each level has an effect for each column.
 
     index: the level of each row, whole numbers from 0.
@@ -46,7 +147,7 @@ class Group:
     column_names: tuple[str, ...] | None = None
     prior: Prior | Sequence[Any] | None = None
     lkj: float = 1.0
-    by_level: ClassVar[bool] = True  # its effects are those of levels of a grouping factor
+    by_level: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for word, own in (("levels", self.levels), ("column_names", self.column_names)):
@@ -74,6 +175,9 @@ class Group:
         if len(names) != width or len(set(names)) < width:
             raise requirement("column_names of a group", f"{width} different ones", tuple(names))
         levels = tuple(map(str, range(count))) if self.levels is None else tuple(map(str, self.levels))
+        if len(set(levels)) < count:
+            (twice, _), *_ = Counter(levels).most_common(1)
+            raise requirement("levels of a group", "different names", f"{twice!r} twice")
         _require_scale_prior(self.prior)
         lkj = positive("lkj", self.lkj)
         settle(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
@@ -129,42 +233,35 @@ class Group:
         """How many rows each level has."""
         return np.bincount(self.index, minlength=self.count).astype(np.int64)
 
+    def require_columns(self) -> None:
+        """Refuse a column of zeros, and a second constant one."""
+        assert self.columns is not None
+        assert self.column_names is not None
+        low, high = self.columns.min(axis=0), self.columns.max(axis=0)
+        constant = np.flatnonzero(low == high)
+        for j in constant:
+            if low[j] == 0 or j > constant[0]:
+                why = "its effects change nothing" if low[j] == 0 else "it cannot be told from another constant column"
+                given = f"{self.column_names[j]!r}, which is {low[j]:g} in every row"
+                raise requirement(f"columns of ({self.label})", "such as vary over the rows", given, why)
+
+    def correlation_words(self) -> list[str]:
+        return [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
+
+    def with_priors(self, scales: Sequence[Any], lkj: float) -> Group:
+        return replace(super().with_priors(scales, lkj), lkj=lkj)
+
     def spreads(self) -> Array:
         """What a change of one is large beside, for each column: its standard deviation, or 1 for an intercept."""
         assert self.columns is not None
         spread = self.columns.std(axis=0)
         return np.where(spread > 0, spread, 1.0)
 
-    def priors(self, usual: Sequence[Prior]) -> list[Prior]:
-        """One for each column: those given, or the usual ones."""
-        if self.prior is None:
-            return list(usual)
-        given: list[Any] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
-        if len(given) != self.width:
-            raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
-        return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
-
     def prior_names(self, column: int) -> tuple[str, ...]:
         """By which a prior of the standard deviation of a column is given; the term without its level comes last."""
         name = (self.column_names or ())[column]
         terms = (name, re.sub(r"\[[^]]*\]", "", name))
         return tuple(f"{label}{term} | {self.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
-
-    def with_priors(self, scales: Sequence[Any], lkj: float) -> Group:
-        """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
-        some = any(one is not None for one in scales)
-        return replace(self, prior=tuple(scales) if some else None, lkj=lkj)
-
-    def settled(self, usual: Sequence[Prior]) -> Group:
-        """The same with the usual priors where none were given."""
-        return replace(self, prior=tuple(self.priors(usual)))
-
-    def prior_words(self) -> str:
-        """The priors of standard deviations and correlations, as a summary states them."""
-        priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
-        scales = [f"{name} ~ {_stated(one)}" for name, one in zip(self.parameter_names(), priors, strict=False)]
-        correlations = [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
-        return "; ".join([*scales, *correlations])
 
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""
@@ -182,7 +279,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Smooth:
+class Smooth(EffectTerm):
     """A smooth function of a column, as effects of basis functions with one unknown standard deviation:
 
         s(xᵢ) = Σⱼ Bⱼ(xᵢ) uⱼ,        uⱼ ~ N(0, τ²).
@@ -195,10 +292,9 @@ class Smooth:
 
     basis: Array
     name: str = "s(x)"
-    prior: Prior | None = None
-    lkj: float = 1.0
-    column_names: tuple[str, ...] = (INTERCEPT_COLUMN,)
-    width: int = 1
+    prior: Prior | Sequence[Any] | None = None
+    lkj: float = field(default=1.0, init=False)  # of no correlations
+    column_names: tuple[str, ...] = field(default=(INTERCEPT_COLUMN,), init=False)
     by_level: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -244,6 +340,11 @@ class Smooth:
         squares: Array = (weights @ self.basis**2)[None, None, :]
         return squares
 
+    def require_columns(self) -> None:
+        """Refuse functions that are 0 in every row."""
+        if not self.basis.any():
+            raise requirement(f"basis of {self.name}", "functions that are not 0 in every row", "zeros")
+
     def row_counts(self) -> Indices:
         """All rows, for each function."""
         return np.full(self.count, self.n, np.int64)
@@ -253,25 +354,9 @@ class Smooth:
         variance = (self.basis**2).sum(axis=1)
         return np.array([max(float(np.sqrt(variance.sum() / max(np.count_nonzero(variance), 1))), 1e-300)])
 
-    def priors(self, usual: Sequence[Prior]) -> list[Prior]:
-        """The one given, or the usual one."""
-        return list(usual) if self.prior is None else [self.prior]
-
     def prior_names(self, column: int) -> tuple[str, ...]:
         """By which a prior of its standard deviation is given."""
         return (self.name, f"sd({self.name})")
-
-    def with_priors(self, scales: Sequence[Any], lkj: float) -> Smooth:
-        """The same with another prior of τ."""
-        return replace(self, prior=scales[0])
-
-    def settled(self, usual: Sequence[Prior]) -> Smooth:
-        """The same with the usual prior where none was given."""
-        return replace(self, prior=self.priors(usual)[0])
-
-    def prior_words(self) -> str:
-        """The prior of τ, as a summary states it."""
-        return f"sd({self.name}) ~ {_stated(self.prior)}"
 
     def identity(self) -> dict[str, Any]:
         """What decides the numbers of a run."""

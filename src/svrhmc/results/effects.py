@@ -39,7 +39,7 @@ groups as the rows have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -166,10 +166,10 @@ class FittedRows:
         offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
         return FittedRows(Columns(columns, len(places)), offset, weights, self.n)
 
-    def with_column(self, name: str, values: Any) -> Columns:
-        """The columns, with other values in one of them."""
-        column = replace(self.columns[name], values=values)
-        return Columns({**self.columns.by_name, name: column}, self.columns.n)
+    def with_columns(self, changes: Mapping[str, Any]) -> Columns:
+        """The columns, with other values in some of them."""
+        changed = {name: replace(self.columns[name], values=values) for name, values in changes.items()}
+        return Columns({**self.columns.by_name, **changed}, self.columns.n)
 
     def average(self, of_rows: Callable[[FittedRows], Array]) -> tuple[Array, Array]:
         """Averages over these rows, by a function that has those over any of them, and their standard errors as
@@ -328,9 +328,9 @@ def _by_design(
     return contrasts, np.concatenate(draws, axis=1)
 
 
-def predictions_with(posterior: Any, rows: FittedRows, name: str, values: Any, x: EffectDraws) -> Predictions:
-    """Those of rows with other values in one column, whose groups stay as they are."""
-    columns, design = rows.with_column(name, values), posterior.design
+def predictions_with(posterior: Any, rows: FittedRows, changes: Mapping[str, Any], x: EffectDraws) -> Predictions:
+    """Those of rows with other values in some columns, whose groups stay as they are."""
+    columns, design = rows.with_columns(changes), posterior.design
     form: RowsForm = posterior.model.at(design.matrix(columns), rows.offset, posterior.units)
     count = len(design.groups)
     groups = zip(design.groups, x.effects[:count], strict=True)
@@ -350,7 +350,7 @@ def _slope(posterior: Any, rows: FittedRows, name: str, x: EffectDraws, w: Array
         h = _STEP * max(1.0, abs(float(a[0])))
         low, high = a - h, a + h
     w = w / (high - low)
-    sides = [_total(predictions_with(posterior, rows, name, values, x), of) for values, of in ((high, w), (low, -w))]
+    sides = [_total(predictions_with(posterior, rows, {name: values}, x), of) for values, of in ((high, w), (low, -w))]
     return np.asarray(np.stack(sides).sum(axis=0)[:, None])
 
 
@@ -361,12 +361,12 @@ def _at_levels(posterior: Any, rows: FittedRows, name: str, levels: Any, x: Effe
     def at(level: Any) -> Predictions:
         values = np.empty(rows.columns.n, kind)
         values[:] = level
-        return predictions_with(posterior, rows, name, values, x)
+        return predictions_with(posterior, rows, {name: values}, x)
 
     if not posterior.design.separate(name):
         return np.stack([_total(at(level), w) for level in levels], axis=1)
     row_of_each = rows.chosen(np.zeros(len(levels), np.int64))
-    each = predictions_with(posterior, row_of_each, name, np.array(levels, kind), x)
+    each = predictions_with(posterior, row_of_each, {name: np.array(levels, kind)}, x)
     baseline = at(levels[0])
     return level_averages(baseline.form, each.form, x.inner, w, baseline.groups)
 

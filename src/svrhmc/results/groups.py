@@ -25,9 +25,9 @@ Society Interface 14, 2017).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.results.effects import effect_draws, fitted_rows, predictions_with
-from svrhmc.results.predict import Predictions, TermRows, covariance_factors, even_rows, predictions_at
+from svrhmc.results.predict import Predictions, covariance_factors, even_rows, predictions_at
 from svrhmc.results.probability import moved, quantiles
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.terms import shown
@@ -46,6 +46,7 @@ from svrhmc.tables.terms import shown
 _ROWS = 10_000  # of which variances are found
 _PAIRS = 12  # levels of a group up to which all pairs are compared unasked
 _CATERPILLARS = 60  # levels in one figure
+_CELL = ":"  # between the levels of a cell
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,7 +192,7 @@ class GroupLevels:
 def levels_of(posterior: Any, name: str | None, level: float) -> GroupLevels:
     """Those of one grouping factor of a `Posterior`."""
     kept = effects_kept(posterior)
-    factor = _factor(kept, name)
+    factor = factor_named(kept, name)
     ends = level_ends(level)
     found = [_term(posterior, kept, k, ends) for k in kept.groups if kept.names[k] == factor]
     count = len(found[0].rows)
@@ -251,7 +252,8 @@ def effects_kept(posterior: Any) -> GroupEffects:
     return kept
 
 
-def _factor(kept: GroupEffects, name: str | None) -> str:
+def factor_named(kept: GroupEffects, name: str | None) -> str:
+    """A grouping factor by its name; None: the only one."""
     factors = kept.factors
     if name is None and len(factors) == 1:
         return factors[0]
@@ -308,10 +310,9 @@ def _at_rows(posterior: Any, draws: int, table: Any) -> tuple[Predictions, Predi
     """
     if table is not None:
         every = predictions_at(posterior, table, None, None, draws, 0)
-        by_level = [term for term in every.groups if isinstance(term, TermRows)]
-        smooths = tuple(term for term in every.groups if not isinstance(term, TermRows))
+        smooths = tuple(term for term in every.groups if term.columns is None)
         fixed = replace(every, form=replace(every.form, offset=None), groups=smooths)
-        return fixed, every, [term.columns for term in by_level], None
+        return fixed, every, [term.columns for term in every.groups if term.columns is not None], None
     form = posterior.fitted()
     places = even_rows(form.rows.n, _ROWS, 0)
     form = form.chosen(places)
@@ -352,13 +353,17 @@ def _variance(at: Predictions, w: Array) -> Array:
 
 
 def contrasts_of(
-    posterior: Any, name: str, levels: Sequence[Any] | None, against: Any, level: float, draws: int
+    posterior: Any, name: str | Sequence[str], levels: Sequence[Any] | None, against: Any, level: float, draws: int
 ) -> Quantities:
-    """Differences of the levels of a category or of a grouping factor."""
+    """Differences of the levels of a category or of a grouping factor, or of the cells of several categories."""
     level_ends(level)
     kept, design = posterior.group_effects, posterior.design
     choices = {} if design is None else design.choices
-    if name in choices:
+    if not isinstance(name, str):
+        compared, draws = _cell_names(name, choices), whole("draws", draws, 2)
+        name = ":".join(compared)
+        known, values, suffixes, said = _of_cells(posterior, compared, choices, draws)
+    elif name in choices:
         known, values, suffixes, said = _of_category(posterior, name, choices[name], whole("draws", draws, 2))
     elif kept is not None and name in kept.factors:
         k = kept.names.index(name)
@@ -366,14 +371,14 @@ def contrasts_of(
         parts = [kept.of_term(k).reshape(-1, len(known), len(kept.columns[k])) for k in _terms_of(kept, name)]
         values = np.concatenate(parts, axis=2)
         suffixes = ["" if column == "1" else f": {column}" for k in _terms_of(kept, name) for column in kept.columns[k]]
-        if levels is None and against is None and len(known) > _PAIRS:
-            why = f"{name!r} has {len(known):,} levels, and so many pairs are not compared"
-            raise requirement("levels", "some levels, or against=… one of them", "None", why)
     else:
         names = [*choices, *(kept.factors if kept is not None else ())]
         hint = nearest(str(name), names)
         allowed = f"a category or a grouping factor ({', '.join(map(repr, names)) or 'the model has none'})"
         raise requirement("name", allowed, repr(name), hint)
+    if levels is None and against is None and len(known) > _PAIRS and name not in choices:
+        why = f"{name!r} has {len(known):,} levels, and so many pairs are not compared"
+        raise requirement("levels", "some levels, or against=… one of them", "None", why)
     chosen = list(known) if levels is None else [_level(name, one, known) for one in levels]
     if against is None:
         pairs = [(b, a) for a, b in combinations(chosen, 2)]
@@ -390,6 +395,18 @@ def contrasts_of(
     )
 
 
+def _cell_names(given: Any, choices: Mapping[str, Any]) -> list[str]:
+    """Different categories of the formula."""
+    names = list(given) if isinstance(given, Sequence) else [given]
+    allowed = f"a category, a grouping factor, or several different categories ({', '.join(map(repr, choices))})"
+    for one in names:
+        if one not in choices:
+            raise requirement("name", allowed, repr(given), nearest(str(one), list(choices)))
+    if len(set(names)) < max(len(names), 2):
+        raise requirement("name", allowed, repr(given))
+    return names
+
+
 def _difference(name: str, a: str, b: str, suffix: str) -> str:
     """plan[pro - basic], of a class "C: plan[pro - basic]", of a slope "school[a - b]: x"."""
     label = f"{name}[{a} - {b}]"
@@ -401,7 +418,7 @@ def _terms_of(kept: GroupEffects, name: str) -> list[int]:
 
 
 def _level(name: str, given: Any, known: Sequence[str]) -> str:
-    text = shown(given)
+    text = _CELL.join(map(shown, given)) if isinstance(given, tuple | list) else shown(given)
     if text not in known:
         some = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
         raise requirement("levels", f"levels of {name!r} ({some})", repr(given), nearest(text, known))
@@ -426,20 +443,44 @@ def _of_category(
         for block in range(loss.blocks):
             values[:, len(known) - count :, block] = flat[:, block * width + place :][:, :count]
         return known, values, classes, "Differences of coefficients, on the scale of the linear predictor."
-    rows = fitted_rows(posterior, None)
+    values, rows = _at_cells(posterior, [name], [(one,) for one in levels], draws)
+    said = (
+        f"Differences of the linear predictor, averaged over {rows:,} rows, as {name!r} stands in interactions or "
+        "varies by group."
+    )
+    return known, values, classes, said
+
+
+def _of_cells(
+    posterior: Any, names: Sequence[str], choices: Mapping[str, Sequence[Any]], draws: int
+) -> tuple[tuple[str, ...], Array, list[str], str]:
+    """The same for all combinations of levels of several categories."""
+    cells = list(product(*(choices[name] for name in names)))
+    classes = [f"{label}: " for label in posterior.design.classes[1:]] if posterior.model.loss.blocks > 1 else [""]
+    values, rows = _at_cells(posterior, names, cells, draws)
+    said = (
+        f"Differences of the linear predictor between cells, averaged over the other columns and the groups as "
+        f"{rows:,} rows have them; of a cell without rows they are what the model says of it."
+    )
+    return tuple(_CELL.join(map(shown, cell)) for cell in cells), values, classes, said
+
+
+def _at_cells(posterior: Any, names: Sequence[str], cells: Sequence[Any], draws: int) -> tuple[Array, int]:
+    """The linear predictor with these levels in every row, averaged over rows: (draws, cells, classes); and how many
+    rows.
+    """
+    rows, loss = fitted_rows(posterior, None), posterior.model.loss
     rows = rows.chosen(even_rows(rows.columns.n, _ROWS, 0))
-    x, kind = effect_draws(posterior, draws), rows.columns[name].values.dtype
-    w = np.ones(rows.columns.n) if rows.weights is None else rows.weights
+    n, x = rows.columns.n, effect_draws(posterior, draws)
+    w = np.ones(n) if rows.weights is None else rows.weights
     averages = []
-    for one in levels:
-        at = predictions_with(posterior, rows, name, np.full(rows.columns.n, one, kind), x)
+    for cell in cells:
+        changes = {
+            name: np.full(n, one, rows.columns[name].values.dtype) for name, one in zip(names, cell, strict=True)
+        }
         total: Any = 0.0
-        for t, places in _predictors(at):
+        for t, places in _predictors(predictions_with(posterior, rows, changes, x)):
             blocks = np.stack([loss.predictor(t, block) for block in range(loss.blocks)], axis=2)
             total = total + np.einsum("drb,r->db", blocks, w[places] / w.sum())
         averages.append(total)
-    said = (
-        f"Differences of the linear predictor, averaged over {rows.columns.n:,} rows, as {name!r} stands in "
-        "interactions or varies by group."
-    )
-    return known, np.stack(averages, axis=1), classes, said
+    return np.stack(averages, axis=1), n

@@ -30,6 +30,7 @@ from svrhmc.results.arviz import Wanted, to_arviz
 from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
 from svrhmc.results.groups import GroupLevels, Quantities, contrasts_of, levels_of, variances_of
+from svrhmc.results.loo import Loo, loo_of
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
@@ -47,7 +48,7 @@ from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.trace import Trace, numbered
 
-_VERSION = 1  # of its files
+_VERSION, _WITHOUT_GROUPS = 2, 1  # of its files; a reader of version 1 would leave effects of groups out
 _IN_MEMORY = {"saved": False}  # of fields that no file keeps
 
 
@@ -223,7 +224,7 @@ class Posterior:
 
     def contrast(
         self,
-        name: str,
+        name: str | Sequence[str],
         levels: Sequence[Any] | None = None,
         *,
         against: Any = None,
@@ -233,9 +234,10 @@ class Posterior:
         """Differences between the levels of a category or of a grouping factor, on the scale of the linear predictor:
         mean, sd, interval, and the probability to be above 0.
 
-        name: of the column, such as "plan", or of the factor, such as "school". levels: those to compare; None for all.
-        against: one level that the others are compared with; None: every pair. draws: at most so many are used where
-        differences are averaged over rows, as in interactions.
+        name: of the column, such as "plan", or of the factor, such as "school"; of several columns, such as ["plan",
+        "region"], for their cells, averaged over the rest as the rows have it. levels: those to compare, of cells such
+        as ("pro", "north"); None for all. against: one level that the others are compared with; None: every pair.
+        draws: at most so many are used where differences are averaged over rows, as in interactions.
         """
         return contrasts_of(self, name, levels, against, level, draws)
 
@@ -338,6 +340,20 @@ class Posterior:
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
         return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
 
+    def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
+        """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit
+        (`svrhmc.results.loo`). Print it, or take `to_frame()`.
+
+        by: a grouping factor, such as "school", whose groups are left out whole: their effects are integrated, as those
+            of a school that was never seen. None: each row is left out, and groups keep the effects that they have.
+        draws: use at most this many draws, taken evenly from every chain; None for all of them.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=4000).loo().elpd  # doctest: +ELLIPSIS
+        -3...
+        """
+        return loo_of(self, by, draws)
+
     def without_groups(self, most: int) -> Array:
         """At most so many draws of coefficients and shared parameters, in the variables of the target."""
         every = 1 if self.group_effects is None else self.group_effects.every
@@ -425,7 +441,8 @@ class Posterior:
         True
         """
         saved = self if is_part(self.model) else replace(self, model=None)  # a loss of one's own has no name in files
-        serialise.save(Path(path), saved, "posterior", _VERSION)
+        version = _WITHOUT_GROUPS if self.group_effects is None else _VERSION
+        serialise.save(Path(path), saved, "posterior", version)
 
     @staticmethod
     def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:

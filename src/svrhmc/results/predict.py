@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +168,7 @@ class TermRows:
 class SmoothRows:
     """One smooth at some rows: its functions (n, q), and draws of their coefficients (draws, q, 1)."""
 
+    columns: ClassVar[None] = None  # nothing varies by level
     basis: Array
     effects: Array
 
@@ -201,7 +202,7 @@ class Model:
             given = make_rows(X).dim
             if given != columns:
                 raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{given} columns")
-        rows = make_rows(X if units is None else units.rows(X))
+        rows = make_rows(X if units is None else units.rows(X), empty=True)
         shift = None
         if offset is not None:
             of_rows = offset if np.ndim(offset) else np.full(rows.n, offset)
@@ -446,11 +447,7 @@ def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
     A row of weight w stands for w observations, and has their sum.
     """
     for start, t, chosen in Predictions(form, x, 0).predictors():
-        weights = None if form.weights is None else form.weights[chosen]
-        constant = form.loss.constant(form.y[chosen], weights)
-        if not form.loss.tried and weights is not None:
-            constant = constant * weights
-        yield start, -form.values(t, chosen) - constant
+        yield start, -form.values(t, chosen) - form.constants(chosen)
 
 
 def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:

@@ -287,7 +287,7 @@ class DenseRows(Rows):
 
     def lengths(self, norms: Callable[[Any], Array]) -> Array:
         """Block by block, on all cores."""
-        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
         begins, at = range(0, self.n, size), looking()
 
         def some(begin: int) -> Array:
@@ -323,6 +323,6 @@ class DenseRows(Rows):
         return self.X[indices].astype(np.float64, copy=False)
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
-        size = max(1, _BLOCK_ELEMENTS // self.dim)
+        size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
         for begin in looked(range(0, self.n, size)):
             yield begin, np.asarray(self.X[begin : begin + size], np.float64)

@@ -178,6 +178,12 @@ class RowsForm:
         """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
         return self._of_rows(self.loss.value, t, chosen, 0)
 
+    def constants(self, chosen: Any = ALL) -> Array:
+        """What −log p(yᵢ | tᵢ) has beside wᵢℓ(tᵢ, yᵢ), which does not depend on t."""
+        weights = None if self.weights is None else self.weights[chosen]
+        constant = self.loss.constant(self.y[chosen], weights)
+        return constant if self.loss.tried or weights is None else constant * weights
+
     def slopes(self, t: Array, chosen: Any = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
         return self._of_rows(self.loss.slope, t, chosen, 1)

@@ -126,8 +126,13 @@ class SparseRows(Rows):
         return self.X.data[place].astype(np.float64), slot, self.X.indices[place].astype(np.int64)
 
 
-def make_rows(X: Any) -> Rows:
-    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable."""
+def make_rows(X: Any, empty: bool = False) -> Rows:
+    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable.
+
+    empty: whether rows may have no column, where something else stands beside them.
+    """
+    if empty and np.ndim(X) == 2 and len(X) and not np.shape(X)[1]:
+        return DenseRows(np.empty(np.shape(X)))
     if not is_sparse(X):
         return DenseRows(real_array("X", X, ("n", "dim")))
     return SparseRows(checked_csr(X))

@@ -174,6 +174,11 @@ def group_designs(
     if len(factors) > 1:
         codes = np.column_stack([columns[name].codes(each) for name, each in zip(factors, levels, strict=True)])
         combinations = codes[np.unique(_keys(codes), return_index=True)[1]]
+    if own := [name for term in terms for name in term.variables if name in factors]:
+        raise unusable(
+            f"{own[0]!r} stands before and after the bar of {group.text}, and cannot vary by itself: write "
+            f"(1 | {':'.join(factors)})"
+        )
     whole = GroupDesign(group.text, factors, levels, combinations, group.intercept, terms)
     if whole.count < 2:
         raise unusable(

@@ -226,7 +226,7 @@ class GroupVariables:
     @np.errstate(all="ignore")
     def energies(self, z: Array) -> tuple[Array, Array]:
         """f and ∇f at states (states, dim); threads share the states where there are many effects. Where a state is so
-        far out that they are no numbers, f is ∞, and no proposal ends there.
+        far out that its effects or scales overflow, f is ∞, and no proposal ends there; NaN at others is the model's.
         """
         begun = self._shared(self._begin, z)
         x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
@@ -277,7 +277,9 @@ class GroupVariables:
         gradient[:, inner:] = (by_theta * first - begun.second / first) @ self.mixing
         lost = ~(np.isfinite(f) & np.isfinite(gradient).all(axis=1))
         if lost.any():
-            f[lost], gradient[lost] = np.inf, 0.0
+            undefined = np.isnan(f) | np.isnan(gradient).any(axis=1)
+            overflow = np.isposinf(f) | ~np.isfinite(begun.x).all(axis=1) | ~np.isfinite(theta).all(axis=1)
+            f[lost], gradient[lost] = np.where(undefined & ~overflow, np.nan, np.inf)[lost], 0.0
         return f, gradient
 
     def _add(self, term: Term, level: _Level, at: _At, theta: Array, G: Array, by_theta: Array) -> Array:

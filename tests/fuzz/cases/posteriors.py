@@ -226,6 +226,7 @@ def probabilities(given):
     st.tuples(KIND, inputs.anything, inputs.anything, inputs.anything),
     "svrhmc.Posterior.effects",
     "svrhmc.Posterior.log_likelihood",
+    "svrhmc.Posterior.loo",
     "svrhmc.Posterior.inner",
     "svrhmc.Posterior.about",
     "svrhmc.Posterior.fitted",
@@ -260,6 +261,11 @@ def asked(given):
     with suppress(RefusedError):
         parts = ask(lambda: list(found.log_likelihood(one)))
         holds(sum(part.shape[1] for _, part in parts) == found.rows, "rows left out")
+    for words in ({"by": one}, {"draws": two}):
+        with suppress(RefusedError):
+            left = ask(found.loo, **words)
+            holds(len(left.pointwise) == found.rows and not np.isnan(left.elpd), "rows left out")
+            ask(left.to_frame)
     if isinstance(two, int) and not isinstance(two, bool) and 0 < two < 100:
         holds(len(ask(found.inner, two)) <= two, "more draws than asked for")
     ask(found.about, found._target)

@@ -1,0 +1,200 @@
+"""How well a model predicts what it has not seen: leave-one-out cross-validation from one fit, by row or by group.
+
+With y₋ᵢ all rows but row i, or all rows but those of group i,
+
+    elpd = Σᵢ log p(yᵢ | y₋ᵢ),        se = √(n var log p(yᵢ | y₋ᵢ)),        p_loo = Σᵢ log p(yᵢ | y) − elpd,
+
+found from the draws of the posterior given all rows (`svrhmc.results.psis`). p_loo is about the number of parameters
+that the data decide. A row of weight w, or with m trials, is left out as a whole.
+
+**A group left out** is one whose effects nobody has seen: its likelihood under a draw is that with its effects
+integrated (`svrhmc.results.integrated`), not the likelihood given the effects that were drawn with its rows at hand,
+which would say how well rows of known groups are predicted. All terms of the grouping factor are integrated; effects
+of other terms, and smooths, are kept as they were drawn.
+
+Rows and groups are taken in blocks: what is held at once is a block of rows times the draws, and three numbers of each
+row or group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import missing, requirement, whole
+from svrhmc.core.summaries import Summary
+from svrhmc.results.groups import effects_kept, factor_named
+from svrhmc.results.integrated import GroupedRows
+from svrhmc.results.predict import covariance_factors, log_likelihoods
+from svrhmc.results.psis import LeftOut, good_shape, leave_out
+from svrhmc.sampling.effects import GroupEffects
+
+_HELD = 1 << 21  # rows × draws of a block of groups
+_MANY = 0.05  # share of k that are too large, from which on it is said of all
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loo:
+    """Leave-one-out cross-validation; print it, or take `to_frame()` for what is left out, one by one.
+
+    by: the grouping factor whose groups are left out; "": rows. names: of the groups; (): rows, which have numbers.
+    pointwise: log p(yᵢ | y₋ᵢ). p: p_loo of each. k: the shape of the tail of its weights, above `good_k` unreliable.
+    rows: how many rows each is. draws: of the posterior, that were used. error: the relative standard error of
+    pointwise densities where an integral over effects was estimated from draws; 0 where it was not.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    pointwise: Array
+    p: Array
+    k: Array
+    rows: Indices
+    draws: int
+    error: float = 0.0
+
+    @property
+    def elpd(self) -> float:
+        """The expected log predictive density: larger is better."""
+        return float(self.pointwise.sum())
+
+    @property
+    def se(self) -> float:
+        """The standard error of elpd, as other rows or groups would have made it."""
+        return math.sqrt(len(self.pointwise) * float(self.pointwise.var()))
+
+    @property
+    def p_loo(self) -> float:
+        """The effective number of parameters."""
+        return float(self.p.sum())
+
+    @property
+    def good_k(self) -> float:
+        """The largest k that is reliable for so many draws."""
+        return good_shape(self.draws)
+
+    @property
+    def bad(self) -> Indices:
+        """The numbers of those whose k is above `good_k`."""
+        return np.flatnonzero(~(self.k <= self.good_k))
+
+    def summary(self) -> Summary:
+        """elpd, p_loo and −2 elpd with standard errors, and what to think of them."""
+        n = len(self.pointwise)
+        p_se = math.sqrt(n * float(self.p.var()))
+        estimates, errors = np.array([self.elpd, self.p_loo, -2 * self.elpd]), np.array([self.se, p_se, 2 * self.se])
+        left = f"{n:,} groups of {self.by}" if self.by else f"{n:,} rows"
+        title = f"Leave-one-out cross-validation, {left}, from {self.draws:,} draws."
+        columns = {"estimate": estimates, "se": errors}
+        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, tuple(self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        bad, unit = self.bad, f"groups of {self.by}" if self.by else "rows"
+        if not len(bad):
+            yield f"Every Pareto k is at most {self.good_k:.2g}: the estimate is reliable."
+        else:
+            worst = ", ".join(self._name(j) for j in bad[np.argsort(-self.k[bad], kind="stable")][:5])
+            yield (
+                f"Pareto k is above {self.good_k:.2g} for {len(bad):,} of {len(self.k):,} {unit} (first {worst}): "
+                "the posterior without them differs so much from that with them that their terms of elpd are not "
+                "reliable, and usually too high."
+            )
+            yield self._advice(len(bad) > _MANY * len(self.k))
+        if self.error:
+            yield (
+                "Integrals over more than two effects are averages over draws, with a relative standard error of at "
+                f"most {self.error:.2g} in each density; elpd is off by some {self.error * math.sqrt(len(self.k)):.2g} "
+                "by that."
+            )
+
+    def _advice(self, many: bool) -> str:
+        if many:
+            return (
+                "To have these terms, fit again without a tenth of them at a time, and add up the log densities of "
+                "what was left out."
+            )
+        return (
+            "Look at them first: they may be mistakes, or a family with heavier tails may suit them. To have these "
+            "terms, fit again without each of them, and take the log density of what was left out."
+        )
+
+    def _name(self, j: int) -> str:
+        return self.names[j] if self.names else str(j)
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame, a line for each row or group that is left out: elpd, p_loo, pareto_k and rows."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise missing("pandas", "formula", "a data frame") from None
+        columns = {"elpd": self.pointwise, "p_loo": self.p, "pareto_k": self.k}
+        if not self.by:
+            return pandas.DataFrame(columns, index=pandas.RangeIndex(len(self.k), name="row"))
+        return pandas.DataFrame({**columns, "rows": self.rows}, index=pandas.Index(self.names, name=self.by))
+
+
+def loo_of(posterior: Any, by: str | None, draws: int | None) -> Loo:
+    """That of a `Posterior`, by rows (None) or by a grouping factor."""
+    total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
+    most = total if draws is None else whole("draws", draws, 20)
+    form = posterior.fitted()
+    if posterior._target.at_hand < posterior.rows:
+        why = "read the table into memory, or take some of its rows"
+        raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
+    kept = None if by is None else effects_kept(posterior)
+    factor = "" if kept is None else factor_named(kept, by)
+    x = posterior.inner(most)
+    efficiency = min(1.0, float(np.mean(posterior.ess)) / len(x))
+    if kept is None:
+        parts = [leave_out(each, efficiency) for _, each in log_likelihoods(form, x)]
+        pointwise, k, lpd = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Loo("", (), pointwise, lpd - pointwise, k, np.ones(len(k), np.int64), len(x))
+    return _by_group(posterior, kept, factor, x, efficiency)
+
+
+def _by_group(posterior: Any, kept: GroupEffects, factor: str, x: Array, efficiency: float) -> Loo:
+    """Some groups at a time."""
+    form, terms = posterior.fitted(), [k for k in kept.groups if kept.names[k] == factor]
+    first = form.rows.columns - kept.draws.shape[2]
+    for k in terms:
+        x[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
+    groups = [posterior._target.group_terms[k].group for k in terms]
+    columns = np.concatenate([group.columns for group in groups], axis=1)
+    factors = _joined([covariance_factors(posterior, k, len(x)) for k in terms])
+    index = groups[0].index
+    order, counts = np.argsort(index, kind="stable"), groups[0].row_counts()
+    levels = np.flatnonzero(counts)
+    ends = np.cumsum(counts[levels])
+    parts, error, begin = [], 0.0, 0
+    while begin < len(levels):
+        low = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, low + _HELD // len(x), side="right")))
+        rows = order[low : ends[end - 1]]
+        starts = np.concatenate([[low], ends[begin : end - 1]]) - low
+        integral = GroupedRows(form.chosen(rows), x, starts, columns[rows], factors).integral()
+        parts.append(leave_out(integral.log_likelihood, efficiency))
+        error, begin = max(error, float(integral.error.max())), end
+    left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    names = tuple(kept.levels[terms[0]][level] for level in levels)
+    return Loo(factor, names, left.elpd, left.lpd - left.elpd, left.k, counts[levels], len(x), error)
+
+
+def _joined(factors: list[Array]) -> Array:
+    """Block diagonal: effects of different terms are independent."""
+    width = sum(factor.shape[1] for factor in factors)
+    out, place = np.zeros((len(factors[0]), width, width)), 0
+    for factor in factors:
+        size = factor.shape[1]
+        out[:, place : place + size, place : place + size] = factor
+        place += size
+    return out
