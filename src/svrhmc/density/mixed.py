@@ -378,7 +378,7 @@ class SquaredRows:
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
         self._known = loss.known_noise  # σ, or None where log σ is the last coordinate
         self._gram = model.gram(weights)
-        self._centre = _least_squares(self._gram, A.T @ (weights * y))
+        self._centre = least_squares(self._gram, A.T @ (weights * y))
         e = y - A @ self._centre
         self._square, self._slope = float((weights * e * e).sum()), A.T @ (weights * e)
         self._weight, self._dim = float(weights.sum()), A.shape[1]
@@ -426,7 +426,7 @@ def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
     return csr_matrix(bmat([[H, border], [border.T, own]]) + diags(prior))
 
 
-def _least_squares(gram: Any, force: Array) -> Array:
+def least_squares(gram: Any, force: Array) -> Array:
     """x₀ with G x₀ ≈ Aᵀy, by some steps of conjugate gradients: it need not be exact, nor G regular."""
     from scipy.sparse.linalg import LinearOperator, cg
 
