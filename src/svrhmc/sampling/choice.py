@@ -14,6 +14,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB, UBU, Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.jumps import Regions
+from svrhmc.exact.marginal import MarginalMH
 from svrhmc.families.base import Loss
 from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.rows.forms import FunctionsForm, rows_of
@@ -43,7 +44,7 @@ _BRANCH = (
     "branch is computed from as well, as in jnp.log(jnp.where(x > 0, x, 1.0))"
 )
 _EXACT = {"split-hmc": SplitHMC, "subsampled-mh": SubsampledMH}
-METHODS = ("closed-form", *_EXACT, *_BIASED)
+METHODS = ("closed-form", *_EXACT, MarginalMH.method, *_BIASED)
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class Chooser:
             if method.invariant:
                 method.require(self.target)
             return Choice(method.method, method, "as asked for.")
+        if method == MarginalMH.method:
+            MarginalMH().require(self.target)
         form = rows_of(self.target.form())
         if self.modes is not None and method in (None, SplitHMC.method):
             return self._between(self.modes, method)

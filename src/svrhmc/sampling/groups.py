@@ -1,5 +1,8 @@
 """`sample` for mixed models: pilot runs find the variables, split HMC draws in them, and scales are judged first.
 
+Gaussian models of which `svrhmc.density.gaussian_scales` has the density of the scales are drawn by that
+(`svrhmc.exact.marginal`): what differs is where the variables come from, the sampler, and the density that is scanned.
+
 Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
 comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
 off where levels have few rows; short pilot runs then say where the scales are, and how they vary together.
@@ -7,6 +10,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -19,9 +23,11 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import is_part
+from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.diagnostics import spread
 from svrhmc.exact import SplitHMC
+from svrhmc.exact.marginal import MarginalMH, ScaleVariables
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasured
@@ -37,6 +43,7 @@ from svrhmc.sampling.doubts import (
 )
 from svrhmc.sampling.drawing import LEAST, Drawing, FollowUp
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.sampling.scales import displacement, find_scales
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
 
@@ -45,11 +52,16 @@ _PILOT_CHAINS = 4
 _EVERY, _WIDE = 8, 2000  # draws of a pilot run by which a step is chosen; coordinates from which it begins short
 _FIRST = 20  # draws after which the step of a pilot run is judged
 _ACCEPTED = 0.7  # share of proposals to be accepted
-_BURN_IN = 60  # draws that are not kept, by which the step is judged
+_BURN_IN = {SplitHMC.method: 60, MarginalMH.method: 10}  # draws that are not kept, by which a step is judged
 _JUDGED = 1000  # effects whose effective draws and agreement are looked at
 _FAR, _SHRINKS = 5.0, 8
 _PILOT_SEED = 1 << 52
-_EXPECTED = 0.6  # effective draws of a draw
+_EXPECTED = {SplitHMC.method: 0.6, MarginalMH.method: 0.7}  # effective draws of a draw
+_WHY = {
+    SplitHMC.method: "exact, with full gradients, in variables that make effects and their scales nearly independent.",
+    MarginalMH.method: "exact: the scales by their own density, in which effects and coefficients are integrated out, "
+    "and these by their Gaussian law given the scales.",
+}
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -64,14 +76,17 @@ _NO_DRAWS = "the budget ended before any draw; these numbers are those of Laplac
 
 
 class _Variables(NamedTuple):
-    """The variables, states of the chains in them, and Laplace's approximation: θ, w and standard deviations of θ."""
+    """The variables, states of the chains in them, and Laplace's approximation: θ, w, standard deviations of θ, and w
+    less its mean given θ, from standard normal numbers.
+    """
 
-    space: GroupVariables
+    space: Any
     start: Array
     theta: Array
     w: Array
     sds: Array
-    sampler: SplitHMC
+    sampler: Any
+    displace: Callable[[Array], Array]
 
 
 class ReportedEffects:
@@ -114,10 +129,19 @@ class GroupSearch:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, MixedModel)
         self.model: MixedModel = request.target
-        self._given = None if request.method in (None, SplitHMC.method) else request.method
-        if not (self._given is None or isinstance(self._given, SplitHMC)):
-            allowed = f"None, {SplitHMC.method!r} or a SplitHMC for a model with groups"
+        names = (None, SplitHMC.method, MarginalMH.method)
+        self._given = None if request.method in names else request.method
+        if not (self._given is None or isinstance(self._given, SplitHMC | MarginalMH)):
+            allowed = f"None, {SplitHMC.method!r}, {MarginalMH.method!r}, a SplitHMC or a MarginalMH for groups"
             raise requirement("method", allowed, repr(self._given))
+        self._method = self._chosen_method()
+
+    def _chosen_method(self) -> str:
+        """As asked for; else the density of the scales where it is known and its factors are small enough."""
+        asked, reason = getattr(self._given, "method", self.request.method), refusal(self.model)
+        if asked == MarginalMH.method and reason is not None:
+            raise requirement("method", f"None or {SplitHMC.method!r} for this model", repr(asked), reason)
+        return str(asked or (SplitHMC.method if reason else MarginalMH.method))
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
@@ -140,19 +164,44 @@ class GroupSearch:
     # Variables
 
     def _variables(self) -> _Variables:
+        return self._scales() if self._method == MarginalMH.method else self._joint_variables()
+
+    def _scales(self) -> _Variables:
+        """Of the scales alone."""
+        model, request = self.model, self.request
+        density = GaussianScales(model)
+        record, dim = self.journal.get("scales"), density.dim
+        if record is None:
+            first, seed = self._first_theta(), request.seed + _PILOT_SEED
+            space, start, mode, sds = find_scales(model, density, first, seed, len(request.chains))
+            arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
+            arrays |= {"mixing": space.mixing, "start": start, "mode": mode, "sds": sds}
+            self.journal.put("scales", {"ledger": self.budget.said()}, arrays)
+        else:
+            self.budget.restore(record)
+            bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
+            space = ScaleVariables(model, density, bend, record.array("mixing", (dim, dim)))
+            start, mode = record.array("start", (len(request.chains), model.dim)), record.array("mode", (dim,))
+            sds = record.array("sds", (dim,))
+        w, displace = displacement(density, mode)
+        return _Variables(space, start, mode[: model.theta_dim], w, sds[: model.theta_dim], MarginalMH(), displace)
+
+    def _joint_variables(self) -> _Variables:
         record, model = self.journal.get("variables"), self.model
         dim = model.theta_dim
         if record is not None:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
             mixing, w = record.array("mixing", (dim, dim)), record.array("w", (model.inner_dim,))
+            space = GroupVariables(model, bend, mixing, w)
             return _Variables(
-                GroupVariables(model, bend, mixing, w),
+                space,
                 record.array("start", (None, model.dim)),
                 record.array("first theta", (dim,)),
                 record.array("first w", (model.inner_dim,)),
                 record.array("sds", (dim,)),
                 record.value("sampler", lambda _, parts: sampler_of(parts)),
+                space.whitening.displace,
             )
         self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
         found = self._find_variables()
@@ -184,7 +233,7 @@ class GroupSearch:
             sampler = self._suited(space, space.into(*before.out_joint(at)), sampler)
         chains = len(self.request.chains)
         start = z[np.arange(chains) % _PILOT_CHAINS]
-        return _Variables(space, start, theta, w, sds, sampler)
+        return _Variables(space, start, theta, w, sds, sampler, space.whitening.displace)
 
     def _first_theta(self) -> Array:
         """A third of the scale that the prior allows, and no correlation."""
@@ -237,16 +286,16 @@ class GroupSearch:
     def _drawn(self) -> Answer:
         request, given = self.request, self._given
         sampler: Any = self.variables.sampler if given is None else given
-        number = 0
+        number, burn_in = 0, _BURN_IN[self._method]
         while True:
             drawing = self._drawing(sampler, number)
-            accepted = drawing.settle(_BURN_IN, request.progress)
+            accepted = drawing.settle(burn_in, request.progress)
             smaller = None if given is not None else sampler.smaller()
-            enough = accepted.sum() >= 0.9 * _ACCEPTED * _BURN_IN * len(request.chains)
-            if smaller is None or enough or drawing.made or drawing.cut(_BURN_IN):
+            enough = accepted.sum() >= 0.9 * _ACCEPTED * burn_in * len(request.chains)
+            if smaller is None or enough or drawing.made or drawing.cut(burn_in):
                 break
             sampler, number = smaller, number + 1
-        drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
+        drawn = drawing.draw(request.draws, _EXPECTED[self._method], request.progress)
         self.budget.lap("sampling")
         return self._answer(sampler, drawing, drawn)
 
@@ -260,14 +309,14 @@ class GroupSearch:
         }  # fmt: skip
         return Drawing(
             chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
-            FollowUp(step=1.0, passes=float(sampler.leapfrogs)), width=self.reported.dim, gradients=False,
+            FollowUp(step=1.0, passes=sampler.rows_of_step(space) / space.n), width=self.reported.dim, gradients=False,
             every=self._every,
         )  # fmt: skip
 
     @property
     def _every(self) -> int:
         """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
-        return max(1, round(self.request.draws / _EXPECTED * self.model.inner_dim / _MOST_KEPT))
+        return max(1, round(self.request.draws / _EXPECTED[self._method] * self.model.inner_dim / _MOST_KEPT))
 
     def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
@@ -275,9 +324,10 @@ class GroupSearch:
         with stage("checking the scales", request.progress):
             raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))
-            chains, stay = len(request.chains), longest_stay(x[..., :count])
+            chains, decided = len(request.chains), x[..., self._decided]
+            stay = longest_stay(decided)
             doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped, 1, stay)
-            doubt = doubt or refusing_tail(least_tail_acceptance(x[..., :count], drawing.first, sampler.cycle))
+            doubt = doubt or refusing_tail(least_tail_acceptance(decided, drawing.first, sampler.cycle))
             scan = self._scan(drawn.z)
         own = slice(0, count)
         errors = Corrected(
@@ -297,13 +347,18 @@ class GroupSearch:
             engine=drawing.chains.engine,
             acceptance=drawing.acceptance,
         )
-        why = "exact, with full gradients, in variables that make effects and their scales nearly independent."
         return Answer(
             mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
-            laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler, why=why,
+            laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler, why=_WHY[self._method],
             certificate=certificate, ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete,
             parameters=None, group_effects=self._effects(drawn.z),
         )  # fmt: skip
+
+    @property
+    def _decided(self) -> slice:
+        """Of what is reported, that which a refused proposal leaves where it is."""
+        count = self.model.reported_dim
+        return slice(count - self.model.theta_dim if self._method == MarginalMH.method else 0, count)
 
     def _judged(self, doubt: str, one_mode: str | None, errors: Corrected) -> Certificate:
         zero = np.zeros(len(errors.mean))
@@ -314,13 +369,15 @@ class GroupSearch:
         return certificate.knowing(one_mode, 1, "a pilot run of four chains")
 
     def _scan(self, z: Array) -> _Scan:
-        """What Laplace's approximation says of each scale along its axis, beside the draws.
+        """What Laplace's approximation, exact where all else is Gaussian, says of each scale along its axis, beside the
+        draws.
 
         A doubt where it puts mass below what the draws reach. One mode where every conditional model is log-concave
         and no scale's density falls and rises again.
         """
         model, space = self.model, self.variables.space
-        draws = _theta_of(space, z.reshape(-1, model.dim))
+        flat = z.reshape(-1, model.dim)
+        draws = flat[:, model.inner_dim :] if self._method == MarginalMH.method else _theta_of(space, flat)
         centre, sd = draws.mean(axis=0), draws.std(axis=0)
         alone = True
         for term in model.terms:
@@ -341,7 +398,9 @@ class GroupSearch:
         return _Scan("", known if alone and convex else None)
 
     def _along(self, centre: Array, place: int, grid: Array) -> Array:
-        """Laplace's log density at steps of one coordinate of θ from a centre, outwards from there on both sides."""
+        """The log density at steps of one coordinate of θ from a centre, outwards from there on both sides."""
+        if self._method == MarginalMH.method:
+            return self.variables.space.along(centre, place, grid)
         values, middle = np.empty(len(grid)), int(np.argmin(np.abs(grid)))
         for places in (range(middle, len(grid)), range(middle - 1, -1, -1)):
             w = self.variables.space.w
@@ -392,7 +451,7 @@ class GroupSearch:
         known, model = self.variables, self.model
         z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
-        w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
+        w = known.w + known.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
         return w, theta
 
     def _laplace(self) -> Answer:

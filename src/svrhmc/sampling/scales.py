@@ -1,0 +1,141 @@
+"""Where the scales of a Gaussian mixed model are: the mode of their density, and variables in which they are nearly
+independent normals.
+
+Nothing here decides what is right: `svrhmc.exact.marginal.MarginalMH` is exact whatever its proposals are. From the
+mode and the curvature there come first proposals; draws of these, chosen in proportion to their weights, say the
+quantiles and the correlations by which the next ones are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.gaussian_scales import GaussianScales
+from svrhmc.density.mixed import MixedModel
+from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
+from svrhmc.whitening.groups import Bend
+
+_ROUNDS = (64, 192)  # proposals by which variables are found, one after another
+_FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
+_WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
+_CHOSEN = 512  # of them that are chosen by their weights
+_STEP = 1e-3  # of differences, in log τ
+_WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
+_FAR = 25.0  # from the start that a mode is looked for
+_NEAR = 1e-3  # of a log density, by which the last step of the search may raise it
+_SPREAD = 1.0
+
+
+class Scales(NamedTuple):
+    """Variables of φ, states from which chains start, the mode φ̂, and standard deviations there."""
+
+    space: ScaleVariables
+    start: Array
+    mode: Array
+    sds: Array
+
+
+def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: int, chains: int) -> Scales:
+    """start: θ from which the mode is looked for."""
+    mode = _mode(density, _with_noise(model, density, start))
+    root = _curvature_root(density, mode)
+    sds = np.sqrt((root * root).sum(axis=1))
+    space = ScaleVariables(model, density, Bend.straight(mode, sds), root / sds[:, None])
+    scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
+    chosen = mode[None]
+    for number, count in enumerate(_ROUNDS):
+        stream = Stream(seed + number, np.zeros(1, np.int64))
+        freedom = MarginalMH().freedom if number else _FIRST_FREEDOM
+        s = student(stream, np.arange(count), density.dim, freedom)[0]
+        phi, weights = space.phi(s)[0], log_weights(space, s, freedom)
+        chosen = phi[_chosen(weights, _CHOSEN)]
+        bend = Bend.of_draws(chosen, scales)
+        space = ScaleVariables(model, density, bend, _root_of_correlations(bend.into(chosen)))
+    some = chosen[(np.arange(chains) * 131) % len(chosen)]
+    normals = Stream(seed + len(_ROUNDS), np.arange(chains)).normals(
+        0, model.inner_dim, Purpose.START, Purpose.START_FINE
+    )
+    states = [
+        space.state(density.draw(density.given(phi[None]), 0, own), phi) for phi, own in zip(some, normals, strict=True)
+    ]
+    return Scales(space, np.array(states), mode, sds)
+
+
+def displacement(density: GaussianScales, mode: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """The mean of w given φ̂, and w less that from standard normal numbers (states, dim of w)."""
+    given = density.given(mode[None])
+    centre = density.draw(given, 0, np.zeros(density.model.inner_dim))
+    return centre, lambda normals: np.array([density.draw(given, 0, own) - centre for own in normals])
+
+
+def _with_noise(model: MixedModel, density: GaussianScales, theta: Array) -> Array:
+    if density.known_noise is not None:
+        return theta
+    guess = model.conditional.loss.shared_start(model.conditional.y)
+    return np.concatenate([theta, np.atleast_1d(guess)])
+
+
+def _mode(density: GaussianScales, start: Array) -> Array:
+    """By quasi-Newton steps, with gradients from differences."""
+    from scipy.optimize import minimize
+
+    steps = _STEP * np.eye(density.dim)
+
+    def falling(phi: Array) -> tuple[float, Array]:
+        values = density.log_density(np.concatenate([phi[None], phi + steps, phi - steps]))
+        up, down = values[1 : 1 + density.dim], values[1 + density.dim :]
+        if not np.isfinite(values).all():
+            return 1e300, np.zeros(density.dim)
+        return -float(values[0]), -(up - down) / (2 * _STEP)
+
+    first = max(abs(falling(start)[0]), 1.0)
+    bounds = [(one - _FAR, one + _FAR) for one in start]
+    found = minimize(
+        falling, start, jac=True, method="L-BFGS-B", bounds=bounds,
+        options={"ftol": _NEAR / first, "gtol": 1e-2, "maxiter": 60},
+    )  # fmt: skip
+    return np.asarray(found.x, np.float64)
+
+
+def _curvature_root(density: GaussianScales, mode: Array) -> Array:
+    """A lower triangle with LLᵀ about the covariance of φ, from differences; no direction is wider than 1."""
+    d = density.dim
+    h = np.full(d, _WIDE)
+    for _ in range(2):  # steps first, then as wide as the density
+        E = np.diag(h)
+        pairs = [(i, j) for i in range(d) for j in range(i)]
+        ends = [E[i] * a + E[j] * b for i, j in pairs for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]
+        values = density.log_density(mode + np.concatenate([np.zeros((1, d)), E, -E, *([ends] if ends else [])]))
+        centre, up, down, cross = values[0], values[1 : 1 + d], values[1 + d : 1 + 2 * d], values[1 + 2 * d :]
+        H = np.diag(-(up - 2 * centre + down) / h**2)
+        for k, (i, j) in enumerate(pairs):
+            a, b, c, e = cross[4 * k : 4 * k + 4]
+            H[i, j] = H[j, i] = -(a - b - c + e) / (4 * h[i] * h[j])
+        H = np.where(np.isfinite(H), H, 0.0)
+        h = np.clip(0.5 * np.maximum(np.diag(H), 1.0) ** -0.5, 1e-6, 0.5)
+    values, vectors = np.linalg.eigh(H)
+    covariance = (vectors / np.maximum(values, _SPREAD**-2)) @ vectors.T
+    return np.asarray(np.linalg.cholesky(covariance), np.float64)
+
+
+def _chosen(log_weights: Array, count: int) -> Array:
+    """Places in proportion to weights, evenly spaced in their sum; weights are flattened until enough count."""
+    power, away = 1.0, log_weights - log_weights.max()
+    while True:
+        weights = np.exp(power * away)
+        if weights.sum() ** 2 / (weights**2).sum() >= _WORTH * len(weights) or power < 0.05:
+            break
+        power *= 0.8
+    places = np.searchsorted(np.cumsum(weights) / weights.sum(), (np.arange(count) + 0.5) / count)
+    return np.minimum(places, len(weights) - 1)
+
+
+def _root_of_correlations(t: Array) -> Array:
+    """A lower triangle A with AAᵀ the covariance of some draws of t, drawn a little towards I."""
+    covariance = 0.95 * np.atleast_2d(np.cov(t.T)) + 0.05 * np.eye(t.shape[1])
+    return np.asarray(np.linalg.cholesky(covariance), np.float64)
